@@ -714,6 +714,16 @@ class IRepository(Interface):
             everything for changed.
         """
 
+    def contains(ref: str, commit: str) -> Awaitable[bool]:
+        """
+        Tell whether *commit* is in the history of *ref* now.
+
+        A commit that the repository does not have is in no history.
+
+        :param ref: as for `resolve`.
+        :param commit: the whole id.
+        """
+
 
 class IRepositories(Interface):
     """Git repositories, which all modules share: each is fetched once for all."""

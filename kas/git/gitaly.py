@@ -308,6 +308,24 @@ class GitalyRepository:
             raise CallError(Status.OUT_OF_RANGE, text) from None
         return sorted(name.decode("utf-8", "replace") for name in found if name)
 
+    async def contains(self, ref: str, commit: str) -> bool:
+        """See `IRepository.contains`."""
+        request = pb.CommitIsAncestorRequest(
+            repository=self._repository,
+            ancestor_id=check_commit(commit),
+            child_id=await self.resolve(ref),
+        )
+        try:
+            async for response in self._stream(
+                "CommitService", "CommitIsAncestor", request
+            ):
+                return bool(response.value)
+        except CallError as error:
+            # Gitaly fails so for a commit that the repository does not have.
+            if error.status not in (*_GONE, Status.INTERNAL):
+                raise
+        return False
+
     async def _find(self, ref: str) -> str:
         """From the list of refs that Gitaly gives to every client of Git."""
         if is_commit(ref):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import shutil
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
+from twisted.internet.threads import deferToThread
 from zope.interface import implementer
 
-from kas.git.names import full_ref
+from kas.git.names import check_commit, full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
 from kas.git.turns import Turns
@@ -17,6 +19,13 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
 
 __all__ = ["HttpRepository"]
+
+#: Commits of a history that are fetched, at first and at last: operators go back to
+#: recent ones, and git takes the largest number for all of them.
+HISTORY_DEPTHS = (1000, 2**31 - 1)
+
+#: Leaves out of a fetch all but commits, where the server can do that.
+NO_TREES = "tree:0"
 
 #: Bytes of a file with credentials.
 MAX_CREDENTIALS = 4096
@@ -38,6 +47,7 @@ class HttpRepository:
         self._program = program
         self._address = address
         self._folder = folder
+        self._histories = itertools.count()
         #: Copies are numbered; the one before the last serves readings that began.
         self._number = 0
         self._objects: Objects | None = None
@@ -62,6 +72,28 @@ class HttpRepository:
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
         return await self._here().changed(old, new, path)
+
+    async def contains(self, ref: str, commit: str) -> bool:
+        """
+        See `IRepository.contains`.
+
+        The copy has no history, so commits alone are fetched into a copy of their own,
+        first the newest ones.
+        """
+        check_commit(commit)
+        ref = full_ref(ref)
+        folder = self._folder / f"history-{next(self._histories)}"
+        try:
+            await self._made(folder)
+            objects = Objects(self._program, str(folder))
+            for depth in HISTORY_DEPTHS:
+                await self._fetch(str(folder), ref, depth=depth, leaving_out=NO_TREES)
+                # Of the history nothing but ancestors of the tip was fetched.
+                if await objects.contains(await objects.find(_own(ref)), commit):
+                    return True
+            return False
+        finally:
+            await deferToThread(shutil.rmtree, folder, ignore_errors=True)
 
     def _here(self) -> Objects:
         if self._objects is None:
@@ -90,12 +122,7 @@ class HttpRepository:
         """A new copy takes the place of the old one once it is complete."""
         number = self._number + 1
         folder = self._folder / str(number)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700, parents=True)
-        made = await self._program.run(str(folder), "init", "--quiet", "--bare")
-        if made.code:
-            text = f"the copy of a repository cannot be made ({made.complaint})"
-            raise CallError(Status.UNAVAILABLE, text)
+        await self._made(folder)
         try:
             await self._fetch(str(folder), ref)
         except BaseException:
@@ -105,7 +132,18 @@ class HttpRepository:
         self._number = number
         self._objects = Objects(self._program, str(folder), partial=True)
 
-    async def _fetch(self, folder: str, ref: str) -> None:
+    async def _made(self, folder: Path) -> None:
+        """Make an empty repository."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        made = await self._program.run(str(folder), "init", "--quiet", "--bare")
+        if made.code:
+            text = f"the copy of a repository cannot be made ({made.complaint})"
+            raise CallError(Status.UNAVAILABLE, text)
+
+    async def _fetch(
+        self, folder: str, ref: str, *, depth: int = 1, leaving_out: str = ""
+    ) -> None:
         limits = self._program.limits
         settings = {"http.version": "HTTP/1.1"}
         authorization = self._authorization()
@@ -118,8 +156,8 @@ class HttpRepository:
                 folder,
                 "fetch",
                 "--quiet",
-                "--depth=1",
-                f"--filter=blob:limit={limits.fetched_blob}",
+                f"--depth={depth}",
+                f"--filter={leaving_out or f'blob:limit={limits.fetched_blob}'}",
                 "--no-tags",
                 "--no-write-fetch-head",
                 "--end-of-options",

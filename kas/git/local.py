@@ -38,3 +38,7 @@ class LocalRepository:
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
         return await self._objects.changed(old, new, path)
+
+    async def contains(self, ref: str, commit: str) -> bool:
+        """See `IRepository.contains`."""
+        return await self._objects.contains(await self.resolve(ref), commit)

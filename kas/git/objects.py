@@ -68,6 +68,18 @@ class Objects:
             raise self._failed(ended, f"there is no {_shown(ref)} in the repository")
         return check_commit(found)
 
+    async def contains(self, tip: str, commit: str) -> bool:
+        """Tell whether *commit* is *tip* or one of its ancestors."""
+        ended = await self._program.run(
+            self.folder,
+            "merge-base",
+            "--is-ancestor",
+            check_commit(commit),
+            check_commit(tip),
+        )
+        # Git fails with one of several codes if it does not have one of the two.
+        return ended.code == 0
+
     async def tree(self, commit: str, path: str, recursive: bool) -> list[TreeEntry]:
         """See `IRepository.tree`."""
         path = check_path(path, empty=True)

@@ -30,12 +30,15 @@ What is in a Git repository lives in the cluster.
     resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which
     inventory.py    which objects are in the cluster because of a source
+    own_secret.py   a Secret that only agentk writes
+    orders.py       orders of operators, and the history, in such a Secret
+    commit_id.py    ids of commits
     writer.py       which agentk wrote that last
     brakes.py       what stops deletes
     listing.py      looks at many objects with one request
     plan.py         what has to be done
     act.py          does it
-    kept.py         what objects were before they were deleted or taken over
+    kept.py         states of objects before they were deleted or adopted, likewise
     recreate.py     which objects can only be changed by making them anew
     refusal.py      what the API server says of an object that it refuses
     conflicts.py    who has the fields for which it does

@@ -195,9 +195,7 @@ class Act:
                 if key not in self._settled and (known := Settled.read(applied)):
                     self._settled[key] = known
         for key, action in plan.leaving.items():
-            self._entries[key] = attrs.evolve(
-                self._entries[key], held=action.held, released=action.released
-            )
+            self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
         if plan.whole:
             for key in [key for key in self._settled if key not in plan.wanted]:
@@ -241,7 +239,6 @@ class Act:
             before,
             entries=dict(self._entries),
             commit=self._plan.commit,
-            approved=self._plan.approved,
             default_namespace=self._namespace,
             of_other="",
         )

@@ -66,7 +66,7 @@ class GitopsOptions:
     )
     inventory_namespace: str = field(
         default="",
-        doc="of all inventories; the default_namespace of each project",
+        doc="namespace of all inventories; agentk's own if empty",
         validator=_is_namespace_or_none,
     )
 

@@ -18,6 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
+from modules.gitops.commit_id import COMMIT
 from modules.gitops.ignored import without_ignored
 from modules.gitops.manifests import Source
 from modules.gitops.parallel import in_parallel
@@ -96,7 +97,26 @@ class Commits:
         :raises CallError: there is none; it cannot be had or read now.
         """
         asked = ref_message(self._settings.ref) if ref is None else ref
-        snapshot = await receive(self._asked(asked, ""))
+        return await self._received(self._asked(asked, ""))
+
+    async def of_history(self, commit: str) -> tuple[Snapshot, Source]:
+        """
+        Return a commit, provided that it is in the history of the ref that is followed.
+
+        :raises CallError: it is not; *commit* is not the id of a commit; as `at`.
+        """
+        if COMMIT.fullmatch(commit) is None:
+            text = f"{commit[:64]!r} is not the id of a commit"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        ref = ref_message(self._settings.ref)
+        return await self._received(
+            self._asked(rpc_pb2.Ref(commit=commit), "", history_of=ref)
+        )
+
+    async def _received(
+        self, answer: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]
+    ) -> tuple[Snapshot, Source]:
+        snapshot = await receive(answer)
         if snapshot is None:
             text = "kas stops, and another one has to be asked"
             raise CallError(Status.UNAVAILABLE, text)
@@ -169,14 +189,15 @@ class Commits:
         return without_ignored(source, settings.drift.ignore)
 
     def _asked(
-        self, ref: rpc_pb2.Ref, known: str
+        self, ref: rpc_pb2.Ref, known: str, history_of: rpc_pb2.Ref | None = None
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """The files at *ref*, once it is at another commit than *known*."""
+        """Request the files at *ref*, once it is at another commit than *known*."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             commit_id=known,
             paths=[rpc_pb2.Path(glob=one) for one in self._settings.globs],
             ref=ref,
+            history_of=history_of,
         )
         return self._service.stream("GetObjectsToSynchronize", request)
 

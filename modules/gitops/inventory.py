@@ -28,22 +28,13 @@ import attrs
 
 from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.orders import Approval, OrderStore
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 from tunnel.util.texts import clean
 
-__all__ = [
-    "APPROVED",
-    "LABEL",
-    "PINNED",
-    "SUSPENDED",
-    "AppliedCommit",
-    "Inventory",
-    "InventoryEntry",
-    "InventoryStore",
-    "Orders",
-]
+__all__ = ["LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -67,31 +58,13 @@ DEFAULT = "txkas/default-namespace"
 #: ... and which agentk wrote it last (`InventoryWriter.mark`).
 WRITER = "txkas/writer"
 
-#: What a person writes there: which deletes need not wait.
-APPROVED = "txkas/approved"
-
-#: Ours again, and set by people: nothing is changed; which commit the source stays at.
-SUSPENDED, PINNED = "txkas/suspended", "txkas/pinned"
-
-#: Commits that were applied, the last one last.
-HISTORY = "txkas/history"
-
-#: Characters of who wrote it, as they are shown.
+#: Characters of a writer's mark, as it is shown.
 MAX_MARK = 300
-
-#: Seconds since 1970 before which a commit was applied: years have four digits.
-MAX_TIME = 253_402_300_800
-
-#: So many are remembered.
-MAX_HISTORY = 20
-
-#: What stays when an inventory is written.
-_KEPT = (SUSPENDED, PINNED, HISTORY)
 
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-#: What agentk counts to; people may have written anything there.
+#: A number of writes that agentk counted; others may have written anything there.
 _COUNT = re.compile(r"[0-9]{1,18}")
 
 #: How keys begin that hold a name which no key can.
@@ -104,15 +77,14 @@ class InventoryEntry:
     What is known of one object.
 
     :ivar uid: of the live object that was applied; empty: it was about to be.
-    :ivar held: why a limit of the source keeps it, until a person says otherwise.
+    :ivar held: why a limit of the source keeps it, until an operator
+        approves its delete.
     :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
-    :ivar released: the commit with which a person has let it go all the same.
     """
 
     uid: str = ""
     held: str = ""
     applied: str = ""
-    released: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -121,8 +93,7 @@ class Inventory:
     What a source has in the cluster, or is about to have.
 
     :ivar commit: the last one that was written down.
-    :ivar approved: the deletes that a person lets go, as `Plan.release` names them,
-        until it is noted at each of them.
+    :ivar approval: the deletes that an operator approved.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
     :ivar of_other: which agentk wrote it last, where that is of another agent than this
@@ -131,57 +102,21 @@ class Inventory:
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
     commit: str = ""
-    approved: str = ""
+    approval: Approval = attrs.field(factory=Approval)
     default_namespace: str = ""
     of_other: str = ""
 
 
-@attrs.frozen
-class AppliedCommit:
-    """
-    A commit that was applied.
-
-    :ivar at: when, in seconds since 1970.
-    :ivar summary: what became of its objects, ``3 created, 1 pruned``.
-    """
-
-    commit: str
-    at: float
-    summary: str
-
-
-@attrs.frozen
-class Orders:
-    """
-    What people have said of a source, and what has been done with it.
-
-    :ivar approved: see `Inventory`.
-    :ivar suspended: nothing may be changed.
-    :ivar pinned: the commit that it stays at; empty: that which it follows.
-    :ivar history: the last commit last.
-    """
-
-    approved: str = ""
-    suspended: bool = False
-    pinned: str = ""
-    history: tuple[AppliedCommit, ...] = ()
-
-    @property
-    def bound(self) -> tuple[bool, str]:
-        """What binds whoever works on the source."""
-        return self.suspended, self.pinned
-
-
 class InventoryStore:
     """
-    One inventory.
+    The inventory of one project.
 
-    :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
-    :param namespace: where its ConfigMaps come, unless there are some elsewhere.
-    :param writer: this agentk; None: it is the only one.
-    :param former: from where alone they are moved to *namespace*; None: they are looked
-        for in every Namespace, and stay there.
-    :ivar namespace: where they are.
+    :param inventory_id: as cli-utils names it: ``<agent id>-<project id>``.
+    :param namespace: of its ConfigMaps.
+    :param former: the Namespace that they may be in instead, from an earlier version or
+        from GitLab's agent; the next `write` moves them.  Empty: there is none.
+    :param writer: this agentk; None: no other one exists.
+    :param orders: of the project; None: no operator can give any.
     """
 
     def __init__(
@@ -189,35 +124,41 @@ class InventoryStore:
         client: IKubernetesClient,
         inventory_id: str,
         namespace: str,
-        former: str | None = None,
+        former: str = "",
         writer: InventoryWriter | None = None,
+        orders: OrderStore | None = None,
     ) -> None:
         self._client = client
         self._writer = writer
         self._id = inventory_id
         self.namespace = namespace
-        self._former = former
-        #: Parts as they were read or written last, with their versions.
+        self._former = "" if former == namespace else former
+        self._orders = orders
+        #: Parts in *namespace* as they were read or written last, with their versions.
         self._parts: list[dict[str, Any]] = []
-        #: What people had said when it was asked last.
-        self._orders: Orders | None = None
+        #: What was read last is in *former*.
+        self._moves = False
 
     async def read(self) -> Inventory:
         """
-        What is written down now.
+        Return the inventory; nothing is written, wherever it is.
 
         :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
-            leads with another Lease writes it, and nothing may be changed; ABORTED,
-            people have said otherwise since `orders` was asked; as `IKubernetesClient`.
+            leads with another Lease writes it, and nothing may be changed; ABORTED, the
+            orders were changed since they were read; as `IKubernetesClient`.
         """
-        first = await self._first()
+        approval = Approval()
+        if self._orders is not None:
+            approval = (await self._orders.confirmed()).approval
+        first = await self._get(0)
+        self._moves = first is None and bool(self._former)
+        if self._moves:
+            first = await self._get(0, self._former)
+            self._moves = first is not None
         if first is None:
             self._parts = []
-            return Inventory()
+            return Inventory(approval=approval)
         annotations = first["metadata"].get("annotations") or {}
-        said, known = _orders(annotations), self._orders
-        if known is not None and known.bound != said.bound:
-            raise CallError(Status.ABORTED, "people have said otherwise meanwhile")
         of_other = await self._of_other(annotations.get(WRITER, ""))
         parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
@@ -226,13 +167,13 @@ class InventoryStore:
                 try:
                     entries.update([_read(key, value)])
                 except ValueError as error:
-                    raise self._unreadable(str(error)) from None
-        self._parts = parts
+                    raise self._unreadable(part, str(error)) from None
+        self._parts = [] if self._moves else parts
         return Inventory(
             entries,
             annotations.get(COMMIT, ""),
-            annotations.get(APPROVED, ""),
-            annotations.get(DEFAULT, self.namespace),
+            approval,
+            annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
         )
 
@@ -250,25 +191,15 @@ class InventoryStore:
             )
         return clean(mark, MAX_MARK)
 
-    async def orders(self) -> Orders:
-        """
-        What people have said by now.
-
-        :raises CallError: as `IKubernetesClient`.
-        """
-        first = await self._first()
-        if first is None:
-            return Orders()
-        self._orders = _orders(first["metadata"].get("annotations") or {})
-        return self._orders
-
     async def check(self) -> None:
         """
-        Ask whether it is as it was read or written last.
+        Check that inventory and orders are as they were read or written last.
 
-        :raises CallError: ABORTED, another agentk or a person wrote since then: read it
-            again, and change nothing before.
+        :raises CallError: ABORTED, another agentk or an operator wrote since then: read
+            it again, and change nothing before.
         """
+        if self._orders is not None:
+            await self._orders.confirmed()
         first = await self._get(0)
         versions = [
             one["metadata"]["resourceVersion"]
@@ -277,26 +208,6 @@ class InventoryStore:
         ]
         if len(versions) == 1 or len(set(versions)) > 1:
             raise CallError(Status.ABORTED, "the inventory has changed meanwhile")
-
-    async def order(self, changes: Mapping[str, str | None]) -> None:
-        """
-        Write down what a person says; after `orders` or `read`.
-
-        :param changes: of annotations; None takes one away.
-        :raises CallError: NOT_FOUND, there is no inventory yet.
-        """
-        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{self._name(0)}"
-        change = {"metadata": {"annotations": changes}}
-        kind = "application/merge-patch+json"
-        await self._client.json("PATCH", path, change, content_type=kind)
-
-    async def remember(
-        self, history: tuple[AppliedCommit, ...], last: AppliedCommit
-    ) -> None:
-        """Write down that a commit was applied."""
-        kept = [*history, last][-MAX_HISTORY:]
-        text = json.dumps([attrs.astuple(one) for one in kept], separators=(",", ":"))
-        await self.order({HISTORY: text})
 
     async def write(self, inventory: Inventory) -> None:
         """
@@ -308,9 +219,25 @@ class InventoryStore:
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
-        if inventory.approved:
-            facts[APPROVED] = inventory.approved
         count, datas = self._split(inventory.entries)
+        if self._moves:
+            # Part 0 comes last: until it exists, the former inventory counts.
+            written = [
+                await self._written(number, datas[number], facts, count, None)
+                for number in reversed(range(count))
+            ]
+            self._parts, self._moves = written[::-1], False
+        else:
+            await self._replace(inventory, count, datas, facts)
+        await self._remove_former()
+
+    async def _replace(
+        self,
+        inventory: Inventory,
+        count: int,
+        datas: list[dict[str, str]],
+        facts: dict[str, str],
+    ) -> None:
         before = len(self._parts)
         if count < before:
             count, datas = before, self._spread(inventory.entries, before)
@@ -351,65 +278,23 @@ class InventoryStore:
     def _name(self, number: int) -> str:
         return f"inventory-{self._id}" + (f"-{number}" if number else "")
 
-    async def _first(self) -> dict[str, Any] | None:
-        """Part 0, which is here afterwards."""
-        first = await self._get(0)
-        if self._former is None:
-            if first is None:
-                first = await self._elsewhere()
-            if first is not None:
-                self.namespace = first["metadata"]["namespace"]
-        elif self._former != self.namespace:
-            first = await self._moved(self._former, first)
-            # What comes there from now on is nobody's order.
-            self._former = self.namespace
-        return first
-
-    async def _moved(
-        self, former: str, first: dict[str, Any] | None
-    ) -> dict[str, Any] | None:
-        """
-        Part 0, once nothing is left in the Namespace *former*.
-
-        A move that ended half way begins again: what is there counts until part 0 is
-        here, and is removed afterwards.
-        """
-        old = await self._found(0, former)
-        if old is None:
-            return first
-        if first is None:
-            parts = await self._all(self._ours(old))
-            for number, part in reversed(list(enumerate(parts))):
-                first = await self._copied(number, part)
-        number = 0
-        while old is not None and number < MAX_PARTS:
+    async def _remove_former(self) -> None:
+        """Delete the parts in the former Namespace, part 0 last."""
+        former, self._former = self._former, ""
+        found: list[dict[str, Any]] = []
+        while former and len(found) < MAX_PARTS:
+            part = await self._found(len(found), former)
+            if part is None:
+                break
+            found.append(part)
+        for number, part in reversed(list(enumerate(found))):
             await self._client.delete(
                 _CONFIG_MAPS,
                 self._name(number),
                 former,
-                uid=old["metadata"]["uid"],
-                resource_version=old["metadata"]["resourceVersion"],
+                uid=part["metadata"]["uid"],
+                resource_version=part["metadata"]["resourceVersion"],
             )
-            number += 1
-            old = await self._found(number, former)
-        return first
-
-    async def _copied(self, number: int, part: dict[str, Any]) -> dict[str, Any]:
-        metadata: dict[str, Any] = {
-            "name": self._name(number),
-            "namespace": self.namespace,
-            "labels": {LABEL: self._id},
-            "annotations": part["metadata"].get("annotations") or {},
-        }
-        copy = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": part.get("data") or {},
-        }
-        # One that a move left which was not finished.
-        there = await self._get(number) if number else None
-        return await self._stored(copy, there)
 
     async def _stored(
         self, object_: dict[str, Any], known: dict[str, Any] | None
@@ -431,12 +316,12 @@ class InventoryStore:
         metadata = first["metadata"]
         count = (metadata.get("annotations") or {}).get(PARTS, "1")
         if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
-            raise self._unreadable(f"{PARTS} cannot be {count[:40]!r}")
+            raise self._unreadable(first, f"{PARTS} cannot be {count[:40]!r}")
         parts = [first]
         for number in range(1, int(count)):
             part = await self._get(number, metadata["namespace"])
             if part is None:
-                raise self._unreadable(f"part {number} is gone")
+                raise self._unreadable(first, f"part {number} is gone")
             parts.append(part)
         return parts
 
@@ -458,38 +343,12 @@ class InventoryStore:
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
         """:raises CallError: agentk did not write it."""
         if owner := owner_of(found):
-            # Whoever may write to Git could say there what a person has to.
+            # The author of a manifest in Git could claim any object this way.
             name = found["metadata"]["name"]
             raise self._unreadable(
-                f"{name} has {OWNER}: {owner}, as it was applied from Git"
+                found, f"{name} has {OWNER}: {owner}, as it was applied from Git"
             )
         return found
-
-    async def _elsewhere(self) -> dict[str, Any] | None:
-        """
-        Part 0 in another namespace, as ``default_namespace`` was once.
-
-        :raises CallError: FAILED_PRECONDITION, there are several.
-        """
-        found: list[dict[str, Any]] = []
-        try:
-            pages = self._client.list(
-                _CONFIG_MAPS, label_selector=f"{LABEL}={self._id}"
-            )
-            async for page in pages:
-                found += [
-                    one for one in page if one["metadata"]["name"] == self._name(0)
-                ]
-        except CallError as error:
-            # agentk may have rights in some namespaces only.
-            if error.status is not Status.PERMISSION_DENIED:
-                raise
-        if len(found) > 1:
-            names = sorted(one["metadata"]["namespace"] for one in found)
-            raise self._unreadable(
-                f"it is in {', '.join(names[:5])}; remove all but one"
-            )
-        return found[0] if found else None
 
     async def _put(
         self, number: int, data: dict[str, str], facts: dict[str, str], count: int
@@ -497,6 +356,18 @@ class InventoryStore:
         known = self._parts[number] if number < len(self._parts) else None
         if number and known is not None and (known.get("data") or {}) == data:
             return
+        written = await self._written(number, data, facts, count, known)
+        self._parts[number : number + 1] = [written]
+
+    async def _written(
+        self,
+        number: int,
+        data: dict[str, str],
+        facts: dict[str, str],
+        count: int,
+        known: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Write one part in place of *known*, and return it."""
         metadata: dict[str, Any] = {
             "name": self._name(number),
             "namespace": self.namespace,
@@ -511,11 +382,8 @@ class InventoryStore:
                 WRITES: str(int(writes) + 1 if _COUNT.fullmatch(writes) else 1),
                 **facts,
             }
-            for key in _KEPT:
-                if key in before:
-                    metadata["annotations"][key] = before[key]
         elif known is None:
-            # One that a growth left which was not finished.
+            # A growth or a move that was cut off left it.
             known = await self._get(number)
         object_ = {
             "apiVersion": "v1",
@@ -523,36 +391,13 @@ class InventoryStore:
             "metadata": metadata,
             "data": data,
         }
-        self._parts[number : number + 1] = [await self._stored(object_, known)]
+        return await self._stored(object_, known)
 
-    def _unreadable(self, why: str) -> CallError:
+    def _unreadable(self, part: dict[str, Any], why: str) -> CallError:
+        name = f"{part['metadata']['namespace']}/{self._name(0)}"
         return CallError(
-            Status.FAILED_PRECONDITION,
-            f"the inventory {self.namespace}/{self._name(0)} cannot be read: {why}",
+            Status.FAILED_PRECONDITION, f"the inventory {name} cannot be read: {why}"
         )
-
-
-def _orders(annotations: Mapping[str, str]) -> Orders:
-    return Orders(
-        annotations.get(APPROVED, ""),
-        annotations.get(SUSPENDED, "") not in ("", "false"),
-        annotations.get(PINNED, ""),
-        _history(annotations.get(HISTORY, "")),
-    )
-
-
-def _history(text: str) -> tuple[AppliedCommit, ...]:
-    """What people have changed so that it cannot be read is none."""
-    try:
-        found = tuple(
-            AppliedCommit(str(commit), float(at), str(summary))
-            for commit, at, summary in json.loads(text or "[]")
-        )
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return ()
-    if not all(0 <= one.at < MAX_TIME for one in found):
-        return ()
-    return found[-MAX_HISTORY:]
 
 
 def _size(data: Mapping[str, str]) -> int:
@@ -566,8 +411,6 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
         known["held"] = entry.held
     if entry.applied:
         known["applied"] = entry.applied
-    if entry.released:
-        known["released"] = entry.released
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -586,7 +429,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    said = (str(known.get(name, "")) for name in ("held", "applied", "released"))
+    said = (str(known.get(name, "")) for name in ("held", "applied"))
     entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):
         parts = known.get("key")

@@ -1,44 +1,44 @@
 """
 What objects were before agentk deleted them or took their fields from others.
 
-    ConfigMap kept-ID    binaryData, one key for each: <seconds>-<which one>
+    Secret gitops-kept-ID    data, one key for each state: <seconds>-<digest>
 
-It is written before what it is about is done.  Git does not have these states, so that
+agentk writes a state before it changes the object.  Git does not have these states, so
 nothing else could bring them back.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.brakes import OWNER, owner_of
+from modules.gitops.brakes import OWNER
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.own_secret import OwnSecret
 from modules.gitops.recreate import restorable
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
-__all__ = ["KEPT_LABEL", "KeptState", "KeptStates", "Replaced"]
+__all__ = ["KeptState", "KeptStates", "Replaced"]
 
 #: States of one source that are kept, the newest ones; and for how many seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
 
-#: Bytes of all of them, as they stand there: a ConfigMap has room for a megabyte.
+#: Bytes of all of them, compressed: a Secret has room for a megabyte.
 MAX_BYTES = 700 * 1024
 
 #: Bytes of one, compressed; what is larger is not kept.
 MAX_ONE = 100 * 1024
 
-#: Bytes of all that are read, unpacked: people may write there.
+#: Bytes of all that are read, unpacked: 200 states of objects as large as they can be.
 MAX_READ = 32 * 1024**2
 
 #: Seconds that another agentk's clock may be ahead, and the last one of any time.
@@ -49,11 +49,6 @@ MAX_NAME = 253
 
 #: Tries where another agentk writes at the same time.
 TRIES = 3
-
-_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
-
-#: On the ConfigMap, of which inventory it is.
-KEPT_LABEL = "txkas/kept-of"
 
 
 class Replaced(Enum):
@@ -86,9 +81,9 @@ class KeptState:
 
 class KeptStates:
     """
-    Those of one source.
+    The states of one project's objects.
 
-    :param namespace: that of the inventory.
+    :param namespace: agentk's own.
     :param now: seconds since 1970.
     :param what: ``without_secrets``, ``all`` or ``none``.
     """
@@ -97,13 +92,13 @@ class KeptStates:
         self,
         client: IKubernetesClient,
         inventory_id: str,
-        namespace: Callable[[], str],
+        namespace: str,
         now: Callable[[], float],
         what: Literal["without_secrets", "all", "none"],
     ) -> None:
-        self._client = client
-        self._id = inventory_id
-        self._namespace = namespace
+        self._secret = OwnSecret(
+            client, namespace, f"gitops-kept-{inventory_id}", inventory_id
+        )
         self._now = now
         self._what = what
 
@@ -113,9 +108,7 @@ class KeptStates:
 
         :raises CallError: the cluster cannot be asked now.
         """
-        there = await self._get()
-        data = (there or {}).get("binaryData") or {}
-        return await deferToThread(_read_all, data)
+        return await deferToThread(_read_all, await self._secret.read())
 
     async def replaced(self, key: ObjectKey, uid: str) -> KubernetesObject | None:
         """
@@ -138,8 +131,7 @@ class KeptStates:
         # Beside the reactor: they may be large, and many.
         new = await deferToThread(lambda: dict(self._written(why, objects)))
         for _ in range(TRIES if new else 0):
-            there = await self._get()
-            before = (there or {}).get("binaryData") or {}
+            before = await self._secret.read()
             known = {name.partition("-")[2] for name in before}
             data = before | {
                 name: value
@@ -150,7 +142,7 @@ class KeptStates:
             if data == before:
                 return
             try:
-                await self._put(there, data)
+                await self._secret.write(data)
                 return
             except CallError as error:
                 if error.status is not Status.ABORTED:
@@ -161,7 +153,7 @@ class KeptStates:
 
     def _written(
         self, why: Replaced, objects: Iterable[KubernetesObject]
-    ) -> Iterator[tuple[str, str]]:
+    ) -> Iterator[tuple[str, bytes]]:
         if self._what == "none":
             return
         for live in deque(objects, MAX_STATES):
@@ -179,16 +171,16 @@ class KeptStates:
                 continue
             names = (uid, metadata.get("resourceVersion", ""))
             digest = sha256("\0".join(names).encode()).hexdigest()[:12]
-            yield f"{self._now():.0f}-{digest}", base64.b64encode(packed).decode()
+            yield f"{self._now():.0f}-{digest}", packed
 
-    def _limited(self, data: dict[str, str]) -> dict[str, str]:
+    def _limited(self, data: Mapping[str, bytes]) -> dict[str, bytes]:
         """
         The newest ones.
 
         Those that are of the future come last: where a clock was wrong once, they would
         else keep all others out until then.
         """
-        kept: dict[str, str] = {}
+        kept: dict[str, bytes] = {}
         now, size = self._now(), 0
 
         def rank(name: str) -> tuple[bool, float]:
@@ -204,42 +196,6 @@ class KeptStates:
             kept[name] = data[name]
         return kept
 
-    @property
-    def _name(self) -> str:
-        return f"kept-{self._id}"
-
-    async def _get(self) -> dict[str, Any] | None:
-        try:
-            found = await self._client.get(_CONFIG_MAPS, self._name, self._namespace())
-        except CallError as error:
-            if error.status is Status.NOT_FOUND:
-                return None
-            raise
-        labels = found["metadata"].get("labels") or {}
-        if owner_of(found) or labels.get(KEPT_LABEL) != self._id:
-            # People apply what stands there, and take it for what was in the cluster.
-            raise CallError(
-                Status.FAILED_PRECONDITION,
-                f"the ConfigMap {self._namespace()}/{self._name} is not agentk's own: "
-                "look who wrote it, and remove it",
-            )
-        return found
-
-    async def _put(self, there: dict[str, Any] | None, data: dict[str, str]) -> None:
-        path = f"/api/v1/namespaces/{self._namespace()}/configmaps"
-        metadata = {"name": self._name, "labels": {KEPT_LABEL: self._id}}
-        object_ = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "binaryData": data,
-        }
-        if there is None:
-            await self._client.json("POST", path, object_)
-            return
-        metadata["resourceVersion"] = there["metadata"]["resourceVersion"]
-        await self._client.json("PUT", f"{path}/{self._name}", object_)
-
 
 def _time_in(name: str) -> float:
     text = name.partition("-")[0]
@@ -247,15 +203,14 @@ def _time_in(name: str) -> float:
     return time if time <= MAX_TIME else 0.0
 
 
-def _read_all(data: Mapping[str, str]) -> list[KeptState]:
-    """The newest last; without what nobody but a person wrote."""
+def _read_all(data: Mapping[str, bytes]) -> list[KeptState]:
+    """Return the states, the newest last, without those that agentk did not write."""
     found: list[KeptState] = []
     left = MAX_READ
     for name in sorted(data, key=_time_in, reverse=True):
         try:
-            packed = base64.b64decode(data[name], validate=True)
-            text = zlib.decompressobj().decompress(packed, left)
-        except (ValueError, zlib.error):
+            text = zlib.decompressobj().decompress(data[name], left)
+        except zlib.error:
             continue
         left -= len(text)
         if left <= 0 or len(found) == MAX_STATES:
@@ -267,7 +222,7 @@ def _read_all(data: Mapping[str, str]) -> list[KeptState]:
 
 
 def _read(name: str, text: bytes) -> KeptState | None:
-    """None: nobody but a person wrote that."""
+    """Return one state; None: agentk did not write it."""
     try:
         found = json.loads(text)
         live = found["object"]
@@ -277,8 +232,10 @@ def _read(name: str, text: bytes) -> KeptState | None:
             group, live["kind"], metadata.get("namespace", ""), metadata["name"]
         )
         why, uid = Replaced(found["why"]).value, str(found.get("uid", ""))
-        # Halves of characters, too: what is not Unicode goes into no message.
+        # Surrogates, which no message can hold, do not encode.
         is_key = all(len(one.encode()) <= MAX_NAME for one in key)
+        # kubectl would apply the items of a list, whatever the name of the list says.
+        is_key = is_key and "items" not in live and not key.kind.endswith("List")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not is_key:

@@ -10,8 +10,8 @@ import attrs
 from modules.gitops.brakes import engine_of, owner_of
 from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import LABEL
-from modules.gitops.kept import KEPT_LABEL
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.own_secret import OWN_LABEL
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from tunnel.errors import CallError
@@ -53,7 +53,7 @@ class Seen:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             owner_of(live),
-            bool({LABEL, KEPT_LABEL} & (metadata.get("labels") or {}).keys()),
+            bool({LABEL, OWN_LABEL} & (metadata.get("labels") or {}).keys()),
             engine_of(live),
             owned_fields(metadata, FIELD_MANAGER),
         )

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
-from hashlib import sha256
-from hmac import compare_digest
 from typing import Any, Literal
 
 import attrs
@@ -74,7 +72,6 @@ class Action:
     :ivar live: the object as it was when the plan was made, of one that is leaving.
     :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
-    :ivar released: see `InventoryEntry`.
     """
 
     verb: Verb
@@ -84,7 +81,6 @@ class Action:
     live: KubernetesObject | None = attrs.field(default=None, repr=False)
     held: str = ""
     seen: Seen | None = None
-    released: str = ""
 
     @property
     def uid(self) -> str:
@@ -104,9 +100,8 @@ class Plan:
     :ivar leaving: what the inventory has and Git has not.
     :ivar order: of *wanted*.
     :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
-    :ivar release: what a person writes to let go what a limit of the source holds back;
-        empty: nothing is held.
-    :ivar approved: what stays to be done of `Inventory.approved`.
+    :ivar held: objects of *leaving* that wait for an operator's approval, because a
+        limit of the source holds them back.
     :ivar whole: *wanted* is all that is in Git.
     """
 
@@ -116,8 +111,7 @@ class Plan:
     leaving: Mapping[ObjectKey, Action]
     order: Order
     leaving_order: Order
-    release: str = ""
-    approved: str = ""
+    held: tuple[ObjectKey, ...] = ()
     whole: bool = True
 
 
@@ -209,29 +203,21 @@ async def make_plan(
     ]
     held = _held(commit, leaving, inventory, len(keys), settings)
     stays = [one.key for one in leaving if one.verb is Verb.PRUNE and one.key in held]
-    release = _release(commit, stays)
-    released, approved = [], inventory.approved
-    # A person may have written anything there.
-    if release and compare_digest(approved.encode(), release.encode()):
-        # Once: what is let go is noted with it, and nothing else is.
-        released, release, approved = stays, "", ""
+    kept = [key for key in stays if not inventory.approval.covers(commit, key)]
     why = ""
     if not settings.prune:
         why = "prune is false"
     elif not complete:
         why = "not all objects of the source can be applied"
     else:
-        kept = {key: held[key] for key in stays if key not in released}
-        leaving = await _braked(client, leaving, kept, settings)
+        reasons = {key: held[key] for key in kept}
+        leaving = await _braked(client, leaving, reasons, settings)
     leaving = [
         attrs.evolve(
             one,
             verb=Verb.BLOCK if one.verb is Verb.PRUNE and why else one.verb,
             reason=one.reason or why,
             held=held.get(one.key) or inventory.entries[one.key].held,
-            released=commit
-            if one.key in released
-            else inventory.entries[one.key].released,
         )
         for one in leaving
     ]
@@ -242,9 +228,8 @@ async def make_plan(
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        # Where nothing is pruned no person has to let it go.
-        release if settings.prune else "",
-        approved,
+        # If nothing is pruned, nothing needs an approval.
+        tuple(kept) if settings.prune else (),
     )
 
 
@@ -270,7 +255,6 @@ async def plan_some(
         {},
         _order_of_some(resolved.manifests),
         Order(),
-        approved=inventory.approved,
         whole=False,
     )
 
@@ -433,16 +417,12 @@ def _held(
     """
     What the limits of the source keep, each with why.
 
-    What was held stays held, however many objects have come since then, until a person
-    lets it go with this commit.
+    What was held stays held, however many objects have come since then, until an
+    operator approves its delete.
     """
     entries = inventory.entries
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
-    held = {
-        key: entries[key].held
-        for key in going
-        if entries[key].held and entries[key].released != commit
-    }
+    held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
     # What is not there any more, or never was, makes no share smaller.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET}
@@ -461,16 +441,6 @@ def _held(
     else:
         why = brake_of_set(len(others), count, wanted, settings.limits)
     return held | dict.fromkeys(others, why) if why else held
-
-
-def _release(commit: str, held: Collection[ObjectKey]) -> str:
-    """
-    What a person writes to let these go with this commit; empty: nothing is held.
-
-    Long enough that nobody finds two commits with the same.
-    """
-    names = "\0".join([commit, *(str(key) for key in sorted(held))])
-    return sha256(names.encode()).hexdigest()[:40] if held else ""
 
 
 async def _braked(

@@ -19,6 +19,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal, TypeVar
 
+import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -27,28 +28,23 @@ from modules.gitops import rpc_pb2
 from modules.gitops.act import Outcome, Result, Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
+from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import Drift, Drifts, DriftState
-from modules.gitops.inventory import (
-    APPROVED,
-    PINNED,
-    SUSPENDED,
-    AppliedCommit,
-    InventoryStore,
-    Orders,
-)
+from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptState, KeptStates
 from modules.gitops.manifests import Manifest, ObjectKey, Source
+from modules.gitops.orders import AppliedCommit, Orders, OrderStore
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.plan import Plan, SourceSettings
 from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
-from modules.gitops.settings import COMMIT, ManifestProject
+from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
 from modules.gitops.writer import InventoryWriter
@@ -70,9 +66,6 @@ AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 
 #: Lines about drift in a minute; what there is beyond that is counted.
 DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
-
-#: Seconds between two looks whether a person lets go what is held: one GET.
-ASK_APPROVAL = 10.0
 
 #: Seconds of one pause while nothing is to be done.
 REST = 3600.0
@@ -119,12 +112,6 @@ def inventory_id(agent_id: str, project_id: int, project: str) -> str:
     return "-".join([*(name.strip("-") or "x" for name in names), exact])
 
 
-_MISAPPROVED = (
-    f"the annotation {APPROVED} of the inventory is of other objects, or of another "
-    "commit, than what is held: nothing goes"
-)
-
-
 class State(Enum):
     """How far a project is."""
 
@@ -157,9 +144,9 @@ class Project:
     :param writes: what clients of kas wrote lately.
     :param renderer: runs kustomize and Helm.
     :param decryptor: runs sops.
-    :param inventories: the Namespace of all of them; empty: ``default_namespace``.
+    :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: on other projects of this agent, and theirs on this one.
-    :ivar orders: what people have said of it, as it was read last.
+    :ivar orders: the operators' orders, as they were read last.
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
     :ivar out_of_sync_since: since when something is not as Git has it; None: all is.
@@ -242,10 +229,6 @@ class Project:
         self._pinned: tuple[Snapshot, Source] | None = None
         #: The commit that was worked on last.  Another may have come, and wait.
         self._worked = ""
-        #: What a person writes to let go what a limit held then; empty: nothing.
-        self._release = ""
-        #: What a person wrote instead; empty: nothing.
-        self._misapproved = ""
         #: There is another commit than the work at hand is of.
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
@@ -280,8 +263,6 @@ class Project:
         why = _bounded(
             f"commit {refused.commit[:12]}: {one}" for one in refused.problems
         )
-        if self._misapproved and self._release:
-            why.append(_MISAPPROVED)
         return [*filter(None, [self._commits.problem]), *why, *self._said]
 
     @property
@@ -317,84 +298,90 @@ class Project:
 
     async def approve(self, release: str) -> None:
         """
-        Let the objects go that a limit holds back.
+        Approve the deletes that a limit holds back.
 
-        :param release: as the report has it.
-        :raises CallError: FAILED_PRECONDITION, it is of other objects, or of none.
+        :param release: as `Report.release` has it.
+        :raises CallError: FAILED_PRECONDITION, it names other objects, or nothing is
+            held.
         """
-        wanted = self._release
-        if self._store is None or not wanted:
+        report = self.report
+        if report is None or not report.held:
             raise CallError(Status.FAILED_PRECONDITION, "nothing is held")
-        if not compare_digest(wanted.encode(), release.encode()):
+        if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                "other objects are held than those, or with another commit: look again",
+                "other objects are held, or by another commit: look at the status",
             )
-        await self._store.order({APPROVED: release})
-        self._interrupt()
+
+        def approved(orders: Orders) -> Orders:
+            approval = orders.approval.adding(report.commit, report.held)
+            return attrs.evolve(orders, approval=approval)
+
+        await self._order(approved)
 
     async def suspend(self) -> None:
         """
         Change nothing any more, until `resume`.
 
-        :raises CallError: FAILED_PRECONDITION, nothing was applied yet.
+        :raises CallError: FAILED_PRECONDITION, no commit of the project has come yet.
         """
-        await self._order({SUSPENDED: "true"})
+        await self._order(lambda orders: attrs.evolve(orders, suspended=True))
 
     async def resume(self) -> None:
         """Follow Git again; :raises CallError: as `suspend`."""
-        await self._order({SUSPENDED: None, PINNED: None})
+        await self._order(
+            lambda orders: attrs.evolve(orders, suspended=False, pinned="")
+        )
 
     async def undo(self, wanted: str) -> str:
         """
-        Apply a commit of before, and stay there until `resume`.
+        Apply an earlier commit, and stay there until `resume`.
 
-        :param wanted: how its id begins; empty: the one before the last.
+        :param wanted: how its id begins; empty: the last other commit of which every
+            object was applied.
         :return: its id.
         :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
         """
-        history = (await self._said_store().orders()).history
+        history = await self.history()
         commits = list(dict.fromkeys(one.commit for one in reversed(history)))
+        complete = {one.commit for one in history if one.complete}
         now = self.report.commit if self.report is not None else ""
         found = [
-            one for one in commits if (one.startswith(wanted) if wanted else one != now)
+            one
+            for one in commits
+            if (one.startswith(wanted) if wanted else one != now and one in complete)
         ]
         if not found or (wanted and len(found) > 1):
-            what = f"commit {wanted[:64]!r}" if wanted else "other commit"
             known = ", ".join(one[:12] for one in commits) or "none"
             raise CallError(
-                Status.NOT_FOUND, f"no {what} was applied; there is: {known}"
+                Status.NOT_FOUND,
+                f"no single commit that begins with {wanted[:64]!r} was applied; the "
+                f"history has: {known}"
+                if wanted
+                else f"no other commit was applied in full; the history has: {known}",
             )
-        await self._order({SUSPENDED: None, PINNED: found[0]})
+        await self._order(
+            lambda orders: attrs.evolve(orders, suspended=False, pinned=found[0])
+        )
         return found[0]
 
     async def history(self) -> tuple[AppliedCommit, ...]:
-        """Commits that were applied, the last one last; :raises CallError: likewise."""
-        return (await self._said_store().orders()).history
+        """Return the applied commits, newest last; :raises CallError: as `suspend`."""
+        return (await self._order_store(self._first_snapshot()).read()).history
 
     async def kept(self) -> list[KeptState]:
-        """What objects were; :raises CallError: as `suspend`."""
-        store = self._said_store()
-        await store.orders()
-        assert self._snapshot is not None
-        return await self._kept(self._snapshot, store).read()
+        """Return the kept states of objects; :raises CallError: as `suspend`."""
+        return await self._kept(self._first_snapshot()).read()
 
-    def _said_store(self) -> InventoryStore:
+    def _first_snapshot(self) -> Snapshot:
+        """Return the snapshot that names the inventory."""
         if self._snapshot is None:
             text = "no commit of the project has come yet"
             raise CallError(Status.FAILED_PRECONDITION, text)
-        return self._inventory(self._snapshot)
+        return self._snapshot
 
-    async def _order(self, changes: dict[str, str | None]) -> None:
-        store = self._said_store()
-        await store.orders()
-        try:
-            await store.order(changes)
-        except CallError as error:
-            if error.status is not Status.NOT_FOUND:
-                raise
-            text = "nothing of the project was applied yet"
-            raise CallError(Status.FAILED_PRECONDITION, text) from None
+    async def _order(self, change: Callable[[Orders], Orders]) -> None:
+        await self._order_store(self._first_snapshot()).change(change)
         self._interrupt()
 
     async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
@@ -409,7 +396,8 @@ class Project:
         if ref.commit:
             asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
-        reconciler = self._reconciler(snapshot, self._inventory(snapshot))
+        store = self._inventory(snapshot, self._order_store(snapshot))
+        reconciler = self._reconciler(snapshot, store)
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return Preview(snapshot.commit, plan.problems)
@@ -509,54 +497,30 @@ class Project:
 
     async def _rest(self, seconds: float) -> None:
         """
-        So long, or until a person says something.
-
-        What others change meanwhile is repaired.
+        Wait, and repair drift meanwhile; an order or a commit ends it early.
         """
-        release, store = self._release, self._store
         until = self._api.clock.seconds() + seconds
         while (left := until - self._api.clock.seconds()) > 0:
-            pause = min(left, ASK_APPROVAL if release else REST)
+            pause = min(left, REST)
             if self.orders.suspended:
-                # What others change is of no matter now.
+                # Drift does not matter now.
                 await deferLater(self._api.clock, pause)
                 continue
             await self.drifts.wait(pause)
-            if due := self.drifts.due():
-                if not await self._repair(due):
-                    return
-                continue
-            if store is None or self._api.clock.seconds() >= until:
-                continue
-            try:
-                orders = await store.orders()
-            except CallError:
-                # The next run says what is wrong.
+            if (due := self.drifts.due()) and not await self._repair(due):
                 return
-            if orders.bound != self.orders.bound or (
-                release and compare_digest(orders.approved.encode(), release.encode())
-            ):
-                return
-            self._note_approval(orders.approved if release else "")
-
-    def _note_approval(self, approved: str) -> None:
-        """Say that what a person let go is not what is held; empty: nothing was."""
-        if approved and approved != self._misapproved:
-            self._log.warn(
-                "project {project}: {reason}", project=self.name, reason=_MISAPPROVED
-            )
-        self._misapproved = approved
 
     async def _repair(self, manifests: list[Manifest]) -> bool:
-        """Apply again what others have changed; False: a person wants it otherwise."""
+        """Repair drift of *manifests*; False: an operator changed the orders."""
         snapshot = self._snapshot
         assert snapshot is not None
         keys = [one.key for one in manifests]
-        reconciler = self._reconciler(snapshot, self._inventory(snapshot))
+        store = self._order_store(snapshot)
+        reconciler = self._reconciler(snapshot, self._inventory(snapshot, store))
         try:
-            orders = await reconciler.store.orders()
+            orders = await store.read()
             if orders.bound != self.orders.bound:
-                why = "a person has suspended the project, or wants another commit"
+                why = "an operator suspended the project, or chose another commit"
                 self.drifts.could_not_repair(keys, why)
                 return False
             results = await reconciler.repair(self._worked, manifests)
@@ -584,8 +548,8 @@ class Project:
             return False
         self._busy = True
         try:
-            self._store = self._inventory(snapshot)
-            self.orders = await self._store.orders()
+            store = self._order_store(snapshot)
+            self.orders = await store.read()
             if self.orders.suspended:
                 why = "suspended: nothing is changed"
                 self._tell(snapshot.commit, [why], is_wrong=False)
@@ -593,12 +557,13 @@ class Project:
             if self.orders.pinned not in ("", snapshot.commit):
                 snapshot, source = await self._of_pinned(self.orders.pinned)
             self._worked = snapshot.commit
+            self._store = self._inventory(snapshot, store)
             report = await self._reported(snapshot, source)
-            await self._remember(report)
+            await self._remember(report, store)
         except Superseded:
             self._log.info(
-                "project {project}: another agentk has worked on it, or a person has "
-                "said otherwise; looking again",
+                "project {project}: another agentk changed the inventory, or an "
+                "operator the orders; retrying",
                 project=self.name,
             )
             return False
@@ -608,14 +573,13 @@ class Project:
         finally:
             self._busy = False
             self.drifts.worked()
-        self.report, self._release = report, report.release
-        self._misapproved = ""
+        self.report = report
         self.worked_at = self._now()
         self._note_sync()
         lines = [str(one) for one in report.problems]
         lines += [str(one) for one in (*report.failed, *self._braked(report))]
         if report.release:
-            lines.insert(0, self._how_to_release(snapshot, report))
+            lines.insert(0, self._how_to_release(report))
         self._tell(snapshot.commit, lines)
         if not report.problems:
             self._summarize(report)
@@ -623,34 +587,40 @@ class Project:
         return not report.problems and not report.failed
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
-        """What the commit has that a person wants; read once."""
+        """
+        Return what the pinned commit has; it is read once.
+
+        :raises CallError: it cannot be read, or is not in the history of the ref.
+        """
         known = self._pinned
         if known is not None and known[0].commit == commit:
             return known
         try:
-            self._pinned = await self._commits.at(rpc_pb2.Ref(commit=commit))
+            self._pinned = await self._commits.of_history(commit)
         except CallError as error:
             raise _Unreadable(
                 error.status,
-                f"it is pinned to {commit[:12]}, which cannot be read, and what is in "
-                f"the cluster stays: {error.message}",
+                f"it is pinned to {commit[:12]}, which cannot be applied; the cluster "
+                f"stays as it is: {error.message}",
             ) from None
         return self._pinned
 
-    async def _remember(self, report: Report) -> None:
+    async def _remember(self, report: Report, store: OrderStore) -> None:
+        """Write down that a commit was applied."""
         history = self.orders.history
         dry = self.settings.dry_run_strategy != "none"
-        if dry or report.problems or self._store is None:
+        if dry or report.problems:
             return
         summary = _counted(one.outcome.value for one in report.results.values())
-        if history and history[-1].commit == report.commit:
-            was = history[-1].summary
-            if was == summary or not any(one.value in was for one in _IN_PART):
-                return
-            # What failed, or waited for a person, has come to another end since then.
-            history = history[:-1]
-        done = AppliedCommit(report.commit, round(self._now()), summary)
-        await self._store.remember(history, done)
+        complete = not any(one.outcome in _IN_PART for one in report.results.values())
+        replaces = bool(history) and history[-1].commit == report.commit
+        if replaces and (history[-1].summary == summary or history[-1].complete):
+            return
+        done = AppliedCommit(report.commit, round(self._now()), summary, complete)
+        # Failed or held objects of the same commit have come to another end since then.
+        self.orders = await store.change(
+            lambda orders: orders.remembering(done, replaces)
+        )
 
     async def _reported(self, snapshot: Snapshot, source: Source) -> Report:
         assert self._store is not None
@@ -671,25 +641,38 @@ class Project:
         )
         return Report(snapshot.commit)
 
-    def _inventory(self, snapshot: Snapshot) -> InventoryStore:
+    @property
+    def _own_namespace(self) -> str:
+        """The namespace of agentk itself."""
+        return self._api.lease.partition("/")[0]
+
+    def _order_store(self, snapshot: Snapshot) -> OrderStore:
+        return OrderStore(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._own_namespace,
+        )
+
+    def _inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
         return InventoryStore(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
-            self._inventories or self.settings.default_namespace,
-            self.settings.default_namespace if self._inventories else None,
+            self._inventories or self._own_namespace,
+            self.settings.default_namespace,
             InventoryWriter(
                 self._api.kubernetes_as_agentk(),
                 self._api.agent_name,
                 self._api.lease,
                 self._now,
             ),
+            orders,
         )
 
-    def _kept(self, snapshot: Snapshot, store: InventoryStore) -> KeptStates:
+    def _kept(self, snapshot: Snapshot) -> KeptStates:
         return KeptStates(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
-            lambda: store.namespace,
+            self._own_namespace,
             self._now,
             self.settings.keep_states,
         )
@@ -719,7 +702,7 @@ class Project:
             planned=partial(self._planned, self._inventory_id(snapshot)),
             applied=self._applied,
             settled=self._settled,
-            kept=self._kept(snapshot, store),
+            kept=self._kept(snapshot),
             leaves=self.drifts.leaves,
         )
 
@@ -775,14 +758,13 @@ class Project:
 
     # What an operator reads.
 
-    def _how_to_release(self, snapshot: Snapshot, report: Report) -> str:
-        name = self._inventory_id(snapshot)
-        count = len(report.blocked)
+    def _how_to_release(self, report: Report) -> str:
+        count = len(report.held)
         what = "1 object waits" if count == 1 else f"{count} objects wait"
+        words = (self._api.agent_name, self.settings.id or "''", report.release)
         return (
-            f"{what} for a person; to let go: "
-            f"kubectl annotate --overwrite configmap -n {report.inventory_namespace} "
-            f"inventory-{name} {APPROVED}={report.release}"
+            f"{what} for an approval; to delete: kasctl gitops approve "
+            f"{' '.join(words)}"
         )
 
     def _inventory_id(self, snapshot: Snapshot) -> str:
@@ -798,9 +780,9 @@ class Project:
             and f'namespaces "{space}"' in error.message
         ):
             return (
-                f"the Namespace {space} is not there, and the inventory has its place "
-                "in it: make it, or name one that is there in default_namespace of the "
-                "project or in modules.gitops.inventory_namespace of agentk"
+                f"the Namespace {space}, which is to hold the inventory, does not "
+                "exist: create it, or name another one in "
+                "modules.gitops.inventory_namespace of agentk"
             )
         return f"the cluster cannot be asked: {error.message}"
 

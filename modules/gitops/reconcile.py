@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from hashlib import sha256
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -41,14 +42,23 @@ class Report:
     What became of a commit.
 
     :ivar problems: why nothing of it was applied; nothing: it was.
-    :ivar release: see `Plan.release`; it is written into *inventory_namespace*.
+    :ivar held: see `Plan.held`.
     """
 
     commit: str
     problems: tuple[SourceProblem, ...] = ()
     results: Mapping[ObjectKey, Result] = attrs.field(factory=dict)
-    release: str = ""
-    inventory_namespace: str = ""
+    held: tuple[ObjectKey, ...] = ()
+
+    @property
+    def release(self) -> str:
+        """
+        A name for the deletes of *held* with this commit; empty: none is held.
+
+        Long enough that two commits never have the same name.
+        """
+        names = "\0".join([self.commit, *(str(key) for key in sorted(self.held))])
+        return sha256(names.encode()).hexdigest()[:40] if self.held else ""
 
     @property
     def failed(self) -> list[Result]:
@@ -157,7 +167,7 @@ class Reconciler:
         """
         Do it.
 
-        :raises Superseded: another agentk leads, or people have said otherwise.
+        :raises Superseded: another agentk leads, or an operator changed the orders.
         :raises CallError: the cluster cannot be asked, or the inventory not written.
         """
         try:
@@ -170,8 +180,7 @@ class Reconciler:
         return Report(
             commit,
             results=act.results,
-            release=plan.release,
-            inventory_namespace=self.store.namespace,
+            held=plan.held,
         )
 
     def _without_left(self, plan: Plan) -> Plan:

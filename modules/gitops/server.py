@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer, provider
 
 from modules.gitops import rpc_pb2
+from modules.gitops.commit_id import COMMIT
 from modules.gitops.config import GitopsSettings
 from modules.gitops.files import source_files
 from modules.gitops.fingerprint import Fingerprint
@@ -201,22 +202,15 @@ class GitopsServer:
         file says at this commit: files that are applied as an older file says may
         prune what the commit wants kept.
         """
-        kind = request.ref.WhichOneof("ref")
-        if kind == "commit":
-            commit: str = request.ref.commit
-            if commit == request.commit_id:
+        ref = _name_of(request.ref)
+        if request.ref.WhichOneof("ref") == "commit":
+            if ref == request.commit_id:
                 # It never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
-            return await self._followed(name, address, commit).next("")
-        if kind == "name" and not request.ref.name.startswith(_NAMES):
-            text = f"a ref begins with one of {', '.join(_NAMES)}"
-            raise CallError(Status.INVALID_ARGUMENT, text)
-        refs = {
-            "branch": f"refs/heads/{request.ref.branch}",
-            "tag": f"refs/tags/{request.ref.tag}",
-            "name": request.ref.name,
-        }
-        followed = self._followed(name, address, refs.get(kind or "", "HEAD"))
+            if request.HasField("history_of"):
+                await self._check_history(address, ref, _name_of(request.history_of))
+            return await self._followed(name, address, ref).next("")
+        followed = self._followed(name, address, ref)
         while True:
             commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:
@@ -228,6 +222,17 @@ class GitopsServer:
                 return commit
             # There is a newer one, and agentk may have its file already.
             followed.pushed()
+
+    async def _check_history(
+        self, address: GitAddress | GitalyAddress, commit: str, ref: str
+    ) -> None:
+        """:raises CallError: FAILED_PRECONDITION, *ref* does not contain *commit*."""
+        repository = self._api.repositories.open(address)
+        if not await repository.contains(ref, commit):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"commit {commit[:12]} is not in the history of {ref}",
+            )
 
     async def _next(
         self, agent: ConnectedAgent, followed: FollowedRef, known: str
@@ -334,6 +339,29 @@ class GitopsServer:
         self._draining = True
         for followed in self._refs.values():
             followed.stop()
+
+
+def _name_of(ref: rpc_pb2.Ref) -> str:
+    """
+    Return the whole name of a ref, or the id of a commit.
+
+    :raises CallError: INVALID_ARGUMENT, agents may not name it.
+    """
+    kind = ref.WhichOneof("ref")
+    if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
+        # Otherwise it could be a branch, and move.
+        text = f"{ref.commit[:80]!r} is not the id of a commit"
+        raise CallError(Status.INVALID_ARGUMENT, text)
+    if kind == "name" and not ref.name.startswith(_NAMES):
+        text = f"a ref begins with one of {', '.join(_NAMES)}"
+        raise CallError(Status.INVALID_ARGUMENT, text)
+    names = {
+        "branch": f"refs/heads/{ref.branch}",
+        "tag": f"refs/tags/{ref.tag}",
+        "commit": ref.commit,
+        "name": ref.name,
+    }
+    return names.get(kind or "", "HEAD")
 
 
 def _trailer(fingerprint: Fingerprint) -> rpc_pb2.ObjectsToSynchronizeResponse:

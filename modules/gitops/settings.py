@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
+from modules.gitops.commit_id import COMMIT
 from tunnel.config import Duration, Invalid, field, nearest
 
 __all__ = [
@@ -50,10 +51,6 @@ def _is_share(instance: object, attribute: object, value: float) -> None:
 def _is_count(instance: object, attribute: object, value: int) -> None:
     if value < 0:
         raise ValueError("must not be below 0")
-
-
-#: The whole id of a commit.
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def _is_commit(instance: object, attribute: object, value: str | None) -> None:

@@ -108,7 +108,24 @@ class Gitaly:
             deltas=[pb.CommitDelta(from_path=name, to_path=name) for name in names]
         )
 
+    def commit_is_ancestor(self, request: Any, context: Any) -> Iterator[Any]:
+        """Whether a commit is in the history of another."""
+        command = ("merge-base", "--is-ancestor")
+        ids = (request.ancestor_id, request.child_id)
+        done = self._run(request, context, *command, *ids)
+        if done.returncode not in (0, 1):
+            context.abort(grpc.StatusCode.INTERNAL, "exit status 128")
+        yield pb.CommitIsAncestorResponse(value=not done.returncode)
+
     def _git(self, request: Any, context: Any, *arguments: str) -> bytes:
+        done = self._run(request, context, *arguments)
+        if done.returncode:
+            context.abort(grpc.StatusCode.NOT_FOUND, "revision not found")
+        return done.stdout
+
+    def _run(
+        self, request: Any, context: Any, *arguments: str
+    ) -> subprocess.CompletedProcess[bytes]:
         metadata = dict(context.invocation_metadata())
         if not self._knows(metadata.get("authorization", "")):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "authentication required")
@@ -118,14 +135,11 @@ class Gitaly:
         folder = (self._root / repository.relative_path).resolve()
         if repository.storage_name != "default" or not folder.is_dir():
             context.abort(grpc.StatusCode.NOT_FOUND, "repository does not exist")
-        done = subprocess.run(
+        return subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
             env={**ENVIRONMENT, "GIT_LITERAL_PATHSPECS": "1"},
         )
-        if done.returncode:
-            context.abort(grpc.StatusCode.NOT_FOUND, "revision not found")
-        return done.stdout
 
     def _knows(self, authorization: str) -> bool:
         scheme, _, text = authorization.partition(" ")

@@ -186,6 +186,32 @@ async def test_forced_push(place: Place) -> None:
 
 
 @async_test
+async def test_history(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch contains its commits, however old, and no commit of another branch."""
+    monkeypatch.setattr("kas.git.http.HISTORY_DEPTHS", (2, 2**31 - 1))
+    commits = [place.origin.commit({"a": str(number)}) for number in range(5)]
+    other = place.origin.commit({"a": "x"}, branch="other", onto=commits[1])
+    repository = place.repository()
+    for commit in (commits[-1], commits[3], commits[0]):
+        assert await repository.contains("HEAD", commit)
+    assert await repository.contains("other", commits[1])
+    assert not await repository.contains("other", commits[2])
+    for commit in (other, "0" * 40):
+        assert not await repository.contains("main", commit)
+    replaced = place.origin.commit({"a": "y"}, onto=None)
+    assert await repository.contains("main", replaced)
+    assert not await repository.contains("main", commits[-1])
+    # It is not a commit but may be the name of a ref.
+    for name in ("main", "refs/heads/main", ""):
+        error = await fails(repository.contains("main", name))
+        assert error.status is Status.INVALID_ARGUMENT
+    # Nothing is left of the histories, and the copy still serves.
+    assert await repository.resolve() == replaced
+    left = list(place.state.path.rglob("history-*")) if place.server else []
+    assert not left
+
+
+@async_test
 async def test_nothing_there(place: Place) -> None:
     """No commit, no branch, no path, no such commit: each says so."""
     repository = place.repository()

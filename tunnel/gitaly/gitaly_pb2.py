@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atunnel/gitaly/gitaly.proto\x12\x06gitaly\"\xb1\x01\n\nRepository\x12\x14\n\x0cstorage_name\x18\x02 \x01(\t\x12\x15\n\rrelative_path\x18\x03 \x01(\t\x12\x1c\n\x14git_object_directory\x18\x04 \x01(\t\x12(\n git_alternate_object_directories\x18\x05 \x03(\t\x12\x15\n\rgl_repository\x18\x06 \x01(\t\x12\x17\n\x0fgl_project_path\x18\x08 \x01(\t\"9\n\x0fInfoRefsRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\" \n\x10InfoRefsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"{\n\x10TreeEntryRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x10\n\x08revision\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12\r\n\x05limit\x18\x04 \x01(\x03\x12\x10\n\x08max_size\x18\x05 \x01(\x03\"\xb5\x01\n\x11TreeEntryResponse\x12\x32\n\x04type\x18\x01 \x01(\x0e\x32$.gitaly.TreeEntryResponse.ObjectType\x12\x0b\n\x03oid\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x0c\n\x04mode\x18\x04 \x01(\x05\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"5\n\nObjectType\x12\n\n\x06\x43OMMIT\x10\x00\x12\x08\n\x04\x42LOB\x10\x01\x12\x08\n\x04TREE\x10\x02\x12\x07\n\x03TAG\x10\x03\"\x8c\x01\n\tTreeEntry\x12\x0b\n\x03oid\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12)\n\x04type\x18\x04 \x01(\x0e\x32\x1b.gitaly.TreeEntry.EntryType\x12\x0c\n\x04mode\x18\x05 \x01(\x05\"+\n\tEntryType\x12\x08\n\x04\x42LOB\x10\x00\x12\x08\n\x04TREE\x10\x01\x12\n\n\x06\x43OMMIT\x10\x03\"r\n\x15GetTreeEntriesRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x10\n\x08revision\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12\x11\n\trecursive\x18\x04 \x01(\x08\"<\n\x16GetTreeEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.gitaly.TreeEntry\"|\n\x12\x43ommitDeltaRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x16\n\x0eleft_commit_id\x18\x02 \x01(\t\x12\x17\n\x0fright_commit_id\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\x0c\"1\n\x0b\x43ommitDelta\x12\x11\n\tfrom_path\x18\x01 \x01(\x0c\x12\x0f\n\x07to_path\x18\x02 \x01(\x0c\":\n\x13\x43ommitDeltaResponse\x12#\n\x06\x64\x65ltas\x18\x01 \x03(\x0b\x32\x13.gitaly.CommitDelta2]\n\x10SmartHTTPService\x12I\n\x12InfoRefsUploadPack\x12\x17.gitaly.InfoRefsRequest\x1a\x18.gitaly.InfoRefsResponse0\x01\x32\xa6\x01\n\rCommitService\x12\x42\n\tTreeEntry\x12\x18.gitaly.TreeEntryRequest\x1a\x19.gitaly.TreeEntryResponse0\x01\x12Q\n\x0eGetTreeEntries\x12\x1d.gitaly.GetTreeEntriesRequest\x1a\x1e.gitaly.GetTreeEntriesResponse0\x01\x32W\n\x0b\x44iffService\x12H\n\x0b\x43ommitDelta\x12\x1a.gitaly.CommitDeltaRequest\x1a\x1b.gitaly.CommitDeltaResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atunnel/gitaly/gitaly.proto\x12\x06gitaly\"\xb1\x01\n\nRepository\x12\x14\n\x0cstorage_name\x18\x02 \x01(\t\x12\x15\n\rrelative_path\x18\x03 \x01(\t\x12\x1c\n\x14git_object_directory\x18\x04 \x01(\t\x12(\n git_alternate_object_directories\x18\x05 \x03(\t\x12\x15\n\rgl_repository\x18\x06 \x01(\t\x12\x17\n\x0fgl_project_path\x18\x08 \x01(\t\"9\n\x0fInfoRefsRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\" \n\x10InfoRefsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"{\n\x10TreeEntryRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x10\n\x08revision\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12\r\n\x05limit\x18\x04 \x01(\x03\x12\x10\n\x08max_size\x18\x05 \x01(\x03\"\xb5\x01\n\x11TreeEntryResponse\x12\x32\n\x04type\x18\x01 \x01(\x0e\x32$.gitaly.TreeEntryResponse.ObjectType\x12\x0b\n\x03oid\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x0c\n\x04mode\x18\x04 \x01(\x05\x12\x0c\n\x04\x64\x61ta\x18\x05 \x01(\x0c\"5\n\nObjectType\x12\n\n\x06\x43OMMIT\x10\x00\x12\x08\n\x04\x42LOB\x10\x01\x12\x08\n\x04TREE\x10\x02\x12\x07\n\x03TAG\x10\x03\"\x8c\x01\n\tTreeEntry\x12\x0b\n\x03oid\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12)\n\x04type\x18\x04 \x01(\x0e\x32\x1b.gitaly.TreeEntry.EntryType\x12\x0c\n\x04mode\x18\x05 \x01(\x05\"+\n\tEntryType\x12\x08\n\x04\x42LOB\x10\x00\x12\x08\n\x04TREE\x10\x01\x12\n\n\x06\x43OMMIT\x10\x03\"r\n\x15GetTreeEntriesRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x10\n\x08revision\x18\x02 \x01(\x0c\x12\x0c\n\x04path\x18\x03 \x01(\x0c\x12\x11\n\trecursive\x18\x04 \x01(\x08\"<\n\x16GetTreeEntriesResponse\x12\"\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x11.gitaly.TreeEntry\"h\n\x17\x43ommitIsAncestorRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x13\n\x0b\x61ncestor_id\x18\x02 \x01(\t\x12\x10\n\x08\x63hild_id\x18\x03 \x01(\t\")\n\x18\x43ommitIsAncestorResponse\x12\r\n\x05value\x18\x01 \x01(\x08\"|\n\x12\x43ommitDeltaRequest\x12&\n\nrepository\x18\x01 \x01(\x0b\x32\x12.gitaly.Repository\x12\x16\n\x0eleft_commit_id\x18\x02 \x01(\t\x12\x17\n\x0fright_commit_id\x18\x03 \x01(\t\x12\r\n\x05paths\x18\x04 \x03(\x0c\"1\n\x0b\x43ommitDelta\x12\x11\n\tfrom_path\x18\x01 \x01(\x0c\x12\x0f\n\x07to_path\x18\x02 \x01(\x0c\":\n\x13\x43ommitDeltaResponse\x12#\n\x06\x64\x65ltas\x18\x01 \x03(\x0b\x32\x13.gitaly.CommitDelta2]\n\x10SmartHTTPService\x12I\n\x12InfoRefsUploadPack\x12\x17.gitaly.InfoRefsRequest\x1a\x18.gitaly.InfoRefsResponse0\x01\x32\xfd\x01\n\rCommitService\x12U\n\x10\x43ommitIsAncestor\x12\x1f.gitaly.CommitIsAncestorRequest\x1a .gitaly.CommitIsAncestorResponse\x12\x42\n\tTreeEntry\x12\x18.gitaly.TreeEntryRequest\x1a\x19.gitaly.TreeEntryResponse0\x01\x12Q\n\x0eGetTreeEntries\x12\x1d.gitaly.GetTreeEntriesRequest\x1a\x1e.gitaly.GetTreeEntriesResponse0\x01\x32W\n\x0b\x44iffService\x12H\n\x0b\x43ommitDelta\x12\x1a.gitaly.CommitDeltaRequest\x1a\x1b.gitaly.CommitDeltaResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,16 +51,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTREEENTRIESREQUEST']._serialized_end=877
   _globals['_GETTREEENTRIESRESPONSE']._serialized_start=879
   _globals['_GETTREEENTRIESRESPONSE']._serialized_end=939
-  _globals['_COMMITDELTAREQUEST']._serialized_start=941
-  _globals['_COMMITDELTAREQUEST']._serialized_end=1065
-  _globals['_COMMITDELTA']._serialized_start=1067
-  _globals['_COMMITDELTA']._serialized_end=1116
-  _globals['_COMMITDELTARESPONSE']._serialized_start=1118
-  _globals['_COMMITDELTARESPONSE']._serialized_end=1176
-  _globals['_SMARTHTTPSERVICE']._serialized_start=1178
-  _globals['_SMARTHTTPSERVICE']._serialized_end=1271
-  _globals['_COMMITSERVICE']._serialized_start=1274
-  _globals['_COMMITSERVICE']._serialized_end=1440
-  _globals['_DIFFSERVICE']._serialized_start=1442
-  _globals['_DIFFSERVICE']._serialized_end=1529
+  _globals['_COMMITISANCESTORREQUEST']._serialized_start=941
+  _globals['_COMMITISANCESTORREQUEST']._serialized_end=1045
+  _globals['_COMMITISANCESTORRESPONSE']._serialized_start=1047
+  _globals['_COMMITISANCESTORRESPONSE']._serialized_end=1088
+  _globals['_COMMITDELTAREQUEST']._serialized_start=1090
+  _globals['_COMMITDELTAREQUEST']._serialized_end=1214
+  _globals['_COMMITDELTA']._serialized_start=1216
+  _globals['_COMMITDELTA']._serialized_end=1265
+  _globals['_COMMITDELTARESPONSE']._serialized_start=1267
+  _globals['_COMMITDELTARESPONSE']._serialized_end=1325
+  _globals['_SMARTHTTPSERVICE']._serialized_start=1327
+  _globals['_SMARTHTTPSERVICE']._serialized_end=1420
+  _globals['_COMMITSERVICE']._serialized_start=1423
+  _globals['_COMMITSERVICE']._serialized_end=1676
+  _globals['_DIFFSERVICE']._serialized_start=1678
+  _globals['_DIFFSERVICE']._serialized_end=1765
 # @@protoc_insertion_point(module_scope)

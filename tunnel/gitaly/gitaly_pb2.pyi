@@ -111,6 +111,22 @@ class GetTreeEntriesResponse(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[TreeEntry]
     def __init__(self, entries: _Optional[_Iterable[_Union[TreeEntry, _Mapping]]] = ...) -> None: ...
 
+class CommitIsAncestorRequest(_message.Message):
+    __slots__ = ("repository", "ancestor_id", "child_id")
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    ANCESTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    CHILD_ID_FIELD_NUMBER: _ClassVar[int]
+    repository: Repository
+    ancestor_id: str
+    child_id: str
+    def __init__(self, repository: _Optional[_Union[Repository, _Mapping]] = ..., ancestor_id: _Optional[str] = ..., child_id: _Optional[str] = ...) -> None: ...
+
+class CommitIsAncestorResponse(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: bool
+    def __init__(self, value: bool = ...) -> None: ...
+
 class CommitDeltaRequest(_message.Message):
     __slots__ = ("repository", "left_commit_id", "right_commit_id", "paths")
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]

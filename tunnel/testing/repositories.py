@@ -33,6 +33,8 @@ class FakeRepository:
         self.resolved = 0
         self.down: CallError | None = None
         self._refs: dict[str, str] = {}
+        #: The commit before each, by the ref that it was made on.
+        self._parents: dict[str, str] = {}
         self._trees: dict[str, dict[str, bytes]] = {}
 
     def commit(self, files: Mapping[str, bytes | str], ref: str = "HEAD") -> str:
@@ -43,8 +45,13 @@ class FakeRepository:
             path: text.encode() if isinstance(text, str) else text
             for path, text in files.items()
         }
+        self._parents[commit] = self._refs.get(ref, "")
         self._refs[ref] = commit
         return commit
+
+    def rewind(self, commit: str, ref: str = "HEAD") -> None:
+        """Set *ref* back to an earlier commit, as a forced push does."""
+        self._refs[ref] = commit
 
     def remove(self, ref: str) -> None:
         """There is no such ref any more."""
@@ -101,6 +108,13 @@ class FakeRepository:
             if before.get(name) != after.get(name)
             and (not path or name == path or name.startswith(f"{path}/"))
         ]
+
+    async def contains(self, ref: str, commit: str) -> bool:
+        """See `IRepository.contains`."""
+        found = await self.resolve(ref)
+        while found and found != commit:
+            found = self._parents.get(found, "")
+        return bool(found)
 
     def _files(self, commit: str) -> dict[str, bytes]:
         if commit not in self._trees:

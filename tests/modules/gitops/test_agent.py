@@ -12,7 +12,6 @@ from modules.gitops.agent import GitopsOptions
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
     AGAIN,
-    ASK_APPROVAL,
     MAX_LINE,
     State,
     inventory_id,
@@ -127,16 +126,17 @@ class HalvesTests(HalvesTestCase):
         self.assertIsNotNone(self.live("m001"))
 
     def test_a_namespace_that_is_missing(self) -> None:
-        """It is said which one, and what for."""
+        """The message says which one, and what needs it."""
+        self.agent._inventories = "web"
         path = "/api/v1/namespaces/web/configmaps"
         message = 'namespaces "web" not found'
         answer = {"kind": "Status", "code": 404, "message": message}
         self.cluster.answer("POST", path, answer, 404)
         self.apps.commit({"a.yaml": text(*config_maps(1))})
-        self.configure({"id": "apps", "default_namespace": "web"})
+        self.configure({"id": "apps"})
         self.passes(1)
-        (line,) = self.said("the Namespace web is not there")
-        self.assertIn("default_namespace", line)
+        (line,) = self.said("the Namespace web, which is to hold the inventory")
+        self.assertIn("modules.gitops.inventory_namespace", line)
 
     def test_one_that_depends_on_another(self) -> None:
         """It waits until all of the other is current, and not only applied."""
@@ -340,13 +340,10 @@ class HalvesTests(HalvesTestCase):
         lines = self.said("ConfigMap default/m002 blocked")
         self.assertEqual(len(lines), 1)
         self.assertIn("9 of 10 objects would go", lines[0])
-        (how,) = self.said("9 objects wait for a person")
-        name, _, annotation = how.partition("-n default ")[2].partition(" ")
-        key, _, value = annotation.partition("=")
-        inventory = self.live(name)
-        inventory["metadata"]["annotations"][key] = value
-        self.cluster.objects.put(inventory)
-        self.passes(ASK_APPROVAL)
+        (how,) = self.said("9 objects wait for an approval")
+        *_, agent, project, release = how.split()
+        self.assertEqual((agent, project), (self.agent._api.agent_name, "apps"))
+        self.pair.run(self.agent.projects["apps"].approve(release))
         self.passes(5)
         self.assertIsNone(self.live("m002"))
         self.assertIsNotNone(self.live("m001"))

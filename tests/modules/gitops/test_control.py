@@ -9,9 +9,9 @@ from modules.gitops import control
 from modules.gitops import control_pb2 as pb
 from modules.gitops.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
 from modules.gitops.differences import ChangedField
-from modules.gitops.inventory import Orders
 from modules.gitops.manifests import ObjectKey, Origin
 from modules.gitops.operators import CONTROL
+from modules.gitops.orders import Orders
 from modules.gitops.preview import Effect, ObjectPreview
 from modules.gitops.project import MAX_LINES, Project
 from tests.modules.gitops.halves import HalvesTestCase, text

@@ -30,7 +30,7 @@ def secret(value: str) -> dict[str, Any]:
 class KeptTests(ReconcileCase):
     def states(self, what: Any = "without_secrets") -> KeptStates:
         return KeptStates(
-            self.client, ID, lambda: "default", lambda: self.clock.seconds(), what
+            self.client, ID, "default", lambda: self.clock.seconds(), what
         )
 
     def read(self) -> list[KeptState]:
@@ -43,10 +43,13 @@ class KeptTests(ReconcileCase):
     def keep(self, *objects: Any, what: Any = "all") -> None:
         self.pair.run(self.states(what).keep(Replaced.PRUNED, objects))
 
-    def test_one_that_somebody_else_wrote(self) -> None:
-        """From Git, or by hand: nothing of it is shown, and nothing is deleted."""
+    def secret(self) -> Any:
+        return self.live(f"gitops-kept-{ID}", "Secret")
+
+    def test_a_secret_of_another_writer(self) -> None:
+        """Nothing of it is shown, and nothing is deleted that could not be kept."""
         self.keep(*config_maps(1))
-        there = self.live(f"kept-{ID}")
+        there = self.secret()
         changes: list[dict[str, Any]]
         changes = [{"annotations": {OWNER: ID}}, {"labels": {}}]
         for change in changes:
@@ -55,7 +58,30 @@ class KeptTests(ReconcileCase):
             for run in (self.read, lambda: self.keep(*config_maps(2))):
                 with self.assertRaises(CallError) as caught:
                     run()
-                self.assertIn("is not agentk's own", caught.exception.message)
+                self.assertIn("agentk did not write", caught.exception.message)
+
+    def test_a_config_map_of_another_user(self) -> None:
+        """Its states are not read: they could name any object."""
+        self.keep(*config_maps(1))
+        there = self.secret()
+        planted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**there["metadata"], "name": f"kept-{ID}"},
+            "binaryData": {f"9{name}": value for name, value in there["data"].items()},
+        }
+        self.objects.put(planted)
+        self.assertEqual(self.names(), {"m001"})
+
+    def test_a_list(self) -> None:
+        """kubectl would apply its items, whose names nothing shows."""
+        items: dict[str, Any] = {"items": config_maps(2)}
+        for one in (object_("a", "List", **items), object_("b", **items)):
+            metadata = {"uid": "u", "resourceVersion": "1", "namespace": "default"}
+            one["metadata"] |= metadata
+            self.keep(one)
+        self.keep(object_("c", "ConfigMapList"), *config_maps(1))
+        self.assertEqual(self.names(), {"m001"})
 
     def test_pruned(self) -> None:
         """As it was in the cluster, and it can be applied again."""
@@ -104,8 +130,8 @@ class KeptTests(ReconcileCase):
         respond = self.objects.respond
 
         def refuse(method: str, path: str, *rest: Any) -> Any:
-            if method != "GET" and b"kept-tests" in rest[1]:
-                raise Refusal(403, "Forbidden", "no ConfigMaps")
+            if method != "GET" and b"gitops-kept-kept-tests" in rest[1]:
+                raise Refusal(403, "Forbidden", "no Secrets")
             return respond(method, path, *rest)
 
         self.patch(self.objects, "respond", refuse)
@@ -141,21 +167,22 @@ class KeptTests(ReconcileCase):
         self.clock.advance(kept.MAX_AGE)
         self.keep(made("new"))
         self.assertEqual(self.names(), {"m4", "new"})
-        self.patch(kept, "MAX_BYTES", 300)
+        self.patch(kept, "MAX_BYTES", 230)
         self.clock.advance(1)
         self.keep(made("newer"))
         self.assertEqual(self.names(), {"newer"})
 
-    def test_what_people_write_there(self) -> None:
+    def test_damaged_states(self) -> None:
+        """They are left out, and the others are shown."""
         self.commit(*config_maps(1))
         self.keep(self.live("m001"))
-        there = self.live(f"kept-{ID}")
-        there["binaryData"] |= {"a": "?", "9-b": "aGk=", "8-c": "eJyrAgAAewB7"}
+        there = self.secret()
+        there["data"] |= {"a": "aGk=", "9-b": "aGk=", "8-c": "eJyrAgAAewB7"}
         self.objects.put(there)
         self.assertEqual(self.names(), {"m001"})
         # What is little in there, and much when it is unpacked.
         bomb = base64.b64encode(zlib.compress(b"[" * kept.MAX_READ)).decode()
-        there["binaryData"] |= {"9999-d": bomb}
+        there["data"] |= {"9999-d": bomb}
         self.objects.put(there)
         self.assertEqual(self.names(), set())
 
@@ -221,23 +248,25 @@ class GetKeptTests(HalvesTestCase):
             self.ask("other")
         self.assertIs(caught.exception.status, Status.NOT_FOUND)
 
-    def test_what_people_write_there(self) -> None:
-        """None of it keeps the rest from being shown."""
+    def test_damaged_states(self) -> None:
+        """None of them keeps the rest from being shown."""
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
         self.configure({"id": "apps"})
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.pushed()
         (known,) = self.ask().states
         objects = self.cluster.objects
-        (name,) = [key[3] for key in objects._stored if key[3].startswith("kept-")]
-        there = self.live(name)
-        ((_, value),) = there["binaryData"].items()
+        (name,) = [
+            key[3] for key in objects._stored if key[3].startswith("gitops-kept")
+        ]
+        there: Any = objects.find("v1", "Secret", name, "default")
+        ((_, value),) = there["data"].items()
         packed = json.loads(zlib.decompress(base64.b64decode(value)))
-        there["binaryData"]["9" * 19 + "-time"] = value
+        there["data"]["9" * 19 + "-time"] = value
         named: list[Any] = [{"a": 1}, 7, "\ud800", "x" * 300]
         for number, one in enumerate(named):
             packed["object"]["metadata"]["name"] = one
             data = zlib.compress(json.dumps(packed).encode())
-            there["binaryData"][f"5-{number}"] = base64.b64encode(data).decode()
+            there["data"][f"5-{number}"] = base64.b64encode(data).decode()
         objects.put(there)
         self.assertEqual({one.id for one in self.ask().states}, {known.id, "time"})

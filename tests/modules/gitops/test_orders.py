@@ -1,28 +1,26 @@
-"""What people have said of a project: suspend, undo, resume, and what was applied."""
+"""Orders for a project: suspend, undo, resume, approve; and its history."""
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 
 from modules.gitops import control_pb2 as pb
-from modules.gitops.inventory import (
-    APPROVED,
-    COMMIT,
-    HISTORY,
-    MAX_HISTORY,
-    PINNED,
-    SUSPENDED,
-    WRITES,
-)
+from modules.gitops.brakes import OWNER
+from modules.gitops.inventory import COMMIT, WRITES
 from modules.gitops.operators import CONTROL
-from modules.gitops.project import AGAIN, REST
+from modules.gitops.orders import MAX_HISTORY
+from modules.gitops.own_secret import OWN_LABEL
+from modules.gitops.project import AGAIN
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
+from tunnel.testing.objects import Refusal
 
 
 class OrdersTests(HalvesTestCase):
-    """From the external API to the annotations, and what comes of them."""
+    """From the external API to the Secret, and to the cluster."""
 
     def ask(self, method: str, **given: Any) -> Any:
         request = getattr(pb, f"{method}Request")(agent="1", project="apps", **given)
@@ -48,15 +46,19 @@ class OrdersTests(HalvesTestCase):
         self.configure({"id": "apps"})
         return commit
 
-    def annotate(self, **said: str) -> None:
-        """As ``kubectl annotate`` does; what is empty is taken away."""
-        names = {"suspended": SUSPENDED, "pinned": PINNED, "approved": APPROVED}
-        found = self.inventory
-        annotations = found["metadata"]["annotations"]
-        annotations |= {names[name]: value for name, value in said.items()}
-        for name in [name for name, value in annotations.items() if not value]:
-            del annotations[name]
-        self.cluster.objects.put(found)
+    @property
+    def secret(self) -> Any:
+        """The Secret with the orders."""
+        ((_, _, _, name),) = (
+            key
+            for key in self.cluster.objects._stored
+            if key[3].startswith("gitops-orders-")
+        )
+        return self.cluster.objects.find("v1", "Secret", name, "default")
+
+    @property
+    def orders(self) -> Any:
+        return json.loads(base64.b64decode(self.secret["data"]["orders"]))
 
     def change(self, name: str) -> None:
         """As somebody else does."""
@@ -132,7 +134,7 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
         self.assertIsNone(self.live("m004"))
         self.assertIsNotNone(self.live("m003"))
-        self.assertEqual(self.inventory["metadata"]["annotations"][SUSPENDED], "true")
+        self.assertIs(self.orders["suspended"], True)
         self.ask("Resume")
         self.passes(60)
         self.assertEqual(self.live("m001")["data"], {"n": "1"})
@@ -166,35 +168,89 @@ class OrdersTests(HalvesTestCase):
         self.passes(5)
         self.assertEqual(self.live("m001")["data"], {"n": "bad"})
         self.assertIsNotNone(self.live("m009"))
-        self.assertNotIn(PINNED, self.inventory["metadata"]["annotations"])
+        self.assertNotIn("pinned", self.orders)
         commits = [one.commit for one in self.ask("GetHistory").commits]
         self.assertEqual(commits[:3], [first, second, first])
 
-    def test_kubectl_suspends_and_resumes(self) -> None:
-        """agentk hears of it where it repairs, and in the minute after it."""
+    def test_annotations_of_the_inventory(self) -> None:
+        """Many users may write ConfigMaps, and none of them gives orders so."""
         self.begin()
-        self.annotate(suspended="true")
-        self.change("m001")
-        self.passes(30)
-        self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
-        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_SUSPENDED)
-        self.annotate(suspended="")
-        self.passes(120)
-        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        evil = self.apps.commit({"a.yaml": text(object_("evil"))}, ref="refs/heads/x")
+        self.commit(*config_maps(1, 2))
+        before = self.orders
+        found = self.inventory
+        for name, value in {
+            "txkas/pinned": evil,
+            "txkas/suspended": "true",
+            "txkas/approved": "4f0c",
+            "txkas/history": f'[["{evil}", 1.0, "1 created"]]',
+        }.items():
+            found["metadata"]["annotations"][name] = value
+        self.cluster.objects.put(found)
+        self.passes(AGAIN * 3)
+        self.leave()
+        self.lead()
+        self.passes(AGAIN * 3)
+        self.assertIsNone(self.live("evil"))
         self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertEqual((self.status().pinned, self.orders), ("", before))
+        self.assertIs(self.refused("Undo", commit=evil), Status.NOT_FOUND)
 
-    def test_kubectl_pins(self) -> None:
-        """Within the hour, even where nothing else makes it work."""
-        first = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
-        self.configure({"id": "apps", "drift": {"mode": "report"}})
-        self.commit(*config_maps(1, 2, 4))
-        self.annotate(pinned=first)
-        self.passes(REST + 60)
-        self.assertIsNone(self.live("m004"))
-        self.assertIsNotNone(self.live("m003"))
-        self.annotate(pinned="")
-        self.passes(REST + 60)
-        self.assertIsNotNone(self.live("m004"))
+    def test_a_planted_secret(self) -> None:
+        """An author of manifests in Git cannot write one that counts."""
+        self.begin()
+        there = self.secret
+        changes: list[dict[str, Any]] = [
+            {"annotations": {OWNER: "x"}},
+            {"labels": {OWN_LABEL: "another"}},
+        ]
+        for change in changes:
+            planted = {**there, "metadata": {**there["metadata"], **change}}
+            self.cluster.objects.put(planted)
+            self.commit(*config_maps(7))
+            self.assertIsNone(self.live("m007"))
+            self.assertEqual(self.status().state, pb.ProjectStatus.STATE_FAILED)
+            self.assertIn("agentk did not write the Secret", self.status().problems[0])
+
+    def test_orders_in_git(self) -> None:
+        """A manifest that has the name of that Secret is refused."""
+        self.begin()
+        name = self.secret["metadata"]["name"]
+        before = self.orders
+        self.commit(object_(name, "Secret", data={"orders": "e30="}), *config_maps(1))
+        self.assertIn("agentk itself writes it", self.status().problems[0])
+        self.assertEqual(self.orders["history"][:1], before["history"])
+
+    def pin(self, commit: str) -> None:
+        """Write the order itself, as a faulty agentk would."""
+        found = self.secret
+        orders = json.dumps({**self.orders, "pinned": commit}).encode()
+        found["data"]["orders"] = base64.b64encode(orders).decode()
+        self.cluster.objects.put(found)
+        self.leave()
+        self.lead()
+        self.passes(60)
+
+    def test_a_pinned_commit_that_is_not_in_the_history(self) -> None:
+        """kas sends no other: the commit of an open merge request was not approved."""
+        self.begin()
+        evil = self.apps.commit({"a.yaml": text(object_("evil"))}, ref="refs/heads/x")
+        self.commit(*config_maps(1, 2))
+        self.pin(evil)
+        self.assertIsNone(self.live("evil"))
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_FAILED)
+        (line,) = self.status().problems
+        self.assertIn(f"commit {evil[:12]} is not in the history of HEAD", line)
+
+    def test_a_pinned_ref(self) -> None:
+        """It would move: only the id of a commit is followed."""
+        self.begin()
+        self.apps.commit({"a.yaml": text(object_("evil"))}, ref="refs/heads/x")
+        for name in ("refs/heads/x", "x", "HEAD"):
+            self.pin(name)
+            self.assertIsNone(self.live("evil"))
+            (line,) = self.status().problems
+            self.assertIn(f"{name!r} is not the id of a commit", line)
 
     def test_a_repair_where_it_is_pinned(self) -> None:
         """It is of the commit that is there, and the inventory says so."""
@@ -256,21 +312,42 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(len(found), MAX_HISTORY)
         self.assertEqual(found[-1].commit, last)
 
-    def test_kubectl_approves_something_else(self) -> None:
-        """Nothing goes, and the status and the log say why, once."""
+    def test_undo_passes_over_what_failed(self) -> None:
+        """Without a commit it goes to the last one that was applied in full."""
+        first = self.begin()
+        respond = self.cluster.objects.respond
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if method == "PATCH" and "/configmaps/bad" in path:
+                raise Refusal(422, "Invalid", "no")
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", refuse)
+        bad = self.commit(object_("bad"), *config_maps(1, 2, 3))
+        self.commit(*config_maps(1, 2))
+        history = self.ask("GetHistory").commits
+        self.assertEqual(history[1].commit, bad)
+        self.assertEqual(self.ask("Undo").commit, first)
+        self.passes(5)
+        self.assertEqual(self.ask("Undo", commit=bad[:10]).commit, bad)
+
+    def test_an_approval_counts_once(self) -> None:
+        """A commit that is applied a second time needs another approval."""
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
         self.configure({"id": "apps"})
         self.commit(*config_maps(1))
         release = self.status().release
-        self.annotate(approved="4f0c")
-        self.passes(60)
-        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_HELD)
-        self.assertIn("of other objects", self.status().problems[0])
-        self.assertEqual(len(self.said("of other objects")), 1)
-        self.annotate(approved=release)
-        self.passes(30)
-        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
-        self.assertEqual(list(self.status().problems), [])
+        self.ask("Approve", release=release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertNotIn("approved", self.orders)
+        self.ask("Undo")
+        self.passes(5)
+        self.assertIsNotNone(self.live("m002"))
+        self.ask("Resume")
+        self.passes(5)
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(self.status().release, release)
 
     def test_the_history_of_what_a_person_let_go(self) -> None:
         """It says what became of the commit, and not what was held at first."""
@@ -290,21 +367,37 @@ class OrdersTests(HalvesTestCase):
         self.passes(AGAIN * 3)
         self.assertEqual(self.ask("GetHistory").commits[-1], last)
 
-    def test_a_history_that_cannot_be_read(self) -> None:
-        """It is none; the next one begins again."""
+    def test_orders_that_cannot_be_read(self) -> None:
+        """agentk changes nothing, and says which Secret to look at."""
         self.begin()
-        for number, written in enumerate(
-            (
-                "{",
-                '[["c", NaN, ""]]',
-                '[["c", 1e300, ""]]',
-                f'[["c", {"9" * 400}, ""]]',
-                "[" * 100_000,
-            )
-        ):
-            broken = self.inventory
-            broken["metadata"]["annotations"] |= {HISTORY: written, WRITES: "9" * 5000}
+        for written in (b"{", b"[]", b'{"history": [1]}', b"[" * 100_000, b"\xff"):
+            broken = self.secret
+            broken["data"]["orders"] = base64.b64encode(written).decode()
             self.cluster.objects.put(broken)
-            self.assertEqual(len(self.ask("GetHistory").commits), 0, written[:20])
-            self.commit(*config_maps(1, 2, 3, 4 + number))
-            self.assertEqual(len(self.ask("GetHistory").commits), 1, written[:20])
+            self.assertIs(self.refused("GetHistory"), Status.FAILED_PRECONDITION)
+        self.commit(*config_maps(7))
+        self.assertIsNone(self.live("m007"))
+        self.assertIn("gitops-orders-", self.status().problems[0])
+
+    def test_writes_that_cannot_be_counted(self) -> None:
+        self.begin()
+        broken = self.inventory
+        broken["metadata"]["annotations"][WRITES] = "9" * 5000
+        self.cluster.objects.put(broken)
+        self.commit(*config_maps(1, 2, 3, 4))
+        self.assertIn(self.inventory["metadata"]["annotations"][WRITES], ("1", "2"))
+
+    def test_agentk_may_not_write_secrets(self) -> None:
+        """The status says which right is missing; nothing is applied."""
+        respond = self.cluster.objects.respond
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if "/secrets/gitops-orders-" in path:
+                raise Refusal(403, "Forbidden", "no secrets for you")
+            return respond(method, path, *rest)
+
+        self.patch(self.cluster.objects, "respond", refuse)
+        self.begin()
+        self.assertIsNone(self.live("m001"))
+        (line,) = self.status().problems
+        self.assertIn("grant get, create and update of secrets there", line)

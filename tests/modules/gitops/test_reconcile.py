@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import attrs
@@ -15,9 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import AWAY, OWNER
-from modules.gitops.inventory import APPROVED, LABEL, PINNED, SUSPENDED, InventoryStore
+from modules.gitops.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
+from modules.gitops.orders import Orders, OrderStore
 from modules.gitops.plan import Plan, SourceSettings, Verb
 from modules.gitops.preview import preview_of
 from modules.gitops.reconcile import Reconciler, Report
@@ -66,6 +67,11 @@ SERVICE = {
 }
 
 
+def suspended(orders: Orders) -> Orders:
+    """An operator's order to change nothing."""
+    return attrs.evolve(orders, suspended=True)
+
+
 def object_(
     name: str, kind: str = "ConfigMap", api_version: str = "v1", **fields: Any
 ) -> dict[str, Any]:
@@ -112,8 +118,9 @@ class ReconcileCase(SynchronousTestCase):
             store=InventoryStore(
                 client,
                 inventory_id,
-                settings.get("default_namespace", "default"),
+                "default",
                 writer=writer,
+                orders=OrderStore(client, inventory_id, "default"),
             ),
             settings=SourceSettings(inventory_id=inventory_id, **settings),
             leads=given.pop("leads", lambda: self.leads),
@@ -164,11 +171,18 @@ class ReconcileCase(SynchronousTestCase):
         self.pair.run(acting.run())
         return {key.name: one.outcome for key, one in acting.results.items()}
 
-    def approve(self, release: str) -> None:
-        """As a person does with ``kubectl annotate``."""
-        found = self.live(f"inventory-{ID}")
-        found["metadata"]["annotations"][APPROVED] = release
-        self.objects.put(found)
+    def order(self, change: Callable[[Orders], Orders]) -> Coroutine[Any, Any, Orders]:
+        """Give an order, as an operator does by way of `kasctl gitops`."""
+        return OrderStore(self.client, ID, "default").change(change)
+
+    def approve(self, report: Report) -> None:
+        """Approve the deletes that a report holds."""
+
+        def approved(orders: Orders) -> Orders:
+            approval = orders.approval.adding(report.commit, report.held)
+            return attrs.evolve(orders, approval=approval)
+
+        self.pair.run(self.order(approved))
 
     def inventory(self) -> set[str]:
         store = InventoryStore(self.client, ID, "default")
@@ -398,7 +412,7 @@ class ApplyTests(ReconcileCase):
         """Git cannot approve, resume or forget what only people may."""
         self.commit(*config_maps(1), inventory_id="8-8")
         self.commit(*config_maps(2))
-        said = {"annotations": {APPROVED: "by Git", SUSPENDED: "false"}}
+        said = {"annotations": {COMMIT: "by Git"}}
         for name in (f"inventory-{ID}", "inventory-8-8"):
             before = self.live(name)["metadata"]["annotations"]
             report = self.commit(
@@ -411,13 +425,11 @@ class ApplyTests(ReconcileCase):
 
     def test_an_inventory_that_another_source_put_there(self) -> None:
         """Before the one whose it would be has its own: it is not believed."""
-        said = {"annotations": {PINNED: "theirs"}}
+        said = {"annotations": {COMMIT: "theirs"}}
         self.commit(object_("inventory-8-8", metadata=said))
         with self.assertRaises(CallError) as caught:
             self.commit(*config_maps(1), inventory_id="8-8")
         self.assertIn("applied from Git", caught.exception.message)
-        with self.assertRaises(CallError):
-            self.pair.run(self.reconciler(inventory_id="8-8").store.orders())
 
     def test_what_is_waited_for_in_vain(self) -> None:
         deployment = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
@@ -533,7 +545,7 @@ class PruneTests(ReconcileCase):
         self.assertEqual(self.inventory(), self.names())
         report = self.commit(commit="x")
         self.assertEqual(len(report.blocked), 3)
-        self.approve(report.release)
+        self.approve(report)
         self.commit(commit="x")
         self.assertEqual(self.names(), set())
 
@@ -552,7 +564,7 @@ class PruneTests(ReconcileCase):
     def test_a_default_namespace_that_was_approved(self) -> None:
         self.commit(*config_maps(1, 2))
         given = {"default_namespace": "new", "commit": "c"}
-        self.approve(self.commit(*config_maps(1, 2), **given).release)
+        self.approve(self.commit(*config_maps(1, 2), **given))
         self.commit(*config_maps(1, 2), **given)
         self.assertIsNone(self.live("m001"))
         self.assertIsNotNone(self.live("m001", namespace="new"))
@@ -585,7 +597,7 @@ class PruneTests(ReconcileCase):
         self.assertIn("another agentk (main@one/lock)", report.blocked[0].reason)
         self.assertEqual(self.names(), {"m001", "m002", "m003"})
         # It was an agentk that has moved.
-        self.approve(report.release)
+        self.approve(report)
         self.commit(*config_maps(3), lease="two/lock", commit="y")
         self.assertEqual(self.names(), {"m003"})
 
@@ -604,16 +616,17 @@ class PruneTests(ReconcileCase):
         self.commit(*config_maps(*range(30)))
         three = config_maps(*range(3))
         # However often it is looked at again.
-        for _ in range(3):
-            report = self.commit(*three, commit="x")
+        report = self.commit(*three, commit="x")
+        for _ in range(2):
             self.assertEqual(len(report.blocked), 27)
             self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
-        self.approve("another")
+            report = self.commit(*three, commit="x")
+        self.approve(attrs.evolve(report, held=report.held[:1]))
         report = self.commit(*three, commit="x")
-        self.assertEqual(len(report.blocked), 27)
-        self.approve(report.release)
+        self.assertEqual((len(report.blocked), len(report.held)), (26, 26))
+        self.approve(report)
         # For this commit and these objects, and for no others.
-        self.assertEqual(len(self.commit(*three, commit="y").blocked), 27)
+        self.assertEqual(len(self.commit(*three, commit="y").blocked), 26)
         self.commit(*three, commit="x")
         self.assertEqual(len(self.names()), 3)
         self.assertEqual(self.commit(*three, commit="x").release, "")
@@ -624,7 +637,7 @@ class PruneTests(ReconcileCase):
         rest = config_maps(*range(3), *range(100, 300))
         rest[1]["data"] = {"n": "another"}
         refused = _Refused(self.client, "m001", "a webhook denies it", "apply")
-        self.approve(self.commit(*rest, commit="x", client=refused).release)
+        self.approve(self.commit(*rest, commit="x", client=refused))
         report = self.commit(*rest, commit="x", client=refused)
         self.assertEqual((len(report.blocked), report.release), (27, ""))
         report = self.commit(*rest, commit="y")
@@ -633,30 +646,6 @@ class PruneTests(ReconcileCase):
         # With its own commit, they still go.
         self.commit(*rest, commit="x")
         self.assertEqual(len(self.names()), 203)
-
-    def test_an_approval_counts_once(self) -> None:
-        """Not when the commit comes a second time, after the one before was undone."""
-        three, every = config_maps(*range(3)), config_maps(*range(30))
-        self.commit(*every, commit="a")
-        self.approve(self.commit(*three, commit="x").release)
-        self.commit(*three, commit="x")
-        self.assertEqual(len(self.names()), 3)
-        metadata = self.live(f"inventory-{ID}")["metadata"]
-        self.assertNotIn(APPROVED, metadata["annotations"])
-        self.commit(*every, commit="a")
-        report = self.commit(*three, commit="x")
-        self.assertEqual(len(report.blocked), 27)
-        self.assertEqual(len(self.names()), 30)
-
-    def test_an_approval_that_is_none(self) -> None:
-        """Copied from where it is cut off, or longer than it can be."""
-        self.commit(*config_maps(*range(30)))
-        three = config_maps(*range(3))
-        release = self.commit(*three, commit="x").release
-        self.assertEqual(len(release), 40)
-        for text in ("…", release[:16] + "…", release + "0"):
-            self.approve(text)
-            self.assertEqual(len(self.commit(*three, commit="x").blocked), 27)
 
     def test_what_never_was_makes_no_share_smaller(self) -> None:
         """A commit whose hundred objects are all refused, and is taken back."""
@@ -1129,8 +1118,7 @@ class LeaderTests(ReconcileCase):
     def test_suspended_before_a_delete(self) -> None:
         """As with kubectl: agentk hears nothing of it but where it asks."""
         self.commit(*config_maps(1, 2, 3))
-        store = self.reconciler().store
-        self.ends_at("m003", lambda: store.order({SUSPENDED: "true"}))
+        self.ends_at("m003", lambda: self.order(suspended))
 
     def test_suspended_while_it_waits(self) -> None:
         """What comes after what is waited for is not applied."""
@@ -1139,13 +1127,12 @@ class LeaderTests(ReconcileCase):
         second = object_("b", metadata={"annotations": needs})
         self.commit(first, second)
         self.remove("b")
-        store = self.reconciler().store
         looks = []
 
         async def look(name: str) -> None:
             looks.append(name)
             if looks.count("a") == 2:
-                await store.order({SUSPENDED: "true"})
+                await self.order(suspended)
 
         with self.assertRaises(Superseded):
             self.commit(first, second, commit="c1", client=_Watched(self.client, look))
@@ -1155,8 +1142,8 @@ class LeaderTests(ReconcileCase):
         """A commit may take minutes to be read: nothing is applied then."""
         self.commit(*config_maps(1))
         late = self.reconciler()
-        self.pair.run(late.store.orders())
-        self.pair.run(self.reconciler().store.order({SUSPENDED: "true"}))
+        self.pair.run(late.store.read())
+        self.pair.run(self.order(suspended))
         source = read_source([("a.yaml", json.dumps(config_maps(2)[0]).encode())])
         with self.assertRaises(Superseded):
             self.pair.run(late.run("late", source))

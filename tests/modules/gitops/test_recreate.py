@@ -172,9 +172,7 @@ class RecreateTests(ReconcileCase):
         self.assertGreater(gone, 0)
 
     def states(self, client: Any) -> KeptStates:
-        return KeptStates(
-            client, ID, lambda: "default", self.clock.seconds, "without_secrets"
-        )
+        return KeptStates(client, ID, "default", self.clock.seconds, "without_secrets")
 
     def test_kinds_that_only_a_person_deletes(self) -> None:
         """Those with content of others."""

@@ -340,6 +340,44 @@ class ServerTests(SynchronousTestCase):
             self.refused(again), (Status.FAILED_PRECONDITION, "agentk has that commit")
         )
 
+    def of_history(self, commit: str, **ref: str) -> Reading:
+        request = _Request(
+            paths=[rpc_pb2.Path(file="a.yaml")],
+            ref=rpc_pb2.Ref(commit=commit),
+            history_of=rpc_pb2.Ref(**ref),
+        )
+        reading = Reading(self.asker, request)
+        self.pair.settle()
+        self.passes(0)
+        return reading
+
+    def test_a_commit_of_a_history(self) -> None:
+        """agentk gets a pinned commit only if the ref that it follows contains it."""
+        first = self.repository.commit({"a.yaml": "1"})
+        self.repository.commit({"a.yaml": "2"})
+        other = self.repository.commit({"a.yaml": "3"}, "refs/heads/other")
+        self.assertEqual(self.of_history(first).files, {"a.yaml": b"1"})
+        self.assertEqual(self.of_history(other, branch="other").commit, other)
+        for commit, ref, name in (
+            (other, {}, "HEAD"),
+            (first, {"branch": "other"}, "refs/heads/other"),
+            ("0" * 40, {}, "HEAD"),
+        ):
+            self.assertEqual(
+                self.refused(self.of_history(commit, **ref)),
+                (
+                    Status.FAILED_PRECONDITION,
+                    f"commit {commit[:12]} is not in the history of {name}",
+                ),
+            )
+
+    def test_a_commit_that_is_a_ref(self) -> None:
+        """It would move, and is neither pinned nor previewed."""
+        self.repository.commit({"a.yaml": "1"}, "refs/heads/next")
+        for name in ("refs/heads/next", "next", "HEAD", "ab"):
+            status, why = self.refused(self.of_history(name))
+            self.assertIs(status, Status.INVALID_ARGUMENT, why)
+
     def test_files_by_name(self) -> None:
         self.repository.commit({"a*.yaml": "star", "ab.yaml": "other"})
         request = _Request(paths=[rpc_pb2.Path(file="/a*.yaml")])
