@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -13,6 +12,7 @@ from modules.agent_configuration.schema import ConfigurationFile
 from tunnel.config import as_written, read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import IRepository
+from tunnel.util.texts import json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
@@ -53,7 +53,8 @@ class Document:
         message = AgentConfiguration()
         for name in SECTIONS:
             if name in written:
-                text = json.dumps(written[name], ensure_ascii=False, sort_keys=True)
+                # agentk reads it as YAML, as all configuration.
+                text = json_for_yaml(written[name], sort_keys=True)
                 setattr(message, name, text)
         return message
 

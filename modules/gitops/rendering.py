@@ -319,7 +319,7 @@ def _helm_arguments(
     given = [folder / "files" / posixpath.normpath(one) for one in kind.values_files]
     if kind.values:
         own = folder / "values.yaml"
-        own.write_text(kind.values)
+        own.write_text(kind.values, "utf-8")
         given.append(own)
     return [
         "template",

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Final
 
-from tunnel.util.texts import clean
+from tunnel.util.texts import clean, json_for_yaml
 
 __all__ = ["status_answer"]
 
@@ -124,13 +124,12 @@ def _json(code: int, message: str) -> bytes:
 
 
 def _yaml(code: int, message: str) -> bytes:
-    # In double quotes YAML has the escapes of JSON, and none for pairs of surrogates.
-    text = json.dumps(clean(message, len(message)), ensure_ascii=False)
+    text = json_for_yaml(clean(message, len(message)))
     reason = _REASONS.get(code, '""')
     return (
         f"apiVersion: v1\ncode: {code}\nkind: Status\nmessage: {text}\n"
         f"metadata: {{}}\nreason: {reason}\nstatus: Failure\n"
-    ).encode("utf-8", "replace")
+    ).encode()
 
 
 # k8s.io/apimachinery: runtime.Unknown around metav1.Status, empty texts included.

@@ -331,6 +331,17 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
         call("DELETE", f"{path}/things.{stand.group}")
 
 
+def test_odd_characters(stand: Stand) -> None:
+    """They come into the cluster as `kubectl apply --server-side` brings them."""
+    text = "ship it \U0001f680 東京 \x7f \u2028 \x85 \ufeff end"
+    wanted = config_map("odd", stand.namespace, **{"title.json": text})
+    wanted["metadata"]["annotations"] = {"note": text}
+    stand.settled(stand.commit(wanted))
+    live = stand.config_map("odd")
+    assert live["data"] == {"title.json": text}
+    assert live["metadata"]["annotations"]["note"] == text
+
+
 def test_one_that_cannot_be_applied(stand: Stand) -> None:
     """Its file, line and field, in the API server's words; all others are there."""
     good = [config_map(f"m{n:02}", stand.namespace) for n in range(40)]

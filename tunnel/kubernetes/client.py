@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -43,6 +42,7 @@ from tunnel.kubernetes.discovery import (
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import climbs, only_reads
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
+from tunnel.util.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
@@ -222,7 +222,9 @@ class KubernetesClient:
         timeout: float = TIMEOUT,
     ) -> Any:
         """One request, and the object in its answer."""
-        data = b"" if body is None else json.dumps(body).encode()
+        # Of every type: the API server reads a body of application/apply-patch+yaml
+        # as YAML.
+        data = b"" if body is None else json_for_yaml(body).encode()
         response = await self.request(
             method, path, data, content_type=content_type, timeout=timeout
         )

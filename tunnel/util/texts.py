@@ -4,16 +4,29 @@ Texts of a peer: made safe where they enter, so that no code has to think of it 
 A text that a peer chose may hold line ends that begin a line of a log, sequences that a
 terminal obeys, or marks that turn the order of what is shown.  All of these are not
 printable, and are replaced here.
+
+`json_for_yaml` is for the other way: what is sent to a reader of YAML.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 from google.protobuf.message import Message
 
-__all__ = ["clean", "clean_message", "excerpt"]
+__all__ = ["clean", "clean_message", "excerpt", "json_for_yaml"]
 
 #: Characters of a page, or of another answer, that go into an error text.
 _EXCERPT = 200
+
+#: Characters that a string of JSON may hold as they are and a string of YAML may not:
+#: YAML refuses some, and reads others as the end of a line.
+_ESCAPED_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+#: Halves of a character.  Go's readers of JSON replace each.
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str, most: int, instead: str = "?") -> str:
@@ -29,6 +42,18 @@ def excerpt(body: bytes) -> str:
     """The beginning of what the other side wrote, as one line of text."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
     return " ".join(clean(text, _EXCERPT, " ").split())
+
+
+def json_for_yaml(value: Any, *, sort_keys: bool = False) -> str:
+    r"""
+    Write *value* so that readers of JSON and readers of YAML read the same.
+
+    JSON may write a character beyond U+FFFF as two escapes (``\ud83d\ude80``), which
+    no reader of YAML takes: such a character stands here as it is.
+    """
+    text = json.dumps(value, ensure_ascii=False, sort_keys=sort_keys)
+    text = _ESCAPED_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _SURROGATES.sub("\ufffd", text)
 
 
 def clean_message(message: Message, most: int) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from twisted.internet.defer import Deferred
 
 from modules.agent_configuration.document import (
@@ -110,6 +111,15 @@ def test_everything() -> None:
     scanning = json.loads(document.message.container_scanning)
     assert scanning["report_max_size"] == 100000
     assert scanning["cadence"] == "0 0 * * *"
+
+
+def test_characters_of_sections() -> None:
+    """agentk reads a section as YAML: each character comes as the file has it."""
+    text = 'container_scanning: {note: "\\U0001F680 \\x7F \\u2028 \\x85"}\n'
+    section = read(text).message.container_scanning
+    assert yaml.load(section, yaml.CSafeLoader) == {
+        "note": "\U0001f680 \x7f \u2028 \x85"
+    }
 
 
 def test_message() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Coroutine
 from typing import Any, cast
 
+import yaml
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,6 +19,7 @@ from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH, MAX_MESSAGE, error_of
+from tunnel.kubernetes.discovery import parse_resources
 
 PODS = "/api/v1/namespaces/a/pods?limit=1"
 
@@ -106,6 +108,26 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(
             json.loads(request.partition(b"\r\n\r\n")[2])["kind"], "Namespace"
         )
+
+    def test_applied(self) -> None:
+        """The API server reads it as YAML, which has no pairs of escapes."""
+        wanted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "b"},
+            "data": {"title": "\U0001f4e6 \x7f\u2028 東京"},
+        }
+        kinds = {
+            "kind": "APIResourceList",
+            "groupVersion": "v1",
+            "resources": [{"name": "configmaps", "namespaced": True, "verbs": []}],
+        }
+        kinds["resources"][0]["kind"] = "ConfigMap"  # type: ignore[index]
+        self.clients.discovery.learn([*parse_resources(kinds)])
+        self.ask(self.alice.apply(wanted, field_manager="test"))
+        head, _, body = self.origin.taken().partition(b"\r\n\r\n")
+        self.assertIn(b"application/apply-patch+yaml", head)
+        self.assertEqual(yaml.load(body, yaml.CSafeLoader), wanted)
 
     def test_statuses(self) -> None:
         """An error of the API server, with its words."""

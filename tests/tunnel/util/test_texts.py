@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.hostile import HOSTILE
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.util.texts import clean, clean_message
+from tunnel.util.texts import clean, clean_message, json_for_yaml
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -41,3 +47,23 @@ def test_every_text_of_a_message() -> None:
     assert (hello.role, hello.credential) == ("a?", b"\r\n")
     assert list(hello.services) == ["a?", "fi"]
     assert hello.agent.pod_name == hello.agent.kubernetes_version.minor == "?"
+
+
+class YamlTests(SynchronousTestCase):
+    """`json_for_yaml`."""
+
+    @given(text=st.text(st.characters(exclude_categories=["Cs"])))
+    @example(text="ship it \U0001f680")
+    @example(text="\x00\x7f\x85\x9f\u2028\u2029\ufeff\ufffe\uffff\\\U0010ffff")
+    def test_readers(self, text: str) -> None:
+        """Those of JSON and those of YAML read the same, whatever a text has."""
+        value = {"a": text, f"k{text[:100]}": [text, 1, True, None]}
+        written = json_for_yaml(value)
+        self.assertEqual(json.loads(written), value)
+        for loader in (yaml.SafeLoader, yaml.CSafeLoader):
+            read = yaml.load(written.encode(), loader)
+            self.assertEqual(read, value)
+
+    def test_half_a_character(self) -> None:
+        """It becomes what Go's readers of JSON make of it."""
+        self.assertEqual(json.loads(json_for_yaml("a\ud83d")), "a\ufffd")
