@@ -27,6 +27,8 @@ What is in a Git repository lives in the cluster.
                     runs them as processes, with limits
     launcher.py     sets those limits in the process, and takes the network away
     manifests.py    the objects of a source, each with its place in a file
+    control_plane.py
+                    fields that the control plane writes, whatever Git has
     resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which
     inventory.py    which objects are in the cluster because of a source

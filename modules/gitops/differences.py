@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from modules.gitops.control_plane import without_owned
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
 from tunnel.interfaces import KubernetesObject
@@ -198,7 +199,7 @@ def _compared(found: KubernetesObject) -> dict[str, Any]:
         if name not in _OF_THE_SERVER
     }
     rest = {name: value for name, value in found.items() if name != "status"}
-    return {**rest, "metadata": metadata}
+    return without_owned({**rest, "metadata": metadata})
 
 
 def _differences(one: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from modules.gitops.control_plane import without
 from modules.gitops.manifests import Manifest, Source
 from modules.gitops.settings import IgnoredFields
 
@@ -27,7 +28,7 @@ def _without(manifest: Manifest, ignored: Collection[IgnoredFields]) -> Manifest
     for one in ignored:
         if one.has(manifest.key.kind, manifest.key.name):
             for pointer in one.fields:
-                found = _cut(found, path_of(pointer))
+                found = without(found, path_of(pointer))
     return (
         manifest if found is manifest.object else attrs.evolve(manifest, object=found)
     )
@@ -37,22 +38,3 @@ def path_of(pointer: str) -> list[str]:
     """The names in a JSON pointer (RFC 6901)."""
     parts = pointer.split("/")[1:]
     return [one.replace("~1", "/").replace("~0", "~") for one in parts]
-
-
-def _cut(found: Any, path: list[str]) -> Any:
-    """The same value without what is at *path*; itself where there is nothing."""
-    name, rest = path[0], path[1:]
-    if isinstance(found, dict) and name in found:
-        if not rest:
-            return {key: one for key, one in found.items() if key != name}
-        inner = _cut(found[name], rest)
-        return found if inner is found[name] else {**found, name: inner}
-    if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-        number = int(name)
-        if not rest:
-            return [*found[:number], *found[number + 1 :]]
-        inner = _cut(found[number], rest)
-        if inner is found[number]:
-            return found
-        return [*found[:number], inner, *found[number + 1 :]]
-    return found

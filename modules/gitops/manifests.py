@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from modules.gitops.control_plane import without_owned
 from modules.gitops.documents import (
     Budget,
     TextDocument,
@@ -115,7 +116,7 @@ class Manifest:
     """
     One object as the repository has it.
 
-    :ivar object: without what only the API server sets.
+    :ivar object: without what only the API server or the control plane sets.
     """
 
     key: ObjectKey
@@ -302,7 +303,7 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
         kept.pop("namespace", None)
     group = api_version.rpartition("/")[0]
     key = ObjectKey(group, kind, namespace, name)
-    return Manifest(key, {**value, "metadata": kept}, origin)
+    return Manifest(key, without_owned({**value, "metadata": kept}), origin)
 
 
 def _is_encrypted(found: dict[str, Any]) -> bool:

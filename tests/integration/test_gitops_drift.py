@@ -278,3 +278,43 @@ def test_what_others_change(stand: Stand) -> None:
     assert "by kubectl-edit at " in shown
     assert '/spec/template/spec/containers/0/env/0/value: "2", in Git "1"' in shown
     assert "/data/password: ***, in Git ***" in shown
+
+
+def test_an_aggregated_role(stand: Stand) -> None:
+    """Its rules are those of the control plane, before and after a change of it."""
+    name, rbac = stand.namespace, "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+    part = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"{name}-part", "labels": {f"{name}/part": "yes"}},
+        "rules": rules,
+    }
+    selectors = [{"matchLabels": {f"{name}/part": "yes"}}]
+    whole: dict[str, Any] = {
+        "apiVersion": f"{rbac}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"{name}-all"},
+        "aggregationRule": {"clusterRoleSelectors": selectors},
+        "rules": [],
+    }
+    path = f"/apis/{rbac}/v1/clusterroles/{name}-all"
+    try:
+        stand.settled(stand.commit(part, whole))
+        eventually(lambda: stand.live(path)["rules"] == rules)
+        version = stand.live(path)["metadata"]["resourceVersion"]
+        time.sleep(3)
+        assert stand.live(path)["metadata"]["resourceVersion"] == version
+        whole["metadata"]["labels"] = {"team": "a"}
+        stand.settled(stand.commit(part, whole))
+        live = stand.live(path)
+        assert live["metadata"]["labels"] == {"team": "a"}
+        assert live["rules"] == rules
+        process = stand.agentk.process
+        assert process is not None
+        assert "drift" not in process.said()
+    finally:
+        for one in ("all", "part"):
+            path = f"/apis/{rbac}/v1/clusterroles/{name}-{one}"
+            if stand.live(path) is not None:
+                stand.cluster.call("DELETE", path)
