@@ -23,7 +23,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
 from tunnel.program.options import ProgramOptions
 from tunnel.program.startup import obey_signals, refuse
-from tunnel.program.tuning import keep_time, tune_allocator
+from tunnel.program.tuning import hide_memory, keep_time, tune_allocator
 
 
 class Options(ProgramOptions):
@@ -142,6 +142,8 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
+    # Programs that agentk starts work on what others wrote.
+    hide_memory()
     keep_time(reactor)
     service = AgentkService(
         options.checked,

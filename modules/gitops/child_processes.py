@@ -1,4 +1,4 @@
-"""Runs a renderer in a child process: without network, with limits of its own."""
+"""Runs a renderer in a child process: without network and files of others, limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from modules.gitops.launcher import NO_NAMESPACE
+from modules.gitops.launcher import NO_NAMESPACE, NOT_CONFINED, landlock_version
 from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
 from tunnel.util.timers import cancel_call
@@ -78,7 +78,9 @@ class ChildProcesses:
         self._room = DeferredSemaphore(AT_ONCE)
         #: The kernel gave a network namespace once, and has to each time.
         self._has_namespaces = False
-        self._said = False
+        #: Of the kernel; 0: it has none.
+        self._landlock = landlock_version()
+        self._said: set[str] = set()
 
     async def run(
         self, program: str, arguments: Sequence[str], folder: Path
@@ -99,7 +101,13 @@ class ChildProcesses:
                 f"agentk finds no program {program!r}: install it beside agentk, or "
                 "name it in modules.gitops of agentk's configuration file",
             )
-        command = [os.path.abspath(found), *arguments]
+        command = [os.path.realpath(found), *arguments]
+        if not self._landlock:
+            self._warn_once(
+                "the kernel has no Landlock: kustomize, helm and sops can open every "
+                "file that agentk can open, and agentk can only look through what it "
+                "gives them for paths that lead out of the repository"
+            )
         await self._room.acquire()
         try:
             ended = await self._started(command, folder, network=False)
@@ -110,16 +118,19 @@ class ChildProcesses:
                 raise CallError(
                     Status.UNAVAILABLE, "the kernel gives no network namespace now"
                 )
-            if not self._said:
-                self._said = True
-                self._log.warn(
-                    "the kernel gives no network namespace: kustomize and helm run "
-                    "with agentk's network, and are refused sockets where the kernel "
-                    "takes a filter of system calls"
-                )
+            self._warn_once(
+                "the kernel gives no network namespace: kustomize and helm run "
+                "with agentk's network, and are refused sockets where the kernel "
+                "takes a filter of system calls"
+            )
             return (await self._started(command, folder, network=True)).result()
         finally:
             self._room.release()
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._log.warn("{text}", text=text)
 
     def _started(
         self, command: Sequence[str], folder: Path, *, network: bool
@@ -130,6 +141,8 @@ class ChildProcesses:
             "memory": MEMORY,
             "file": FILE,
             "files": FILES,
+            "landlock": self._landlock,
+            "folder": str(folder),
         }
         whole = [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(limits)]
         child = _Child(self._reactor)
@@ -175,6 +188,9 @@ class _Ended:
         """
         if self.is_starved:
             raise CallError(Status.UNAVAILABLE, self.why)
+        if self.status == NOT_CONFINED and not self.output:
+            why = "the kernel's Landlock does not confine it now"
+            raise CallError(Status.UNAVAILABLE, why)
         if not self.why and self.status == 0:
             return Rendered(self.output)
         said = clean(self.errors.decode("utf-8", "replace").strip(), SHOWN)

@@ -4,6 +4,7 @@ Starts a renderer with less than agentk has; a program of its own, and imported 
     python -I -S launcher.py {"network": false, "cpu": 30, ...} PROGRAM ARGUMENT ...
 
 The limits are set here and not between fork and exec in agentk, where threads run.
+Landlock, a part of the kernel, confines it to files of its own (`confine`).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import json
 import os
 import resource
 import signal
+import stat
 import sys
 
-#: Exit status: the kernel gives no network namespace.
-NO_NAMESPACE = 77
+#: Exit status: the kernel gives no network namespace; Landlock, which it has, fails.
+NO_NAMESPACE, NOT_CONFINED = 77, 78
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
@@ -33,6 +35,44 @@ _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 #: Where in what a filter is given these are.
 _CALL, _MACHINE, _FIRST = 0, 4, 16
+
+
+#: Of all machines.  Source: linux/landlock.h.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _PATH_BENEATH = 1, 1
+
+#: Rights to files: what each version of Landlock added to the 13 of the first one.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_RIGHTS = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL))
+
+#: Those of a file, and not of a folder.
+_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+
+#: Since this version a process can be kept from signals, and from abstract sockets, of
+#: others.
+_SCOPES_SINCE, _SCOPES = 6, 3
+
+#: What every program may read and run, as a script or a library needs it.
+_PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/etc/ld.so.cache")
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+
+class _Ruleset(ctypes.Structure):
+    """What a set of rules is about."""
+
+    _fields_ = (
+        ("files", ctypes.c_uint64),
+        ("network", ctypes.c_uint64),
+        ("scopes", ctypes.c_uint64),
+    )
+
+
+class _Beneath(ctypes.Structure):
+    """What is allowed at a place, and below it."""
+
+    _pack_ = 1
+    _fields_ = (("rights", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
 class _Step(ctypes.Structure):
@@ -83,6 +123,56 @@ def refuse_sockets(libc: ctypes.CDLL) -> bool:
     return bool(done == 0)
 
 
+def landlock_version() -> int:
+    """Ask the kernel for the version of its Landlock; 0: it has none."""
+    if sys.platform != "linux":
+        return 0
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    return max(0, int(found))
+
+
+def confine(libc: ctypes.CDLL, version: int, program: str, folder: str) -> bool:
+    """
+    Have the kernel refuse this process all files but those that it needs.
+
+    It may read and run *program* and what the system has in its folders of programs,
+    and do what it likes in *folder*: nothing in ``/proc``, ``/etc``, ``/home`` or
+    ``/var``.
+
+    :return: whether it does from now on.
+    """
+    every = sum(bits for since, bits in _RIGHTS if since <= version)
+    rules = _Ruleset(every, 0, _SCOPES if version >= _SCOPES_SINCE else 0)
+    # Older kernels know the first field alone.
+    size = ctypes.sizeof(rules) if rules.scopes else ctypes.sizeof(ctypes.c_uint64)
+    made = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
+    if made < 0:
+        return False
+    runs = _EXECUTE | _READ_FILE | _READ_DIR
+    places = {
+        folder: every & ~_EXECUTE,
+        program: runs,
+        **dict.fromkeys(_PROGRAMS, runs),
+        **dict.fromkeys(_DEVICES, _READ_FILE | _WRITE_FILE),
+    }
+    for path, rights in places.items():
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            rights &= _OF_A_FILE
+        rule = _Beneath(rights & every, place)
+        added = libc.syscall(_ADD_RULE, made, _PATH_BENEATH, ctypes.byref(rule), 0)
+        os.close(place)
+        if added != 0:
+            return False
+    restricted = libc.syscall(_RESTRICT_SELF, made, 0)
+    os.close(made)
+    return bool(restricted == 0)
+
+
 def main(arguments: list[str]) -> None:
     limits, program = json.loads(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
@@ -106,6 +196,9 @@ def main(arguments: list[str]) -> None:
         resource.setrlimit(number, (most, most))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
+    version = limits["landlock"]
+    if version and not confine(libc, version, program[0], limits["folder"]):
+        sys.exit(NOT_CONFINED)
     os.execv(program[0], program)  # noqa: S606
 
 

@@ -3,14 +3,16 @@ From the files of a commit to manifests, where kustomize or Helm make them.
 
 The files are written into a folder of their own: regular files alone, below it alone.
 What a source may not do is looked for before anything runs; the child process has no
-network, and nothing of agentk, besides.
+network, no files but these, and nothing of agentk, besides.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from modules.gitops.folder import TemporaryFolder
 from modules.gitops.settings import SourceKind
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
+from tunnel.util.texts import clean
 
 __all__ = ["Capabilities", "Renderer", "capabilities_of"]
 
@@ -34,6 +37,33 @@ _PATHS = (
     *("bases", "components", "configurations", "crds", "generators", "resources"),
     *("patchesStrategicMerge", "transformers", "validators"),
 )
+
+#: All fields of it.  Source: kustomize 5.8, api/types/kustomization.go.
+_FIELDS = frozenset(
+    (
+        *("apiVersion", "bases", "buildMetadata", "commonAnnotations", "commonLabels"),
+        *("components", "configMapGenerator", "configurations", "crds"),
+        *("generatorOptions", "generators", "helmChartInflationGenerator"),
+        *("helmCharts", "helmGlobals", "imageTags", "images", "kind", "labels"),
+        *("metadata", "namePrefix", "nameSuffix", "namespace", "openapi", "patches"),
+        *("patchesJson6902", "patchesStrategicMerge", "replacements", "replicas"),
+        *("resources", "secretGenerator", "sortOptions", "transformers"),
+        *("validators", "vars"),
+    )
+)
+
+#: ... and of the items in those that name files.
+_PATCH = frozenset(("options", "patch", "path", "target"))
+_GENERATOR = frozenset(
+    ("behavior", "env", "envs", "files", "literals", "name", "namespace", "options")
+)
+_FIELDS_OF_ITEMS: Mapping[str, Collection[str]] = {
+    "patches": _PATCH,
+    "patchesJson6902": _PATCH,
+    "replacements": frozenset(("path", "source", "sourceValue", "targets")),
+    "configMapGenerator": _GENERATOR,
+    "secretGenerator": _GENERATOR | {"type"},
+}
 
 #: Fields that have kustomize start other programs, or fetch something.
 _REFUSED = ("helmChartInflationGenerator", "helmCharts", "helmGlobals")
@@ -58,6 +88,15 @@ _TOKEN = re.compile(
 
 #: Where one of these stands a program that fails may quote a Secret.
 _SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
+
+#: Of a JSON schema, what names another one.
+_REFERENCES = ("$dynamicRef", "$id", "$recursiveRef", "$ref", "$schema", "id")
+
+#: How a program says what is at a path, and a path from the root.
+_LOOKED = re.compile(
+    r"\b(?:open|l?stat|read\w*|evalsymlinks?|director\w+|file)\b|denied", re.IGNORECASE
+)
+_ABSOLUTE = re.compile(r"file:/|(?<![\w.:/-])/[\w.]")
 
 #: A file that it names, with a line and a column where it does.
 _PLACE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}")
@@ -163,8 +202,16 @@ class Renderer:
             raise CallError(error.status, f"{what}: {error.message}") from None
         if made.problem:
             # It knows where the files are, which is no business of a reader.
-            said = made.problem.replace(f"{folder}/files/", "").replace(str(folder), "")
-            if quotes and made.is_said:
+            said = made.problem
+            for own in (os.path.realpath(folder), str(folder)):
+                said = said.replace(f"{own}/files/", "").replace(own, "")
+            if made.is_said and _LOOKED.search(said) and _ABSOLUTE.search(said):
+                # Which files agentk's machine has is no business of who writes to Git.
+                said = (
+                    "it fails at a path outside of the repository; its words are left "
+                    "out: run it by hand to read them"
+                )
+            elif quotes and made.is_said:
                 places = ", ".join(dict.fromkeys(_PLACE.findall(said)))[:500]
                 said = (
                     f"it fails{f' ({places})' if places else ''}; its words are left "
@@ -200,6 +247,9 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
         except ValueError as error:
             yield f"{file}: {error}"
             return
+        if unknown := next(_unknown_fields(content), ""):
+            yield f"{file}: {unknown}"
+            return
         for key in _REFUSED:
             if content.get(key):
                 yield f"{file}: {key} is not supported: use a source of kind helm"
@@ -233,6 +283,23 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
     if len(found) != 1 or not isinstance(found[0], dict):
         raise ValueError("it is no mapping")
     return found[0]
+
+
+def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:
+    """
+    Fields that no kustomization has.
+
+    Kustomize reads ``Resources`` as ``resources``, so that a path would not be seen.
+    """
+    places: list[tuple[str, Any, Collection[str]]] = [("", content, _FIELDS)]
+    for field, known in _FIELDS_OF_ITEMS.items():
+        places += [(f"{field}: ", one, known) for one in _list(content.get(field))]
+    for place, found, known in places:
+        for key in found if isinstance(found, dict) else ():
+            if key not in known:
+                alike = [one for one in known if one.casefold() == key.casefold()]
+                hint = f"; write {alike[0]}" if alike else ""
+                yield f"{place}{key[:100]!r} is no field of a kustomization{hint}"
 
 
 def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
@@ -274,6 +341,9 @@ def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str
             yield f"there is no file {path!r} (values_files)"
     below = f"{kind.path}/" if kind.path else ""
     for path, data in files.items():
+        if path.startswith(below) and posixpath.basename(path) == "values.schema.json":
+            if leads := _schema_leads_to(data):
+                yield f"{path}: {leads}"
         if kind.lookup != "refuse" or not path.startswith(below):
             continue
         if path.endswith(".tgz") and "/charts/" in f"/{path}":
@@ -290,6 +360,34 @@ def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str
                 f"{path}:{line}: charts are rendered apart from the cluster, so lookup "
                 "would find nothing; 'lookup: empty' lets it"
             )
+
+
+def _schema_leads_to(data: bytes) -> str:
+    """Why a schema of values cannot be used; empty: it leads nowhere else."""
+    try:
+        waiting = [json.loads(data)]
+    except (ValueError, RecursionError):
+        # Helm says what is wrong with it.
+        return ""
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict):
+            waiting += one.values()
+            for key in _REFERENCES:
+                to = one.get(key)
+                if not isinstance(to, str) or not to:
+                    continue
+                is_file = to.strip().casefold().startswith("file:")
+                if is_file or (
+                    key.casefold().endswith("ref") and not to.startswith("#")
+                ):
+                    return (
+                        f"{key} leads to {clean(to, 100)!r}: a schema is read apart "
+                        "from all others; copy what it needs into $defs"
+                    )
+    return ""
 
 
 def _lookup_in(template: bytes) -> int | None:

@@ -13,6 +13,9 @@ _M_TRIM_THRESHOLD = -1
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
 
+# From linux/prctl.h.
+_PR_SET_DUMPABLE = 4
+
 _MIB = 1024 * 1024
 
 
@@ -33,6 +36,20 @@ def tune_allocator() -> bool:
         and mallopt(_M_TRIM_THRESHOLD, 32 * _MIB)
         and mallopt(_M_TOP_PAD, 1 * _MIB)
     )
+
+
+def hide_memory() -> bool:
+    """
+    Close this process to others of its user: its memory, environment and files.
+
+    ``/proc/PID/fd``, ``environ`` and ``mem`` are root's from now on, and no core is
+    dumped.  False where the kernel is another one.
+    """
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (AttributeError, OSError):
+        return False
+    return bool(prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> None:

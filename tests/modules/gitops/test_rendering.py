@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,15 +20,19 @@ import yaml
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from zope.interface import provider
 
 from modules.gitops import child_processes, launcher
 from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import (
+    _FIELDS,
     Capabilities,
     Renderer,
     _helm_problems,
+    _kustomize_problems,
 )
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
@@ -613,7 +619,11 @@ async def test_nothing_is_left_behind(
 
 @async_test
 async def test_surroundings(tmp_path: Path) -> None:
-    """No network, no descriptors and no environment of agentk's, and limits."""
+    """
+    No network, no descriptors and no environment of agentk's, and limits.
+
+    As on a kernel without Landlock, because the script looks into /proc.
+    """
     os.environ["SECRET_OF_AGENTK"] = "s3cret"
     script = tmp_path / "look"
     script.write_text(
@@ -621,8 +631,10 @@ async def test_surroundings(tmp_path: Path) -> None:
         "ulimit -a\n"
     )
     script.chmod(0o755)
+    children = ChildProcesses(_reactor)
+    children._landlock = 0
     try:
-        ended = await ChildProcesses(_reactor).run(str(script), (), tmp_path)
+        ended = await children.run(str(script), (), tmp_path)
     finally:
         del os.environ["SECRET_OF_AGENTK"]
     said = ended.output.decode()
@@ -633,6 +645,172 @@ async def test_surroundings(tmp_path: Path) -> None:
     assert "eth0" not in devices
     assert "socket:" not in said
     assert "core file size              (blocks, -c) 0" in said or "coredump" in said
+
+
+def with_landlock() -> ChildProcesses:
+    """Renderers on a kernel that confines them."""
+    if not launcher.landlock_version():
+        needs.missing("Landlock", "a kernel with it (5.13 or newer)")
+    return ChildProcesses(_reactor)
+
+
+@async_test
+async def test_files_of_others(tmp_path: Path) -> None:
+    """A program opens what is in its folder, and nothing else of the machine."""
+    folder, beside = tmp_path / "own", tmp_path / "beside"
+    folder.mkdir()
+    beside.write_text("s3cret")
+    with beside.open() as held:
+        script = folder / "look"
+        script.write_text(
+            "#!/bin/sh\n"
+            f"/bin/cat {beside} /etc/passwd /proc/{os.getpid()}/environ\n"
+            f"/bin/cat /proc/{os.getpid()}/fd/{held.fileno()} /proc/self/environ\n"
+            f"/bin/ls / /proc /etc {tmp_path}\n"
+            f"echo x > {tmp_path}/new; echo y > own; /bin/cat own < /dev/null\n"
+        )
+        script.chmod(0o755)
+        ended = await with_landlock().run(str(script), (), folder)
+    assert ended == child_processes.Rendered(b"y\n")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["beside", "own"]
+
+
+@async_test
+async def test_a_kernel_without_landlock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says so, once; the programs run."""
+    said: list[str] = []
+    monkeypatch.setattr(child_processes, "landlock_version", lambda: 0)
+    made = renderer()
+
+    @provider(ILogObserver)
+    def observer(event: LogEvent) -> None:
+        said.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observer)
+    try:
+        for _ in range(2):
+            kind = SourceKind(kind="kustomize", path="prod")
+            whole = list(encoded(OVERLAY).items())
+            assert await made.render(kind, "here", whole, None)
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    assert sum("has no Landlock" in one for one in said) == 1
+
+
+def test_landlock_that_fails() -> None:
+    """Nothing runs unconfined on a kernel that can confine, and it is tried again."""
+    with pytest.raises(CallError, match="Landlock") as caught:
+        child_processes._Ended(launcher.NOT_CONFINED, b"", b"", "").result()
+    assert caught.value.status is Status.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            {"Resources": ["../../x"]},
+            "'Resources' is no field of a kustomization; write",
+        ),
+        ({"re\u017fources": ["/x"]}, "is no field of a kustomization; write resources"),
+        ({"BASES": ["/x"]}, "; write bases"),
+        ({"whatever": 1}, "'whatever' is no field of a kustomization"),
+        ({"patches": [{"Path": "/x"}]}, "patches: 'Path' is no field of a "),
+        ({"patchesJson6902": [{"Path": "/x"}]}, "patchesJson6902: 'Path'"),
+        ({"replacements": [{"PATH": "/x"}]}, "replacements: 'PATH'"),
+        ({"configMapGenerator": [{"Files": ["/x"]}]}, "configMapGenerator: 'Files'"),
+        ({"secretGenerator": [{"ENVS": ["/x"]}]}, "secretGenerator: 'ENVS'"),
+    ],
+)
+def test_fields_in_other_letters(content: dict[str, Any], says: str) -> None:
+    """Kustomize takes them as the field that they are alike."""
+    files = encoded({"kustomization.yaml": yaml.safe_dump(content)})
+    (said, *_) = _kustomize_problems(SourceKind(kind="kustomize"), files)
+    assert says in said
+
+
+def test_fields_of_kustomize_itself() -> None:
+    """None that it has is unknown here."""
+    folders = Path(os.environ.get("GOMODCACHE", Path.home() / "go/pkg/mod"))
+    found = sorted(folders.glob("sigs.k8s.io/kustomize/api@*/types/kustomization.go"))
+    if not found:
+        needs.missing("the source of kustomize", "make kube")
+    fields = re.findall(r'json:"(\w+)', found[-1].read_text())
+    assert set(fields) <= _FIELDS
+    assert len(fields) > 25
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "/nonexistent", "/proc/1", "/etc", "/proc/self/fd/0"]
+)
+@async_test
+async def test_what_the_machine_has(path: str) -> None:
+    """No message tells which paths there are, whichever way a source names them."""
+    generator = "apiVersion: builtin\nkind: ConfigMapGenerator\nmetadata: {name: g}\n"
+    transformer = (
+        "apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: t}\n"
+        f"path: {path}\ntarget: {{kind: ConfigMap}}\n"
+    )
+    said = {
+        await refused(
+            {
+                "prod/kustomization.yaml": "generators: [g.yaml]\n",
+                "prod/g.yaml": f"{generator}files: ['x={one}']\n",
+            },
+            kind="kustomize",
+            path="prod",
+        )
+        for one in (path, f"../../../..{path}")
+    }
+    said.add(
+        await refused(
+            {
+                "prod/kustomization.yaml": "resources: [a.yaml]\n"
+                "transformers: [t.yaml]\n",
+                "prod/a.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}",
+                "prod/t.yaml": transformer,
+            },
+            kind="kustomize",
+            path="prod",
+        )
+    )
+    (words,) = said
+    assert "at a path outside of the repository" in words
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "file:///etc/passwd"},
+        {"properties": {"a": {"allOf": [{"$ref": "other.json"}]}}},
+        {"$ref": "https://example.org/x.json"},
+        {"$id": "FILE:///etc/", "$ref": "#/x"},
+        {"$schema": "file:///etc/passwd"},
+        {"$dynamicRef": "file:///x"},
+    ],
+)
+@async_test
+async def test_schemas_that_lead_elsewhere(schema: dict[str, Any]) -> None:
+    """In the chart and in a chart within it."""
+    for folder in ("web", "web/charts/sub"):
+        files = {**CHART, f"{folder}/values.schema.json": json.dumps(schema)}
+        said = await refused(files, kind="helm", path="web")
+        assert said.startswith(f"{folder}/values.schema.json: $")
+
+
+@async_test
+async def test_a_schema() -> None:
+    """One that stays within itself is used."""
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$defs": {"size": {"type": "integer", "minimum": 5}},
+        "properties": {"size": {"$ref": "#/$defs/size"}},
+    }
+    files = {**CHART, "web/values.schema.json": json.dumps(schema)}
+    assert "/size" in await refused(files, kind="helm", path="web")
+    files["web/values.yaml"] = "size: 5\n"
+    assert 'size: "5"' in await rendered(files, kind="helm", path="web")
 
 
 @async_test

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from twisted.internet.selectreactor import SelectReactor
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -60,3 +64,28 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(self.fired, ["early"])
         self.pass_time(1.0)
         self.assertEqual(self.fired, ["early", "put off"])
+
+
+class HiddenTests(SynchronousTestCase):
+    """`hide_memory`."""
+
+    def test_others_of_the_user(self) -> None:
+        """They cannot open what this process has; it still can itself."""
+        script = """
+import os, subprocess, sys
+from tunnel.program.tuning import hide_memory
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+look = ["/bin/ls", f"/proc/{os.getpid()}/fd/"]
+hidden = hide_memory()
+print(hidden, subprocess.run(look, capture_output=True).returncode != 0,
+      len(os.listdir("/proc/self/fd")) > 2, open("/proc/self/stat").read() != "")
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            check=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+        self.assertEqual(done.stdout.split(), ["True"] * 4)
