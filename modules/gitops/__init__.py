@@ -21,6 +21,8 @@ What is in a Git repository lives in the cluster.
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it
     rendering.py    what kustomize and Helm make of those files
+    helm_versions.py
+                    which API versions charts see
     decryption.py   Secrets that SOPS encrypted
     folder.py       where those programs find files
     child_processes.py

@@ -198,6 +198,8 @@ class Commits:
             paths=[rpc_pb2.Path(glob=one) for one in self._settings.globs],
             ref=ref,
             history_of=history_of,
+            # Charts have files there, and kustomizations bases.
+            hidden_folders=self._settings.source.kind != "plain",
         )
         return self._service.stream("GetObjectsToSynchronize", request)
 

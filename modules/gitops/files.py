@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
@@ -14,17 +14,30 @@ __all__ = ["source_files"]
 
 
 async def source_files(
-    repository: IRepository, commit: str, globs: Sequence[Glob], limits: GitopsSettings
+    repository: IRepository,
+    commit: str,
+    globs: Sequence[Glob],
+    limits: GitopsSettings,
+    *,
+    hidden_folders: bool = False,
 ) -> AsyncIterator[tuple[str, bytes]]:
     """
-    Paths and contents, sorted by path.
+    Read the files, sorted by path.
+
+    :param hidden_folders: see `Glob.matches`.
+    :return: paths and contents.
 
     :raises CallError: FAILED_PRECONDITION, the files cannot be used as they are, and
         why; as `IRepository`, the repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
     left = total
-    for entry in await _matching(repository, commit, globs, limits):
+
+    def matches(path: str) -> bool:
+        return any(one.matches(path, hidden_folders=hidden_folders) for one in globs)
+
+    folder = posixpath.commonpath([f"/{glob.prefix}" for glob in globs])[1:]
+    for entry in await _matching(repository, commit, folder, matches, limits):
         try:
             data = await repository.read(commit, entry.path, limit=min(each, left))
         except CallError as error:
@@ -41,9 +54,12 @@ async def source_files(
 
 
 async def _matching(
-    repository: IRepository, commit: str, globs: Sequence[Glob], limits: GitopsSettings
+    repository: IRepository,
+    commit: str,
+    folder: str,
+    matches: Callable[[str], bool],
+    limits: GitopsSettings,
 ) -> list[TreeEntry]:
-    folder = posixpath.commonpath([f"/{glob.prefix}" for glob in globs])[1:]
     try:
         entries = await repository.tree(commit, folder, recursive=True)
     except CallError as error:
@@ -57,7 +73,7 @@ async def _matching(
             f"{where} has {len(entries)} files, more than {most} of "
             "max_number_of_files; write globs that begin with a folder"
         )
-    found = [one for one in entries if any(glob.matches(one.path) for glob in globs)]
+    found = [one for one in entries if matches(one.path)]
     for entry in found:
         if entry.kind is not TreeEntryKind.FILE:
             what = "symbolic link" if entry.kind is TreeEntryKind.LINK else "submodule"

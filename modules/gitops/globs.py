@@ -3,8 +3,8 @@ Which files of a repository belong to a source: GitLab's globs.
 
 ``*`` is any characters but ``/``, ``**`` any folders, ``?`` one character, ``[a-z]``
 one of these, ``{a,b}`` one of both.  Files below a folder whose name begins with a dot
-are left out, even where a glob names it.  Source: doublestar of Go, as GitLab's agent
-uses it.
+are left out, even where a glob names it, unless `Glob.matches` is told otherwise.
+Source: doublestar of Go, as GitLab's agent uses it.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Glob:
         """
         return cls(_MAGIC.sub(r"\\\g<0>", path))
 
-    def matches(self, path: str) -> bool:
+    def matches(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Whether a file belongs to the source.
+        Tell whether a file belongs to the source.
 
         :param path: from the root of the repository, without ``/`` at its beginning.
+        :param hidden_folders: also below folders whose name begins with a dot.
         """
-        if "/." in f"/{path.rpartition('/')[0]}":
+        if not hidden_folders and "/." in f"/{path.rpartition('/')[0]}":
             return False
         return any(one.fullmatch(path) is not None for one in self._expressions)
 

@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 from twisted.internet.threads import deferToThread
 
+from modules.gitops import helm_versions
 from modules.gitops.child_processes import ChildProcesses, Rendered
 from modules.gitops.documents import Budget, UnreadableText, read_yaml
 from modules.gitops.folder import TemporaryFolder
@@ -166,6 +167,9 @@ class Renderer:
         # Values may be secrets as well, and are in no file.
         quotes = bool(kind.values) or await deferToThread(_has_secrets, files)
         try:
+            if kind.kind == "helm":
+                assert capabilities is not None
+                files = await self._of_cluster(kind, files, capabilities)
             await deferToThread(place.write, files)
             if kind.kind == "kustomize":
                 what = f"kustomize build {kind.path or '.'}"
@@ -187,6 +191,31 @@ class Renderer:
             return what, first
         finally:
             await deferToThread(place.remove)
+
+    async def _of_cluster(
+        self,
+        kind: SourceKind,
+        files: Sequence[tuple[str, bytes]],
+        capabilities: Capabilities,
+    ) -> Sequence[tuple[str, bytes]]:
+        """Have the chart see no API version that the cluster lacks."""
+        if not await deferToThread(lambda: helm_versions.asks(dict(files))):
+            return files
+        place = TemporaryFolder()
+        try:
+            await deferToThread(place.write, helm_versions.ask.items())
+            arguments = ["template", "versions", str(place.path / "files")]
+            what = "helm template of the versions that helm has"
+            said = await self._made(self.helm, arguments, place.path, what, False)
+        finally:
+            await deferToThread(place.remove)
+        try:
+            names = helm_versions.hidden(said, capabilities.api_versions)
+        except ValueError:
+            raise CallError(
+                Status.FAILED_PRECONDITION, f"{what}: it prints something else"
+            ) from None
+        return await deferToThread(helm_versions.with_hidden, files, kind.path, names)
 
     async def _made(
         self,
@@ -263,6 +292,12 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
                 yield f"{file}: {path!r} leads out of the repository"
                 return
             where = "" if where == "." else where
+            if path in _list_of_bases(content) and not _is_there(where, files):
+                yield (
+                    f"{file}: {path!r} is not among the files of the project: no glob "
+                    "of its 'paths' matches what is there, or nothing is"
+                )
+                return
             is_folder = any(
                 posixpath.join(where, one) in files for one in _KUSTOMIZATIONS
             )
@@ -283,6 +318,20 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
     if len(found) != 1 or not isinstance(found[0], dict):
         raise ValueError("it is no mapping")
     return found[0]
+
+
+def _list_of_bases(content: Mapping[str, Any]) -> list[Any]:
+    """What has to be a file or a folder, and is never YAML itself."""
+    return [
+        one
+        for field in ("bases", "components", "resources")
+        for one in _list(content.get(field))
+    ]
+
+
+def _is_there(path: str, files: Mapping[str, bytes]) -> bool:
+    below = f"{path}/" if path else ""
+    return path in files or any(one.startswith(below) for one in files)
 
 
 def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:

@@ -152,16 +152,20 @@ class GitopsServer:
             if request.only_commit:
                 yield _trailer(Fingerprint())
                 return
-            async for response in self._files(repository, commit, globs):
+            hidden = request.hidden_folders
+            async for response in self._files(repository, commit, globs, hidden):
                 yield response
         finally:
             one_less(self._streams, agent.instance_id)
 
     async def _files(
-        self, repository: IRepository, commit: str, globs: list[Glob]
+        self, repository: IRepository, commit: str, globs: list[Glob], hidden: bool
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
         fingerprint = Fingerprint()
-        async for path, data in source_files(repository, commit, globs, self._settings):
+        files = source_files(
+            repository, commit, globs, self._settings, hidden_folders=hidden
+        )
+        async for path, data in files:
             fingerprint.add(path, data)
             for begin in range(0, len(data) or 1, PART):
                 part = data[begin : begin + PART]

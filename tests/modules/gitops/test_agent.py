@@ -28,9 +28,11 @@ class Hanging:
     def __init__(self) -> None:
         self.makes: bytes | CallError | None = None
         self.begun = self.ended = 0
+        self.given: list[str] = []
 
-    async def render(self, *_: Any) -> tuple[str, bytes]:
+    async def render(self, kind: Any, space: str, files: Any, _: Any) -> Any:
         self.begun += 1
+        self.given = [path for path, _ in files]
         if isinstance(self.makes, bytes):
             return "made", self.makes
         if self.makes is not None:
@@ -238,6 +240,19 @@ class HalvesTests(HalvesTestCase):
         self.pushed()
         self.assertEqual((renderer.begun, renderer.ended), (2, 1))
         self.assertIsNotNone(self.live("m001"))
+
+    def test_folders_that_begin_with_a_dot(self) -> None:
+        """What is rendered is given files in them; plain files there are none."""
+        files = {".base/a.yaml": text(*config_maps(1)), "b.yaml": ""}
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = b""
+        self.apps.commit(files)
+        self.configure({"id": "apps", "source": {"kind": "kustomize"}})
+        self.passes(10)
+        self.assertEqual(renderer.given, sorted(files))
+        self.configure({"id": "apps"})
+        self.passes(10)
+        self.assertIsNone(self.live("m001"))
 
     def test_a_renderer_that_is_away(self) -> None:
         """The same commit is tried again."""

@@ -95,3 +95,12 @@ def test_refused(glob: str, why: str) -> None:
 def test_a_hostile_glob_ends(glob: str, path: str) -> None:
     """With a step for each way to match, these would not end within a year."""
     assert not Glob(glob).matches(path)
+
+
+def test_folders_that_begin_with_a_dot() -> None:
+    """They count where that is asked for: of charts and kustomizations."""
+    for path in (".base/a.yaml", "a/.b/c.yaml"):
+        assert not Glob("**/*").matches(path)
+        assert Glob("**/*").matches(path, hidden_folders=True)
+    assert Glob("/a/.b/*").matches("a/.b/c.yaml", hidden_folders=True)
+    assert not Glob("/b/**").matches("a/.b/c.yaml", hidden_folders=True)

@@ -780,6 +780,53 @@ async def test_what_the_machine_has(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ('.Capabilities.APIVersions.Has "policy/v1beta1"', "false"),
+        ("$.Capabilities.APIVersions.Has `policy/v1beta1`", "false"),
+        ('.Capabilities.APIVersions.Has (printf "%s/%s" "policy" "v1beta1")', "false"),
+        ("(.Capabilities.APIVersions).Has (first .Values.all)", "false"),
+        ("(.Capabilities.APIVersions).Has (index .Values.all 0)", "false"),
+        (".Capabilities.APIVersions.Has (dict `a` `policy/v1beta1`).a", "false"),
+        ('"policy/v1beta1" | .Capabilities.APIVersions.Has', "false"),
+        ('has "policy/v1beta1" .Capabilities.APIVersions', "false"),
+        ('$a := .Capabilities.APIVersions }}{{ $a.Has "policy/v1beta1"', "false"),
+        ('with .Capabilities.APIVersions}}{{.Has "policy/v1beta1"}}{{ end', "false"),
+        ('.Capabilities.APIVersions.Has "apps/v1" -}}{{ ""', "true"),
+        ('has "apps/v1" .Capabilities.APIVersions', "true"),
+        ('.Capabilities.APIVersions.Has "policy/v1beta1" | not', "true"),
+        ('not (.Capabilities.APIVersions.Has "policy/v1beta1")', "true"),
+        ('.Values.Has | default ".Has \\"x\\"" | quote | len | eq 12', "true"),
+    ],
+)
+@async_test
+async def test_versions_that_the_cluster_lacks(asked: str, found: str) -> None:
+    """Charts see none of them, however they ask, and those within a chart neither."""
+    template = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: asks}\n"
+        f"data: {{there: '{{{{ {asked} }}}}'}}\n"
+    )
+    for folder in ("web", "web/charts/sub"):
+        files = {
+            **CHART,
+            "web/values.yaml": "size: 1\nglobal: {}\nall: [policy/v1beta1]\n"
+            "sub: {all: [policy/v1beta1]}\n",
+            f"{folder}/templates/asks.yaml": template,
+            f"{folder}/templates/_txkas_versions.tpl": "",
+        }
+        assert f"there: '{found}'" in await rendered(files, kind="helm", path="web")
+
+
+@async_test
+async def test_a_base_that_is_no_file_of_the_project() -> None:
+    """The message says where to look."""
+    files = {"prod/kustomization.yaml": "resources: [../.base]\n"}
+    said = await refused(files, kind="kustomize", path="prod")
+    assert "'../.base' is not among the files of the project" in said
+    assert "paths" in said
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {"$ref": "file:///etc/passwd"},

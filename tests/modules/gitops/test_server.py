@@ -186,6 +186,15 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(reading.commit, commit)
         self.assertEqual(reading.parts[0].header.project_path, "apps")
 
+    def test_folders_that_begin_with_a_dot(self) -> None:
+        """Of sources that are rendered; charts and kustomizations have files there."""
+        self.repository.commit({"a.yaml": "1", ".x/b.yaml": "2"})
+        paths = [rpc_pb2.Path(glob="**/*.yaml")]
+        reading = Reading(self.asker, _Request(paths=paths, hidden_folders=True))
+        self.pair.settle()
+        self.passes(0)
+        self.assertEqual(reading.files, {".x/b.yaml": b"2", "a.yaml": b"1"})
+
     def test_large_files_come_in_parts(self) -> None:
         data = bytes(range(256)) * (PART // 100)
         self.repository.commit({"a.yaml": data, "b.yaml": b"b"})
