@@ -20,7 +20,7 @@ class Authenticator:
     """
     Checks ``Authorization: Bearer <JSON Web Token>``.
 
-    :param issuer: that the token must name; empty: any.
+    :param issuer: the only issuer that tokens may name; empty: any.
     """
 
     secrets: Secrets

@@ -244,8 +244,10 @@ class ApiListen(SignedListen):
     """``api.listen``: calls of GitLab."""
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
+    # GitLab signs with its host name as the issuer, which differs per installation.
+    # Secret and audience identify the caller.
     issuer: str = field(
-        default="gitlab", doc="issuer that tokens must name (iss); '' for any"
+        default="", doc="the only issuer (iss) of tokens to accept; '' accepts any"
     )
 
 

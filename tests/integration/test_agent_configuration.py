@@ -232,7 +232,7 @@ def ask(port: int, secret_file: Path, method: str, body: Any) -> Any:
     """What the external API answers to GitLab."""
     token = sign(
         read_secret(secret_file),
-        issuer="gitlab",
+        issuer="gitlab.example.org",
         audience="gitlab-kas",
         now=time.time(),
         lifetime=60,

@@ -47,17 +47,24 @@ TRACKER = "gitlab.agent.agent_tracker.rpc.AgentTracker/GetConnectedAgents"
 
 
 def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    """A token as GitLab makes it."""
+    """Sign a token as GitLab does; a claim that is None is left out."""
     now = time.time()
-    content = {"iss": "gitlab", "aud": "gitlab-kas", "exp": now + 60, "iat": now}
-    return jwt.encode({**content, **claims}, secret, algorithm)
+    content = {
+        "iss": "gitlab.example.com",
+        "aud": "gitlab-kas",
+        "exp": now + 60,
+        "iat": now,
+        **claims,
+    }
+    given = {name: value for name, value in content.items() if value is not None}
+    return jwt.encode(given, secret, algorithm)
 
 
 class Api(ModuleKas):
     """A kas with the external API and the module ``echo``."""
 
-    def __init__(self, folder: Path, *, tls: bool = False) -> None:
-        super().__init__(folder, "echo", DROPIN, _API % str(tls).lower())
+    def __init__(self, folder: Path, *, tls: bool = False, more: str = "") -> None:
+        super().__init__(folder, "echo", DROPIN, _API % str(tls).lower() + more)
         (folder / "secret").write_bytes(base64.b64encode(SECRET))
         self.authority = self.state / "ca.crt" if tls else None
         self.start()
@@ -150,18 +157,38 @@ def test_refusals(api: Api) -> None:
     [
         (lambda: token(secrets.token_bytes(32)), "signature"),
         (lambda: token(aud="gitlab"), "audience"),
-        (lambda: token(iss="gitlab-kas"), "issuer"),
         (lambda: token(exp=time.time() - 120), "check the clocks"),
         (lambda: token(nbf=time.time() + 300), "check the clocks"),
         (lambda: jwt.encode({"aud": "gitlab-kas"}, "", "none"), "algorithm"),
     ],
-    ids=["secret", "audience", "issuer", "expired", "early", "none"],
+    ids=["secret", "audience", "expired", "early", "none"],
 )
 def test_wrong_token(api: Api, bad: Callable[[], str], says: str) -> None:
     """Each is refused with its reason."""
     code, text = api.grpc("refusals", bad())["empty"]
     assert code == "UNAUTHENTICATED"
     assert says in text
+
+
+@pytest.mark.parametrize("issuer", ["gitlab", "gitlab.example.org", None])
+def test_any_issuer(api: Api, issuer: str | None) -> None:
+    """Secret and audience decide: GitLab signs with its own host name."""
+    code, text = api.grpc("refusals", token(iss=issuer))["empty"]
+    assert code == "INVALID_ARGUMENT", text
+
+
+def test_restricted_issuer(tmp_path: Path) -> None:
+    """``issuer`` leaves one."""
+    api = Api(tmp_path, more="    issuer: gitlab.example.org\n")
+    try:
+        good = token(iss="gitlab.example.org")
+        assert api.grpc("refusals", good)["empty"][0] == "INVALID_ARGUMENT"
+        for other in ("gitlab", None):
+            code, text = api.grpc("refusals", token(iss=other))["empty"]
+            assert code == "UNAUTHENTICATED"
+            assert "issuer" in text
+    finally:
+        api.stop()
 
 
 def test_all_kinds_of_calls(api: Api) -> None:

@@ -46,7 +46,7 @@ def test_secret_of_the_api(tmp_path: Path) -> None:
     secret.write_bytes(base64.b64encode(bytes(32)))
     api = read_configuration(text, file).api
     assert api is not None
-    assert api.listen.issuer == "gitlab"
+    assert api.listen.issuer == ""
     assert api.listen.listen_grace_period == 5.0
     secret.write_bytes(base64.b64encode(bytes(31)))
     (problem,) = problems(text, file)
