@@ -13,9 +13,12 @@ from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
     MAX_BLOCK,
+    MAX_LINES,
     METHOD,
+    PACKED_METHOD,
     error_block,
     passed_by,
+    unpacked_block,
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
@@ -82,6 +85,7 @@ class KubernetesApiAgent:
         # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
             taken=[b"authorization", b"via", CREDENTIAL],
+            max_count=MAX_LINES,
             host_required=False,
             max_known=MAX_KNOWN_HEADS,
         )
@@ -96,6 +100,7 @@ class KubernetesApiAgent:
         self._counting = False
         self._unsubscribe: list[Callable[[], None]] = []
         api.handle_stream(METHOD, self.accept)
+        api.handle_stream(PACKED_METHOD, self.accept_packed)
 
     async def start(self) -> None:
         """Nothing is connected before the first request."""
@@ -146,6 +151,17 @@ class KubernetesApiAgent:
         """One stream: one request."""
         request = AgentRequest(self, stream)
         request.begin(opened.metadata)
+        return request
+
+    def accept_packed(self, stream: IStream, opened: Any) -> IStreamReceiver:
+        """Accept one request whose head did not fit into a frame."""
+        request = AgentRequest(self, stream)
+        try:
+            block = unpacked_block(opened.metadata)
+        except ValueError as error:
+            request.refuse_head(str(error))
+        else:
+            request.begin(block)
         return request
 
 
@@ -241,7 +257,7 @@ class AgentRequest:
         try:
             head = module.parse(block)
         except HeadError as refused:
-            self._refuse(502, f"kas -> agent: {refused}", _AGENT)
+            self.refuse_head(str(refused))
             return
         self._target = head.target
         self._fields = head.fields
@@ -281,6 +297,10 @@ class AgentRequest:
             self._stream.registerProducer(request, True)
             if head.length or head.upgrade:
                 request.registerProducer(self._stream, True)
+
+    def refuse_head(self, reason: str) -> None:
+        """Answer a request of kas whose head cannot be read."""
+        self._refuse(502, f"kas -> agent: {reason}", _AGENT)
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
         """Answer in the place of the API server."""

@@ -38,8 +38,12 @@ _SINGLE: Final = (b"impersonate-user", b"impersonate-uid")
 # A request that passed so many proxies goes in a circle that we do not recognise.
 _MAX_HOPS: Final = 16
 
-# Credentials in use at one time; an entry is a few hundred bytes.
-_MAX_CACHED: Final = 10_000
+#: Bytes of fields that are cached for credentials in use: 10,000 of them with a few
+#: hundred bytes each, or 80 with the 3,000 groups that GitLab may give a user.
+MAX_CACHED: Final = 16 * 1024 * 1024
+
+#: Bytes of a cache entry beside its fields.
+_OVERHEAD: Final = 256
 
 #: Bytes of fields that are noted with a head for as long as that is remembered: those
 #: of the longest such head, and an identity of a hundred groups.  Longer ones would be
@@ -239,6 +243,7 @@ class OutgoingFields:
         self._name = name
         self._via = b"\r\nVia: 1.1 " + name
         self._cached: dict[str, tuple[Impersonation, bytes]] = {}
+        self._cached_bytes = 0
 
     def of(self, head: RequestHead, access: Access) -> bytes:
         """
@@ -278,8 +283,12 @@ class OutgoingFields:
             identity = impersonation_fields(impersonation)
         except ValueError as error:
             raise Refused(500, f"kas: {error} in this credential") from None
-        if len(self._cached) >= _MAX_CACHED:
+        if cached is not None:
+            self._cached_bytes -= len(cached[1]) + _OVERHEAD
+        self._cached_bytes += len(identity) + _OVERHEAD
+        if self._cached_bytes > MAX_CACHED:
             self._cached.clear()
+            self._cached_bytes = len(identity) + _OVERHEAD
         self._cached[access.credential_id] = (impersonation, identity)
         return fields + identity
 

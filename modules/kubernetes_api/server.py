@@ -19,7 +19,11 @@ from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
     MAX_BLOCK,
+    MAX_HEAD,
+    MAX_LINES,
     METHOD,
+    PACKED_METHOD,
+    packed_block,
     passed_by,
 )
 from modules.kubernetes_api.frontdoor import (
@@ -154,7 +158,7 @@ class KubernetesApiServer:
         self.clock = api.clock
         self.metrics = ProxyMetrics("kas_kubernetes_api")
         self.failures = FailureLog(api.clock)
-        self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS)
+        self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS, max_count=MAX_LINES)
         settings: KubernetesApiConfiguration = api.configuration
         self._settings = settings
         file = settings.websocket_token_secret_file
@@ -436,6 +440,7 @@ class ProxiedRequest:
         "_informational",
         "_isolated",
         "_over",
+        "_packed",
         "_span",
         "_stream",
         "_trailers",
@@ -475,6 +480,8 @@ class ProxiedRequest:
         self._informational = 0
         self._trailers = b""
         self._over = False
+        # The head did not fit into a frame as it is.
+        self._packed = False
         # Of an upgraded connection, as long as the server has something to say.
         self._heartbeats: Heartbeats | None = None
         # Of a watch: where it stands, and whether it ends at the next event.
@@ -529,17 +536,23 @@ class ProxiedRequest:
             upgrade=head.upgrade,
             expect_continue=head.expect_continue,
         )
-        if len(block) > MAX_BLOCK:
-            self.fail(431, "client -> kas: the head of the request is too large")
-            return
         assert self.access is not None
+        method = METHOD
+        if len(block) > MAX_BLOCK:
+            method = PACKED_METHOD
+            packed = packed_block(block) if len(block) <= MAX_HEAD else b""
+            if not 0 < len(packed) <= MAX_BLOCK:
+                self._too_large(len(block))
+                return
+            block = packed
+            self._packed = True
         fin = head.length == 0 and not head.upgrade
         goes_on = lasts(head.method, self.target)
         self._watch = goes_on is Lasts.WATCH
         try:
             stream = self.module.api.open_stream(
                 self.access.agent_id,
-                METHOD,
+                method,
                 self,
                 block,
                 _OPTIONS[
@@ -556,6 +569,21 @@ class ProxiedRequest:
             self._stream = stream
             if head.length:
                 stream.registerProducer(exchange, True)
+
+    def _too_large(self, size: int) -> None:
+        """Refuse a head of *size* bytes; the message names the part that is large."""
+        access = self.access
+        sent = len(self.exchange.head.fields)
+        if access is not None and access.impersonation is not None and sent < size // 2:
+            groups = len(access.impersonation.groups)
+            message = (
+                f"kas -> agent: {access.who} has too many groups: with {groups} of "
+                f"them the head of the request takes {size} bytes, and at most "
+                f"{MAX_HEAD} can be sent"
+            )
+            self.fail(431, message)
+        else:
+            self.fail(431, "client -> kas: the head of the request is too large")
 
     def give_token(self, credential: SealedCredential) -> None:
         """Answer with a token for a WebSocket at the same path."""
@@ -772,6 +800,19 @@ class ProxiedRequest:
         if reason is None:
             self._end()
             self.exchange.finish()
+        elif (
+            self._packed
+            and isinstance(reason, StreamReset)
+            and reason.code == ErrorCode.UNKNOWN_METHOD
+        ):
+            access = self.access
+            who = access and access.impersonation
+            self.fail(
+                502,
+                f"{_BROKEN_HOP}: agentk is too old for a head as large as that of "
+                f"{access and access.who} with {len(who.groups) if who else 0} groups; "
+                "update agentk",
+            )
         else:
             self.fail(*_explain(reason))
 

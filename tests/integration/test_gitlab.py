@@ -302,6 +302,28 @@ def whom(access_type: str) -> dict[str, Any]:
     }
 
 
+def test_as_many_roles_as_gitlab_gives(
+    gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane
+) -> None:
+    """500 projects and 500 groups share an agent, and a user may own all of them."""
+    roles = ["developer", "maintainer", "owner"]
+    several = {
+        "projects": [{"id": 10**8 + n, "roles": roles} for n in range(500)],
+        "groups": [{"id": 10**8 + n, "roles": roles} for n in range(500)],
+    }
+    gitlab.control(users={"glpat-many": user_answer(7, {"user": several})})
+    secret = "pat:7:glpat-many"
+    way = Way(secret, served.proxy, served.authority, secret)
+    audit = control_plane.audit()
+    answer = way.ask("GET", path("pat-many"))
+    # 403 is the word of the API server, which knows the user and all groups.
+    assert answer.status == 403, answer.body[:500]
+    seen = impersonated(audit, "pat-many")
+    assert seen is not None
+    assert len(seen["groups"]) == 1 + 3_000 + 1
+    assert "gitlab:group_role:100000499:owner" in seen["groups"]
+
+
 def test_people(
     gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane
 ) -> None:

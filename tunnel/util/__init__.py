@@ -11,6 +11,7 @@ Helpers that know nothing of tunnels.
     recent.py       a table that forgets what is oldest in it
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        texts of a peer, made safe
+    packing.py      bytes deflated, and inflated with a limit
     traces.py       ids of traces, made and read (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
     bodies.py       bodies of requests to other servers

@@ -6,6 +6,8 @@ from twisted.internet.defer import ensureDeferred
 
 from modules.kubernetes_api.agent import KNOWN_SECONDS, MAX_KNOWN_HEADS
 from modules.kubernetes_api.frontdoor import (
+    _OVERHEAD,
+    MAX_CACHED,
     MAX_NOTED,
     OutgoingFields,
     Refused,
@@ -529,7 +531,13 @@ class ImpersonationTests(ProxyCase):
 
     def test_cache_is_bounded(self) -> None:
         """It holds what is in use, not what ever was."""
-        cache = OutgoingFields(b"kas")
-        for number in range(10_001):
-            cache.of(head_of(), Access(str(number), "1", "a", Impersonation("u")))
-        self.assertLessEqual(len(cache._cached), 10_000)
+        cache, head = OutgoingFields(b"kas"), head_of()
+        who = Impersonation("u" * 100_000)
+        for number in range(MAX_CACHED // 100_000 + 10):
+            cache.of(head, Access(str(number), "1", "a", who))
+            cache.of(head, Access("busy", "1", "a", Impersonation("u")))
+        kept = sum(len(identity) for _, identity in cache._cached.values())
+        self.assertEqual(
+            cache._cached_bytes, kept + len(cache._cached) * _OVERHEAD, "counted wrong"
+        )
+        self.assertLessEqual(cache._cached_bytes, MAX_CACHED)

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import secrets
+
+import attrs
 from twisted.internet.defer import Deferred
 
 from modules.kubernetes_api import shares
+from modules.kubernetes_api.fields import MAX_BLOCK, MAX_HEAD, PACKED_METHOD
+from modules.kubernetes_api.frontdoor import MAX_CACHED, OutgoingFields
 from modules.kubernetes_api.server import SMALL
-from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
+from tests.modules.kubernetes_api.cases import (
+    CHUNKED,
+    EXEC,
+    HELLO,
+    SWITCH,
+    ProxyCase,
+    head_of,
+)
 from tests.modules.kubernetes_api.pair import WINDOW, World
 from tunnel.errors import ErrorCode
+from tunnel.interfaces import Access, Impersonation
+from tunnel.testing import RecordingReceiver
+from tunnel.util.packing import pack
+
+
+def crowded(count: int) -> Access:
+    """A user of GitLab with three roles in each of *count* projects and groups."""
+    groups = tuple(
+        f"gitlab:{('group', 'project')[number % 2]}_role:{10_000_000 + number}:{role}"
+        for number in range(count)
+        for role in ("developer", "maintainer", "owner")
+    )
+    return Access("user:many", "1", "agent-1", Impersonation("many", groups))
 
 
 class BackPressureTests(ProxyCase):
@@ -267,9 +292,85 @@ class LimitTests(ProxyCase):
         self.world.clock.pump([1.0] * 4)
         self.assert_error(wire, 408)
 
+    def test_as_many_groups_as_gitlab_gives(self) -> None:
+        """Three roles in each of 500 projects and 500 groups reach the API server."""
+        self.let_in(crowded(1_000))
+        for _ in range(2):
+            wire = self.world.request(token=b"pat:1:many")
+            sent = self.world.origin.taken()
+            self.assertEqual(sent.count(b"Impersonate-Group: "), 3_000)
+            self.assertIn(
+                b"Impersonate-Group: gitlab:project_role:10000999:owner", sent
+            )
+            self.world.origin.receive(HELLO)
+            self.world.run()
+            self.assertIn(b"200 OK", wire.taken())
+        self.assertLessEqual(max(map(len, self.world.link.opened)), MAX_BLOCK)
+        self.assert_clean()
+
+    def test_lines_are_counted_in_kas_alone(self) -> None:
+        """What kas is configured to take, agentk takes, and kas takes the answer."""
+        self.world = World(max_header_count=1_500)
+        lines = [b"A: b"] * 1_490
+        wire = self.world.request(b"GET /api HTTP/1.1", *lines)
+        self.assertEqual(self.world.origin.taken().count(b"\r\nA: b"), 1_490)
+        more = b"".join(b"B%d: c\r\n" % number for number in range(255))
+        self.world.origin.receive(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + more + b"\r\n"
+        )
+        self.world.run()
+        self.assertEqual(wire.taken().count(b": c\r\n"), 255)
+        self.assert_error(
+            self.world.request(b"GET / HTTP/1.1", *[b"A: b"] * 1_501),
+            431,
+            "client -> kas: more than 1500 header lines",
+        )
+        self.assert_clean()
+
+    def test_too_many_groups(self) -> None:
+        """The error names the user's groups, and not the client's request."""
+        self.let_in(crowded(4_000))
+        wire = self.world.request(token=b"pat:1:many")
+        self.assert_error(
+            wire, 431, "kas -> agent: user many has too many groups: with 12000 of them"
+        )
+        self.assert_clean()
+
+    def test_agentk_that_cannot_unpack(self) -> None:
+        """An older one refuses the request, and does not send it as itself."""
+        self.let_in(crowded(1_000))
+        del self.world.link.handlers[PACKED_METHOD]
+        wire = self.world.request(token=b"pat:1:many")
+        self.assert_error(wire, 502, "agentk is too old", "3000 groups")
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        self.assert_clean()
+
+    def test_damaged_head(self) -> None:
+        """agentk answers what it cannot unpack."""
+        for block in (b"", b"\r\n", b"\r\nx", b"\r\n" + pack(bytes(MAX_HEAD + 1))):
+            receiver = RecordingReceiver()
+            self.world.link.open_stream("1", PACKED_METHOD, receiver, block, True)
+            self.world.run()
+            self.assertIn(b"502", receiver.headers[0], block[:10])
+        self.assert_clean()
+
+    def test_cached_identities_are_bounded(self) -> None:
+        """In bytes: a few large ones displace each other."""
+        fields, head = OutgoingFields(b"kas"), head_of()
+        for number in range(200):
+            access = attrs.evolve(crowded(1_000), credential_id=f"user:{number}")
+            fields.of(head, access)
+            kept = sum(len(entry[1]) for entry in fields._cached.values())
+            self.assertLessEqual(kept, MAX_CACHED)
+        self.assertGreater(len(fields._cached), 1)
+
+    def let_in(self, access: Access) -> None:
+        self.world.server_api.access["many"] = access
+
     def test_head_that_does_not_fit_the_tunnel(self) -> None:
-        """What kas adds must fit, too."""
-        self.world = World(max_header_bytes=100_000)
-        wire = self.world.request(b"GET / HTTP/1.1", b"A: " + b"x" * 65500)
+        """A client's fields that cannot be packed either are the client's fault."""
+        self.world = World(max_header_bytes=200_000)
+        large = secrets.token_hex(65_000).encode()
+        wire = self.world.request(b"GET / HTTP/1.1", b"A: " + large)
         self.assert_error(wire, 431, "too large")
         self.assert_clean()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from tunnel.interfaces import Access, Impersonation
 from tunnel.rpc.access import access_fields, take_access
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import ModulePair
+from tunnel.util.packing import pack
+from tunnel.wire.limits import MAX_HEADERS
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
 
@@ -31,6 +35,47 @@ def test_round_trip(access: Access) -> None:
     metadata = {"a": "b", **access_fields(access)}
     assert take_access(metadata, trusted=True) == access
     assert metadata == {"a": "b"}
+
+
+CROWDED = Access(
+    "user:many",
+    "1",
+    "agent-1",
+    Impersonation(
+        "many",
+        tuple(
+            f"gitlab:group_role:{10_000_000 + number}:{role}"
+            for number in range(1_000)
+            for role in ("developer", "maintainer", "owner")
+        ),
+    ),
+)
+
+
+def test_as_many_groups_as_gitlab_gives() -> None:
+    """They leave room in the one frame that all metadata has to fit into."""
+    metadata = access_fields(CROWDED)
+    assert sum(map(len, metadata.values())) < MAX_HEADERS // 2
+    assert take_access(dict(metadata), trusted=False) is None
+    assert take_access(metadata, trusted=True) == CROWDED
+    assert not metadata
+
+
+def test_too_many_groups() -> None:
+    groups = tuple(secrets.token_hex(16) for _ in range(3_000))
+    access = Access("user:many", "1", "a", Impersonation("many", groups))
+    with pytest.raises(CallError, match="3000") as caught:
+        access_fields(access)
+    assert caught.value.status is Status.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    "text", ["", "!", "QUJD", base64.b64encode(pack(b"{")).decode()]
+)
+def test_unreadable_packed(text: str) -> None:
+    with pytest.raises(CallError) as caught:
+        take_access({"txkas-access-packed": text}, trusted=True)
+    assert caught.value.status is Status.INVALID_ARGUMENT
 
 
 def test_only_kas_is_believed() -> None:
@@ -85,6 +130,11 @@ class AccessTests(SynchronousTestCase):
         """The agent half sees it; modules do not see how it came."""
         self.say(self.server.api.client(ECHO, "1", access=ALICE), more="1")
         self.assertEqual(self.agent.calls, [(ALICE, {"more": "1"})])
+
+    def test_of_a_user_with_many_groups(self) -> None:
+        """The access crosses a real tunnel, whose frames have a limit."""
+        self.say(self.server.api.client(ECHO, "1", access=CROWDED))
+        self.assertEqual(self.agent.calls, [(CROWDED, {})])
 
     def test_of_nobody(self) -> None:
         """Metadata that a module passes on for a client gives no access."""
