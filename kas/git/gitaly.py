@@ -49,6 +49,10 @@ _TYPE, _LINK = 0o170000, 0o120000
 #: SHA-1 or SHA-256.
 _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64})\Z")
 
+#: Gitaly's answers for a path or a revision that does not exist: which one depends on
+#: the call, on whether it is recursive, and on Gitaly's version.
+_MISSING = (Status.NOT_FOUND, Status.INVALID_ARGUMENT)
+
 #: Where a commit is asked for that is not there any more, or never was.
 _GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
 
@@ -195,11 +199,11 @@ class GitalyRepository:
         self, commit: str, path: str = "", *, recursive: bool = False
     ) -> list[TreeEntry]:
         """See `IRepository.tree`."""
-        path = check_path(path, empty=True)
+        path, commit = check_path(path, empty=True), check_commit(commit)
         try:
-            found = await self._tree(check_commit(commit), path, recursive)
+            found = await self._tree(commit, path, recursive)
         except CallError as error:
-            if error.status is Status.NOT_FOUND:
+            if error.status in _MISSING:
                 raise await self._missing(commit, path) from None
             raise
         if path and not found:
@@ -237,11 +241,11 @@ class GitalyRepository:
         return found
 
     async def _missing(self, commit: str, path: str) -> CallError:
-        """Gitaly says the same of a path and of a commit that is not there."""
+        """Find out whether the commit, or only *path*, does not exist."""
         try:
             await self._tree(commit, "", False)
         except CallError as error:
-            if error.status is not Status.NOT_FOUND:
+            if error.status not in _MISSING:
                 return error
             text = f"the commit {commit[:12]} is not here"
             return CallError(Status.OUT_OF_RANGE, text)
@@ -276,7 +280,7 @@ class GitalyRepository:
         except CallError as error:
             if error.status is Status.FAILED_PRECONDITION and first:
                 raise too_large from None
-            if error.status is Status.NOT_FOUND:
+            if error.status in _MISSING:
                 raise await self._missing(commit, path) from None
             raise
         if first:

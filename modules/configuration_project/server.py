@@ -84,7 +84,8 @@ class ConfigurationProjectServer:
             commit = await repository.resolve(request.default_branch or "HEAD")
             entries = await repository.tree(commit, _FOLDER, recursive=True)
         except CallError as error:
-            if error.status is not Status.NOT_FOUND:
+            # Gitaly's versions differ in which one says that there is no such folder.
+            if error.status not in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
                 raise
             return rpc_pb2.ListAgentConfigFilesResponse()
         found = [

@@ -85,6 +85,12 @@ class Gitaly:
         out = self._git(
             request, context, "ls-tree", "-z", *recursive, revision, "--", *where
         )
+        if where and not out:
+            if request.recursive:
+                context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, "invalid revision or path"
+                )
+            context.abort(grpc.StatusCode.NOT_FOUND, "tree entry not found")
         entries = []
         for line in out.split(b"\0")[:-1]:
             about, _, path = line.partition(b"\t")

@@ -195,24 +195,27 @@ api:
         eventually(
             lambda: gitlab.control()["configurations"] == {"7": {"ci_access": access}}
         )
-        files = ask(
-            api,
-            secret,
-            "configuration_project.rpc.ConfigurationProject/ListAgentConfigFiles",
-            {
-                "repository": {
-                    "storageName": "default",
-                    "relativePath": "@hashed/ab/cd.git",
+        GitRepository.make(served / "other.git").commit({"README": "no agents"})
+
+        def files_of(path: str) -> Any:
+            return ask(
+                api,
+                secret,
+                "configuration_project.rpc.ConfigurationProject/ListAgentConfigFiles",
+                {
+                    "repository": {"storageName": "default", "relativePath": path},
+                    "gitalyInfo": {
+                        "address": f"tcp://127.0.0.1:{port}",
+                        "token": SECRET,
+                        "features": {"gitaly-feature-test": "true"},
+                    },
+                    "defaultBranch": "main",
                 },
-                "gitalyInfo": {
-                    "address": f"tcp://127.0.0.1:{port}",
-                    "token": SECRET,
-                    "features": {"gitaly-feature-test": "true"},
-                },
-                "defaultBranch": "main",
-            },
-        )
+            )
+
+        files = files_of("@hashed/ab/cd.git")
         assert files == {"configFiles": [{"name": FILE, "agentName": "main"}]}
+        assert files_of("other.git") == {}
         broken = origin.commit({FILE: BROKEN})
         said.wait_for(f"commit {broken[:12]}: {FILE}:3:5: observability.logging")
         # Gitaly goes away for a while.

@@ -224,6 +224,7 @@ async def test_nothing_there(place: Place) -> None:
         repository.resolve("other"),
         repository.resolve("refs/tags/v1"),
         repository.tree(commit, "nowhere"),
+        repository.tree(commit, ".gitlab/agents", recursive=True),
         repository.read(commit, CONFIG, limit=9),
     ):
         assert (await fails(asked)).status is Status.NOT_FOUND

@@ -96,6 +96,12 @@ class ConfigurationProjectTests(SynchronousTestCase):
         self.repository.commit({"README": "x"}, ref="main")
         self.assertEqual(self.ask(), [])
 
+    def test_gitaly_that_calls_it_invalid(self) -> None:
+        """Both answers of Gitaly's versions mean that there are none."""
+        for status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
+            self.repository.down = CallError(status, "invalid revision or path")
+            self.assertEqual(self.ask(), [])
+
     def test_default_branch(self) -> None:
         """GitLab of older versions does not say which it is."""
         self.request.default_branch = ""
