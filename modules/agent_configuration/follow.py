@@ -108,6 +108,9 @@ class FollowedRepository:
 
     :param name: for messages, and for who announces pushes.
     :param told: called with the name of an agent and its new document.
+    :param seen: called at each new commit, with the repository, and with the name and
+        the document of each agent whose file can be used; the document may be that of
+        an earlier commit that says the same.
     :param random: between 0 and 1, so that repositories are not looked at together.
     """
 
@@ -122,6 +125,7 @@ class FollowedRepository:
     clock: IReactorTime
     random: Callable[[], float]
     told: Callable[[str, Document], object]
+    seen: Callable[[FollowedRepository, str, Document], object]
     _agents: dict[str, _Agent] = attrs.Factory(dict)
     _commit: str = ""
     #: Of the files below `FOLDER` at that commit.
@@ -137,6 +141,11 @@ class FollowedRepository:
     #: Each waits for the end of a look.
     _waiting: list[Deferred[None]] = attrs.Factory(list)
     _call: Any = None
+
+    @property
+    def commit(self) -> str:
+        """The commit that the branch was seen at last; empty: none yet."""
+        return self._commit
 
     @property
     def followed(self) -> bool:
@@ -272,7 +281,8 @@ class FollowedRepository:
             self._schedule(pause)
 
     async def _read(self, due: bool) -> None:
-        if due or not self._commit:
+        before = self._commit
+        if due or not before:
             commit = await self.repository.resolve(self.ref)
             if commit != self._commit:
                 self._object_ids = await self._list(commit)
@@ -286,6 +296,11 @@ class FollowedRepository:
             ],
             consumeErrors=True,
         ).addErrback(_first_error)
+        if commit != before:
+            for name, agent in tuple(self._agents.items()):
+                document = agent.document
+                if document is not None and document.written is not None:
+                    self.seen(self, name, document)
 
     def _is_unread(self, agent_name: str) -> bool:
         """Whether what is known is not what is in the repository."""

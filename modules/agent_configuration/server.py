@@ -172,7 +172,7 @@ class AgentConfigurationServer:
                     unwell = True
                     continue
                 self._show(agent, "")
-                self._register(agent, document)
+                self._register(agent, followed, document)
                 if document.commit != has:
                     has = stream.told = document.commit
                     await self._keep(agent, document)
@@ -270,12 +270,28 @@ class AgentConfigurationServer:
             self._api.clock,
             self._random,
             self._told,
+            self._seen,
         )
 
-    def _register(self, agent: ConnectedAgent, document: Document) -> None:
-        """Once for each commit, however many agentk an agent has."""
-        if self._registered.get(agent.agent_id) != document.commit:
-            self._registered[agent.agent_id] = document.commit
+    def _seen(
+        self, followed: FollowedRepository, agent_name: str, document: Document
+    ) -> None:
+        for stream in tuple(self._streams.values()):
+            if stream.followed is followed and stream.agent.agent_name == agent_name:
+                self._register(stream.agent, followed, document)
+
+    def _register(
+        self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
+    ) -> None:
+        """
+        Post the configuration to GitLab, once for each commit of the branch.
+
+        GitLab wants it also where the commit left the file alone, and once however
+        many agentk an agent has.
+        """
+        commit = followed.commit or document.commit
+        if self._registered.get(agent.agent_id) != commit:
+            self._registered[agent.agent_id] = commit
             self._api.register_configuration(agent.agent_id, document.written or {})
 
     def _response(

@@ -143,6 +143,36 @@ class HalvesTests(SynchronousTestCase):
         self.pushed()
         self.assertEqual(len(self.said()), before)
 
+    def test_each_commit_is_posted(self) -> None:
+        """GitLab gets the file of a new commit, also where that left it alone."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        registered = self.server._api.registered
+        before = len(registered)
+        self.assertEqual(registered[-1][0], "1")
+        self.repository.commit({FILE: DEBUG, "apps/x.yaml": "x"})
+        self.pushed()
+        self.assertEqual(len(registered), before + 1)
+        self.assertEqual(registered[-1], registered[0])
+        self.assertEqual(len([one for one in self.said() if "in effect" in one]), 1)
+        # Once: another look finds no new commit, and neither does a second agentk.
+        self.pushed()
+        self.agent._end()
+        self.pass_time(1)
+        self.agent._begin()
+        self.pass_time(2)
+        self.assertEqual(len(registered), before + 1)
+        # The file is another one, and says the same.
+        self.repository.commit({FILE: DEBUG + "# a comment\n"})
+        self.pushed()
+        self.assertEqual(len(registered), before + 2)
+        # A file that cannot be used is not posted.
+        self.repository.commit({FILE: "observability: 1\n"})
+        self.pushed()
+        self.repository.commit({FILE: "observability: 1\n", "README": "y"})
+        self.pushed()
+        self.assertEqual(len(registered), before + 2)
+
     def told_at(self, commit: str) -> Deferred[bool]:
         """What asks whether the agent was told of a commit."""
         wanted = self.server._api.tells(AGENT, GitAddress(url=URL), commit)
