@@ -106,7 +106,7 @@ async def read_document(
         what = "not UTF-8; save the file in that encoding"
         return _refused(commit, [f"{path}:{line}:{column}: {what}"])
     try:
-        found = read(text, path, ConfigurationFile)
+        found = read(text, path, ConfigurationFile, as_json=True)
     except ConfigurationError as error:
         return _refused(commit, error.problems)
     return Document(commit, as_written(found))

@@ -24,6 +24,7 @@ def read(
     *,
     unknown_keys: Literal["refuse", "skip"] = "refuse",
     remark: Remark | None = None,
+    as_json: bool = False,
 ) -> T:
     """
     Read *text* as an instance of *schema*.
@@ -32,17 +33,19 @@ def read(
     :param unknown_keys: ``skip`` is for formats that belong to someone else.
     :param remark: called with what is no problem, and yet to be said, a line each; so
         does each reading of a `Section` that is in *text*.
+    :param as_json: read YAML as GitLab does, see `tunnel.config.nodes.parse`; keys may
+        be in camelCase as well.
     :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
         the text could not even be parsed.
     """
     try:
-        node = parse(text, file)
+        node = parse(text, file, as_json=as_json)
     except Unreadable as error:
         raise ConfigurationError(
             [str(Problem(error.mark, "", error.message))]
         ) from None
     base = Path(file).absolute().parent
-    reader = Reader(base, unknown_keys == "refuse", remark)
+    reader = Reader(base, unknown_keys == "refuse", remark, as_json)
     value = reader.convert(node, schema, "")
     reader.raise_problems()
     return typing.cast(T, value)

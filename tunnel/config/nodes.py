@@ -1,6 +1,10 @@
 """
 YAML text as a tree that knows where everything stood, and nothing else.
 
+`parse` can read a text as GitLab reads the configuration of agents, which other YAML
+libraries agree on: with merge keys, the booleans of YAML 1.1, and null for a key that
+is absent.
+
 Scalars stay text: what ``8150``, ``on`` or ``1:30`` mean is for the schema to say
 (`tunnel.config.schema`), not for YAML's own guesses.  The tree is built from PyYAML's
 events, so no tag is ever resolved and nothing recurses while untrusted text is read.
@@ -28,6 +32,14 @@ MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+#: Booleans of YAML 1.1 as sigs.k8s.io/yaml reads them, and their words in JSON.
+_BOOLEANS = {
+    form: word
+    for word, spelled in (("true", ("yes", "on")), ("false", ("no", "off")))
+    for text in spelled
+    for form in (text, text.capitalize(), text.upper())
+}
 
 
 @attrs.frozen
@@ -103,31 +115,58 @@ class _Open:
     anchor: str | None
     children: list[Node] = attrs.field(factory=list)
 
-    def closed(self) -> Node:
+    def closed(self, as_json: bool) -> Node:
         size = 1 + sum(child.size for child in self.children)
         height = 1 + max((child.height for child in self.children), default=0)
         if not self.is_mapping:
             return Sequence(self.mark, tuple(self.children), size, height)
         pairs = zip(self.children[::2], self.children[1::2], strict=True)
-        entries = tuple((_key(key), value) for key, value in pairs)
-        return Mapping(self.mark, entries, size, height)
+        entries, merged = [], []
+        for key, value in pairs:
+            if not isinstance(key, Scalar):
+                raise Unreadable(key.mark, "a key must be plain text")
+            if key.text != "<<" or key.quoted:
+                entries.append((key, value))
+            elif as_json:
+                merged += _merged(value)
+            else:
+                raise Unreadable(
+                    key.mark,
+                    "merge keys ('<<') are not supported; repeat the keys instead",
+                )
+        # The mapping's own keys come first, and of several merged ones the first.
+        names = {key.text for key, _ in entries}
+        for key, value in merged:
+            if key.text not in names:
+                names.add(key.text)
+                entries.append((key, value))
+        if as_json:
+            entries = [(key, value) for key, value in entries if not _is_null(value)]
+        return Mapping(self.mark, tuple(entries), size, height)
 
 
-def _key(node: Node) -> Scalar:
-    if not isinstance(node, Scalar):
-        raise Unreadable(node.mark, "a key must be plain text")
-    if node.text == "<<" and not node.quoted:
-        raise Unreadable(
-            node.mark, "merge keys ('<<') are not supported; repeat the keys instead"
-        )
-    return node
+def _merged(node: Node) -> list[tuple[Scalar, Node]]:
+    """Return the entries that a merge key with the value *node* adds."""
+    items = node.items if isinstance(node, Sequence) else (node,)
+    found: list[tuple[Scalar, Node]] = []
+    for item in items:
+        if not isinstance(item, Mapping):
+            raise Unreadable(node.mark, "'<<' takes a mapping, or a list of mappings")
+        found += item.entries
+    return found
 
 
-def parse(text: str, file: str) -> Node:
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_null
+
+
+def parse(text: str, file: str, *, as_json: bool = False) -> Node:
     """
     Parse one document; an empty one is an empty mapping.
 
     :param file: how the file is called in messages.
+    :param as_json: read it as sigs.k8s.io/yaml and protojson do: follow merge keys,
+        take ``yes`` and ``off`` for booleans, and leave out keys whose value is null.
     :raises Unreadable: with the first fault; nothing after it can be trusted.
     """
     if len(text) > MAX_TEXT:
@@ -140,7 +179,7 @@ def parse(text: str, file: str) -> Node:
         code = f"U+{ord(found.group()):04X}"
         raise Unreadable(mark, f"the character {code} may not stand in YAML; remove it")
     try:
-        return _build(yaml.parse(text, Loader=_LOADER), file)
+        return _build(yaml.parse(text, Loader=_LOADER), file, as_json)
     except yaml.MarkedYAMLError as error:
         fault = yaml_fault(error, text)
         mark = Mark(file, fault.line, fault.column)
@@ -153,7 +192,7 @@ def _mark(file: str, mark: Any) -> Mark:
     return Mark(file) if mark is None else Mark(file, mark.line + 1, mark.column + 1)
 
 
-def _build(events: Iterator[Any], file: str) -> Node:
+def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
     stack: list[_Open] = []
     anchors: dict[str, Node] = {}
     root: Node | None = None
@@ -177,13 +216,17 @@ def _build(events: Iterator[Any], file: str) -> Node:
             continue
         if isinstance(event, yaml.ScalarEvent):
             _refuse_tag(event, mark)
-            node = Scalar(mark, event.value, quoted=bool(event.style))
+            value = event.value
+            is_key = stack and stack[-1].is_mapping and len(stack[-1].children) % 2 == 0
+            if as_json and not event.style and not is_key:
+                value = _BOOLEANS.get(value, value)
+            node = Scalar(mark, value, quoted=bool(event.style))
             anchor = event.anchor
         elif isinstance(event, yaml.AliasEvent):
             node = _aliased(event.anchor, anchors, len(stack), mark)
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             opened = stack.pop()
-            node, anchor = opened.closed(), opened.anchor
+            node, anchor = opened.closed(as_json), opened.anchor
             nodes -= node.size - 1  # its children were counted when they came
         else:
             continue

@@ -76,6 +76,7 @@ class Section:
     #: Of the key before it; the section itself begins after that, on the next line.
     _key: Mark | None = attrs.field(default=None, repr=False)
     _remark: Remark | None = attrs.field(default=None, repr=False)
+    _camel_case: bool = attrs.field(default=False, repr=False)
 
     @classmethod
     def empty(cls, path: str, file: str = "(defaults)") -> Section:
@@ -97,7 +98,7 @@ class Section:
 
         :raises ConfigurationError: with every problem in it.
         """
-        reader = Reader(self._base, remark=self._remark)
+        reader = Reader(self._base, True, self._remark, self._camel_case)
         value = reader.convert(self._node, schema, self.path)
         reader.raise_problems()
         return typing.cast(T, value)
@@ -137,6 +138,8 @@ class Reader:
     _base: Path
     _refuse_unknown: bool = True
     _remark: Remark | None = None
+    #: Keys may be written in camelCase, too.
+    _camel_case: bool = False
     _problems: list[Problem] = attrs.field(factory=list)
     _sections: dict[str, Section] = attrs.field(factory=dict)
     #: Of the key whose value is being read.
@@ -180,7 +183,9 @@ class Reader:
             mapping = self._mapping(node, path)
             if mapping is _FAILED:
                 return _FAILED
-            section = Section(mapping, path, self._base, self._key, self._remark)
+            section = Section(
+                mapping, path, self._base, self._key, self._remark, self._camel_case
+            )
             self._sections[path] = section
             return section
         if attrs.has(wanted):
@@ -310,6 +315,8 @@ class Reader:
             return _FAILED
         begin = len(self._problems)
         known = field_types(schema)
+        if self._camel_case:
+            mapping = _in_snake_case(mapping, known)
         entries = self._unique(mapping, path)
         values: dict[str, Any] = {}
         doubtful: set[str] = set()
@@ -396,6 +403,21 @@ class Reader:
             self._problem(entries[key][0], _join(path, key), message_of(error))
         else:
             self._problem(mapping, path, message_of(error))
+
+
+def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Mapping:
+    """Return *mapping* with the *known* names in place of those names in camelCase."""
+    names = {_camel(name): name for name in known}
+    entries = tuple(
+        (attrs.evolve(key, text=names.get(key.text, key.text)), value)
+        for key, value in mapping.entries
+    )
+    return attrs.evolve(mapping, entries=entries)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def _check_together(

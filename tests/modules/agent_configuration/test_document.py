@@ -122,6 +122,74 @@ def test_characters_of_sections() -> None:
     }
 
 
+def test_as_gitlab_reads_it() -> None:
+    """Merge keys, null, booleans of YAML 1.1 and camelCase, as protojson has them."""
+    document = read("""\
+ciAccess:
+  projects:
+    - &common
+      id: group/app
+      default_namespace: ~
+      accessAs:
+        ci_job: {}
+        agent:
+      protectedBranchesOnly: yes
+      environments: null
+    - <<: *common
+      id: group/other
+      protectedBranchesOnly: off
+    - {<<: [{id: group/third}, *common], accessAs: null}
+  groups:
+user_access: ~
+container_scanning: {vulnerability_report: {namespaces: [yes, "yes"], other: null}}
+observability: {logging: {grpcLevel: warn}}
+""")
+    assert document.problems == ()
+    written = document.written
+    assert written is not None
+    assert written == {
+        "ci_access": {
+            "projects": [
+                {
+                    "id": "group/app",
+                    "access_as": {"ci_job": {}},
+                    "protected_branches_only": True,
+                },
+                {
+                    "id": "group/other",
+                    "access_as": {"ci_job": {}},
+                },
+                {
+                    "id": "group/third",
+                    "protected_branches_only": True,
+                },
+            ]
+        },
+        "container_scanning": {"vulnerability_report": {"namespaces": [True, "yes"]}},
+        "observability": {"logging": {"grpc_level": "warn"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ci_access: {projects: [{id: null}]}", "the key 'id' is missing"),
+        ("ci_access: {projects: [{id: yes}]}", "expected text"),
+        ("ci_access: {}\nciAccess: {}", "is here twice"),
+        ("ci_access: {projects: [{id: a, access_as: {agent: }}]}", "one of agent"),
+        ("ci_access: {<<: 1}", "'<<' takes a mapping"),
+        ("ci_access: {<<: [1]}", "'<<' takes a mapping"),
+        (
+            "ci_access: {projects: [{id: a, protectedBranchesonly: true}]}",
+            "unknown key",
+        ),
+        ("ci_access: {projects: [{id: a, protectedBranchesOnly: 'yes'}]}", "in quotes"),
+    ],
+)
+def test_as_gitlab_refuses_it(text: str, says: str) -> None:
+    assert says in " ".join(refused(text))
+
+
 def test_message() -> None:
     """Each section has its field, and what is for GitLab alone has none."""
     document = read(EVERYTHING)
@@ -165,7 +233,11 @@ def test_nothing(text: str) -> None:
         ("flux: {webhook_receiver_url: 1e308}", f"{PATH}:1:30: flux.webhook"),
         (
             "ci_access:\n  projects:\n    - id: no\n      environments: [yes, 010]\n",
-            f"{PATH}:4:27: ci_access.projects[0].environments[1]: expected text",
+            f"{PATH}:3:11: ci_access.projects[0].id: expected text",
+        ),
+        (
+            "ci_access:\n  projects:\n    - id: a\n      environments: [a, 010]\n",
+            f"{PATH}:4:25: ci_access.projects[0].environments[1]: expected text",
         ),
         (
             "ci_access: {projects: [{id: a, access_as: {agent: {}, ci_job: {}}}]}",
