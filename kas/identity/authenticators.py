@@ -14,6 +14,7 @@ from typing import TypeVar
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -36,6 +37,14 @@ CHECK_TIMEOUT = 8.0
 #: and enough for an office that comes back with yesterday's tokens.
 FAILED_CHECKS_PER_MINUTE = 120
 
+#: Credentials refused lately, 300 bytes each.  A check of one is counted apart
+#: from new ones: clients that repeat a bad one take nothing from those behind the same
+#: address.
+MAX_REFUSED = 10_000
+
+#: Characters of a refusal that are remembered.
+MAX_REASON = 400
+
 #: Credentials that were accepted lately: no limit of an address is theirs.  150 bytes
 #: each; one that is forgotten is checked as a new one.
 MAX_ACCEPTED = 20_000
@@ -55,7 +64,8 @@ class Authenticators:
 
     :param failed: limits what one address may have refused; answers that are known
         serve it in any case, and so do credentials that were accepted lately: others
-        behind the same address cannot lock them out.
+        behind the same address cannot lock them out.  A new one waits for a moment
+        where many were refused.
     """
 
     _clock: IReactorTime
@@ -73,6 +83,10 @@ class Authenticators:
     #: Digests of credentials.
     _accepted: Recent[bytes, None] = attrs.field(
         factory=lambda: Recent(MAX_ACCEPTED), init=False
+    )
+    #: Digests of credentials, and the refusals.
+    _refused: Recent[bytes, CallError] = attrs.field(
+        factory=lambda: Recent(MAX_REFUSED), init=False
     )
     #: Answers that did not come yet.
     checks: int = attrs.field(default=0, init=False)
@@ -111,9 +125,14 @@ class Authenticators:
         self, token: bytes, peer: HasPeer | None = None
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
-        answer = self._of_agent(token).authenticate_agent(token)
+        authenticator = self._of_agent(token)
+
+        def ask() -> AgentIdentity | Deferred[AgentIdentity]:
+            return authenticator.authenticate_agent(token)
+
+        answer = ask()
         if isinstance(answer, Deferred):
-            return self._bounded(answer, peer, _digest("", "", token))
+            return self._bounded(answer, ask, peer, _digest("", "", token))
         return answer
 
     def authorize_user(
@@ -128,10 +147,14 @@ class Authenticators:
         authenticator = self._users.get(kind)
         if authenticator is None:
             authenticator = self._of_no_kind(kind, token)
-        answer = authenticator.authorize_user(agent, token)
+
+        def ask() -> Access | Deferred[Access]:
+            return authenticator.authorize_user(agent, token)
+
+        answer = ask()
         if isinstance(answer, Deferred):
             digest = _digest(kind, agent, token.encode("utf-8", "surrogateescape"))
-            return self._bounded(answer, peer, digest)
+            return self._bounded(answer, ask, peer, digest)
         return answer
 
     def _of_agent(self, token: bytes) -> IAuthenticator:
@@ -156,7 +179,11 @@ class Authenticators:
         )
 
     def _bounded(
-        self, answer: Deferred[_T], peer: HasPeer | None, digest: bytes
+        self,
+        answer: Deferred[_T],
+        ask: Callable[[], _T | Deferred[_T]],
+        peer: HasPeer | None,
+        digest: bytes,
     ) -> Deferred[_T]:
         # What is cancelled now was not asked yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
@@ -166,13 +193,23 @@ class Authenticators:
         address = ""
         if peer is not None and digest not in self._accepted:
             address = address_of(peer.peer_address)
-            if not self.failed.begin(address):
+            refusal = self._refused.get(digest)
+            if refusal is not None:
+                address = f"again {address}"
+            seconds = self.failed.begin(address)
+            if seconds is None:
                 _give_up(answer)
+                if refusal is not None:
+                    raise CallError(refusal.status, refusal.message)
                 text = (
                     "too many credentials from your address were refused: no further "
                     "one is checked for some seconds"
                 )
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
+            if seconds:
+                # Nothing was asked yet: see `IAuthenticator`.
+                _give_up(answer)
+                answer = deferLater(self._clock, seconds, ask)
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
         return answer.addBoth(self._checked, address, digest)
@@ -193,8 +230,14 @@ class Authenticators:
     def _remember(self, result: object, digest: bytes) -> None:
         if not isinstance(result, Failure):
             self._accepted[digest] = None
+            self._refused.pop(digest, None)
         elif _counts_as_failed(result):
             self._accepted.pop(digest, None)
+            error = result.value
+            if isinstance(error, CallError):
+                # Without its traceback, whose frames hold the credential.
+                message = error.message[:MAX_REASON]
+                self._refused[digest] = CallError(error.status, message)
 
 
 def _digest(kind: str, agent: str, token: bytes) -> bytes:

@@ -16,6 +16,10 @@ __all__ = ["FailedChecks", "address_of"]
 #: forgotten, which only ever lets a check begin.  150 bytes each.
 MAX_ADDRESSES = 10_000
 
+#: Seconds for which a check waits where too many failed: a client that holds a good
+#: credential is not sent away for a moment's burst of bad ones.
+MAX_WAIT = 4.0
+
 #: Bits of an IPv6 address that are one customer's.
 _NETWORK = 64
 
@@ -43,13 +47,16 @@ class FailedChecks:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def begin(self, address: str) -> bool:
-        """A check begins; False: too many failed."""
-        if not self._begin(address):
-            return False
-        if self.tell is not None:
+    def begin(self, address: str) -> float | None:
+        """
+        Count a check that begins.
+
+        :return: the seconds for which it has to wait first; None: too many failed.
+        """
+        seconds = self._begin(address)
+        if seconds is not None and self.tell is not None:
             self.tell(address, 1)
-        return True
+        return seconds
 
     def count(self, address: str, amount: int) -> None:
         """What another worker tells."""
@@ -58,13 +65,13 @@ class FailedChecks:
         else:
             self._succeeded(address)
 
-    def _begin(self, address: str) -> bool:
+    def _begin(self, address: str) -> float | None:
         now = self._clock.seconds()
         bucket = self._buckets.get(address)
         if bucket is None:
             bucket = TokenBucket(self._size, self._size / 60, now)
         self._buckets[address] = bucket
-        return bucket.spend(now)
+        return bucket.borrow(now, MAX_WAIT)
 
     def succeeded(self, address: str) -> None:
         """A check that began did not fail."""

@@ -10,6 +10,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     frontdoor.py       reads agent, credential and target from the head, refuses or
                        replaces the client's Impersonate-*, and writes the fields that
                        travel on
+    forwarded.py       addresses of clients behind trusted proxies
     shares.py          what each credential may have of kas and of an agent beside
                        others: limits, weights, turns
     browsers.py        sessions of GitLab, and pages of other origins (CORS)

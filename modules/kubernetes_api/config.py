@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from modules.kubernetes_api.forwarded import TrustedProxies
 from tunnel.config import (
     CredentialCaching,
     Duration,
@@ -75,6 +76,15 @@ class KubernetesApiListen(Listen):
     )
 
 
+def _proxies(
+    instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]
+) -> None:
+    try:
+        TrustedProxies(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; write 10.0.0.0/8, 10.0.0.7 or unix") from None
+
+
 @attrs.frozen(kw_only=True)
 class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
@@ -86,6 +96,12 @@ class KubernetesApiConfiguration(CredentialCaching):
         default="/",
         validator=_path,
         doc="what precedes every path, when kas shares a host with others",
+    )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        validator=_proxies,
+        doc="networks and addresses of proxies whose X-Forwarded-For names the client; "
+        "unix: those that connect to a Unix socket",
     )
     extra_allowed_response_headers: tuple[str, ...] = field(
         default=(),

@@ -26,6 +26,7 @@ from modules.kubernetes_api.fields import (
     packed_block,
     passed_by,
 )
+from modules.kubernetes_api.forwarded import TrustedProxies
 from modules.kubernetes_api.frontdoor import (
     OutgoingFields,
     Refused,
@@ -166,6 +167,8 @@ class KubernetesApiServer:
         secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
         self.tokens = WebSocketTokens(secret, now)
         self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
+        proxies = settings.trusted_proxies
+        self._proxies = TrustedProxies(proxies) if proxies else None
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
@@ -254,7 +257,9 @@ class KubernetesApiServer:
         if entry.wants_token:
             request.wants = SealedCredential(entry.kind, entry.agent, entry.token)
         try:
-            answer = self.api.authorize(entry.kind, entry.agent, entry.token, exchange)
+            proxies = self._proxies
+            client = exchange if proxies is None else proxies.client_of(exchange)
+            answer = self.api.authorize(entry.kind, entry.agent, entry.token, client)
         except CallError:
             answer = fail()
         # Nearly always known already; a callback would cost more than the look-up.

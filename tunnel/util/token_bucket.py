@@ -41,6 +41,20 @@ class TokenBucket:
         self.left -= 1
         return True
 
+    def borrow(self, now: float, longest: float) -> float | None:
+        """
+        Spend one that may still have to come.
+
+        :return: the seconds until it has come; None: they are more than *longest*, and
+            nothing is spent.
+        """
+        missing = _WHOLE - self.fill(now)
+        seconds = max(0.0, missing / self.per_second)
+        if seconds > longest:
+            return None
+        self.left -= 1
+        return seconds
+
     def earn(self, count: float = 1) -> None:
         """*count* times more, though never more than at first."""
         self.left = min(self.burst, self.left + count)

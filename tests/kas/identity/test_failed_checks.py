@@ -108,11 +108,64 @@ class FailedChecksTests(SynchronousTestCase):
         self.clock.advance(60 / LIMIT)
         self.assertEqual(self.check("good"), ACCESS)
         self.assertEqual(self.check("bad"), Status.UNAUTHENTICATED)
-        self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(self.check("worse"), Status.RESOURCE_EXHAUSTED)
         self.clock.advance(60)
-        for _ in range(LIMIT):
+        for number in range(LIMIT):
+            self.assertEqual(self.check(f"x{number}"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("worse"), Status.RESOURCE_EXHAUSTED)
+
+    def test_repeated(self) -> None:
+        """A bad credential that is sent again takes nothing from new ones."""
+        for _ in range(10 * LIMIT):
             self.assertEqual(self.check("bad"), Status.UNAUTHENTICATED)
-        self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+        # It is asked about again, but not each time.
+        self.assertEqual(len(self.asking.asked), 1 + LIMIT)
+        for number in range(LIMIT - 2):
+            self.assertEqual(self.check(f"{number}"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("good"), ACCESS)
+        # What was refused, and is good by now.
+        self.clock.advance(60 / LIMIT)
+        self.asking.good = "bad"
+        self.assertEqual(self.check("bad"), ACCESS)
+        self.assertEqual(len(self.all._refused), LIMIT - 2)
+
+    def test_refused_are_bounded(self) -> None:
+        """The one that was refused longest ago counts as a new one."""
+        self.patch(authenticators_module, "MAX_REFUSED", 2)
+        self.setUp()
+        for number in range(LIMIT):
+            self.check(f"{number}")
+        self.assertEqual(len(self.all._refused), 2)
+
+    def test_moment_of_patience(self) -> None:
+        """A new credential waits for its turn where a burst of bad ones came before."""
+        self.all = Authenticators(self.clock, FailedChecks(120, self.clock))
+        self.all.add(self.asking)
+        for number in range(120):
+            self.assertEqual(self.check(f"{number}"), Status.UNAUTHENTICATED)
+        answer = self.all.authorize_user("x", "1", "good", ONE)
+        assert isinstance(answer, Deferred)
+        self.clock.advance(0.4)
+        self.assertNotIn("good", self.asking.asked)
+        self.clock.advance(0.2)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(answer), ACCESS)
+        # A flood of others does not wait without an end, and costs no memory.
+        waiting = []
+        with self.assertRaises(CallError) as caught:
+            for number in range(20):
+                peer = self.all.authorize_user("x", "1", f"y{number}", ONE)
+                waiting.append(peer)
+        self.assertEqual(caught.exception.status, Status.RESOURCE_EXHAUSTED)
+        self.assertLessEqual(len(waiting), 2 + module.MAX_WAIT * 120 / 60)
+        for one in waiting:
+            assert isinstance(one, Deferred)
+            one.addErrback(lambda _: None)
+            # A client that leaves asks nothing.
+            one.cancel()
+        self.clock.pump([0.5] * 20)
+        self.assertFalse([one for one in self.asking.asked if one.startswith("y")])
+        self.assertEqual(self.all.checks, 0)
 
     def test_accepted_lately(self) -> None:
         """What others send from one address locks out nobody who was let in before."""
@@ -136,7 +189,7 @@ class FailedChecksTests(SynchronousTestCase):
             self.check(f"{number}")
         self.asking.good = "another"
         self.assertEqual(self.check("good"), Status.UNAUTHENTICATED)
-        self.assertEqual(self.check("good"), Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(self.check("other"), Status.RESOURCE_EXHAUSTED)
 
     def test_accepted_are_bounded(self) -> None:
         """The one that was accepted longest ago is checked as a new one."""
@@ -157,6 +210,10 @@ class FailedChecksTests(SynchronousTestCase):
             assert isinstance(answer, Deferred)
             self.clock.advance(0)
             self.failureResultOf(answer, CallError)
+        again = self.all.authenticate_agent(b"0", ONE)
+        assert isinstance(again, Deferred)
+        self.clock.advance(0)
+        self.failureResultOf(again, CallError)
         with self.assertRaises(CallError) as caught:
             self.all.authenticate_agent(b"good", ONE)
         self.assertEqual(caught.exception.status, Status.RESOURCE_EXHAUSTED)

@@ -1,0 +1,83 @@
+"""The addresses of clients behind proxies that the operator trusts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final
+
+import attrs
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.interfaces import IAddress
+
+from tunnel.http1 import Exchange
+from tunnel.interfaces import HasPeer
+
+__all__ = ["UNIX", "Client", "TrustedProxies"]
+
+#: The word for a proxy that connects to a Unix socket.
+UNIX: Final = "unix"
+
+#: Entries of ``X-Forwarded-For`` that are looked at, from the last one: a chain of more
+#: trusted proxies does not exist, and a client can write any number.
+MAX_HOPS: Final = 20
+
+_FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*+)", re.IGNORECASE)
+
+
+@attrs.frozen
+class Client:
+    """The client of a request, which may have come through a proxy."""
+
+    peer_address: IAddress
+
+
+class TrustedProxies:
+    """
+    Proxies whose ``X-Forwarded-For`` is believed.
+
+    :param names: networks, addresses, or `UNIX`.
+    :raises ValueError: one of *names* is neither.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._unix = UNIX in names
+        self._networks: list[IPv4Network | IPv6Network] = [
+            ip_network(name) for name in names if name != UNIX
+        ]
+
+    def client_of(self, exchange: Exchange) -> HasPeer:
+        """
+        Return the client of a request.
+
+        Each trusted proxy appends the address that it saw, so the last one that is not
+        a trusted proxy's is the client's.
+        """
+        peer = exchange.peer_address
+        if isinstance(peer, UNIXAddress):
+            if not self._unix:
+                return exchange
+        elif not self._trusts(getattr(peer, "host", "")):
+            return exchange
+        found = b",".join(_FIELD.findall(exchange.head.fields))
+        hops = found.decode("latin-1").rsplit(",", MAX_HOPS)[-MAX_HOPS:]
+        for hop in reversed(hops):
+            host = hop.strip(" \t[]")
+            try:
+                version = ip_address(host).version
+            except ValueError:
+                # Not an address: whoever wrote it is the last that is known.
+                break
+            peer = (IPv4Address if version == 4 else IPv6Address)("TCP", host, 0)
+            if not self._trusts(host):
+                break
+        return Client(peer)
+
+    def _trusts(self, host: str) -> bool:
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self._networks)
