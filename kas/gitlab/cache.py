@@ -119,6 +119,8 @@ class AnswerCache(Generic[S, T]):
         #: The answer that was made longest ago stands first.
         self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._questions: dict[bytes, _Question[T]] = {}
+        #: The last question got no answer.
+        self._away = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -139,6 +141,10 @@ class AnswerCache(Generic[S, T]):
         if self._serves_on(entry) and not waiter.called:
             hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
             waiter.addBoth(_no_hurry, hurry)
+            if self._away and (answer := self._last(key)) is not None:
+                # GitLab is asked all the same, so that its return is noticed.
+                waiter.addErrback(lambda _: None)
+                return answer
         return waiter
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
@@ -194,6 +200,7 @@ class AnswerCache(Generic[S, T]):
 
     def _hurry(self, key: bytes, waiter: Deferred[T]) -> None:
         """GitLab lets an agent wait that it knew: its last word serves, if it may."""
+        self._away = True
         answer = self._last(key)
         if answer is not None:
             self._left(key, waiter)
@@ -238,12 +245,16 @@ class AnswerCache(Generic[S, T]):
         """Keep what was answered; the answer that all who wait get."""
         now, lifetimes = self._clock.seconds(), self._lifetimes
         if not isinstance(result, Failure):
+            self._away = False
             self._keep(key, result, now, lifetimes.success)
             return result
         if result.check(CancelledError):
             return result
         error = result.value
-        if isinstance(error, CallError) and error.status in _REFUSALS:
+        refused = isinstance(error, CallError) and error.status in _REFUSALS
+        if not isinstance(error, _Heard):
+            self._away = not refused
+        if refused:
             # Without its traceback, whose frames hold what was asked about.
             kept = CallError(error.status, error.message)
             life = lifetimes.error

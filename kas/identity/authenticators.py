@@ -209,7 +209,8 @@ class Authenticators:
             if seconds:
                 # Nothing was asked yet: see `IAuthenticator`.
                 _give_up(answer)
-                answer = deferLater(self._clock, seconds, ask)
+                turn: Deferred[None] = deferLater(self._clock, seconds)
+                answer = turn.addCallback(lambda _: ask())
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
         return answer.addBoth(self._checked, address, digest)

@@ -160,13 +160,40 @@ class CacheTests(SynchronousTestCase):
         self.assertEqual(self.get(), "yes")
         self.assertEqual(len(self.asked), count)
         self.clock.advance(1000 - 300 - PATIENCE)
-        waiting = self.get()
+        self.assertEqual(self.get(), "yes")
         self.asked[-1][1].errback(AWAY)
-        self.assertEqual(self.successResultOf(waiting), "yes")
         self.clock.advance(0.1)
         waiting = self.get()
         self.asked[-1][1].errback(AWAY)
         self.failureResultOf(waiting, CallError)
+
+    def test_outage_that_is_known(self) -> None:
+        """The last answer serves at once, and GitLab is asked beside it."""
+        self.learn("yes")
+        self.clock.advance(300)
+        waiting = self.get()
+        self.clock.advance(HURRY)
+        self.assertEqual(self.successResultOf(waiting), "yes")
+        for _ in range(3):
+            self.clock.advance(PATIENCE)
+            count = len(self.asked)
+            self.assertEqual(self.get(), "yes")
+            self.clock.advance(0)
+            self.assertEqual(len(self.asked), count + 1)
+            # A question that is not answered is given up.
+            self.clock.advance(HURRY)
+        self.assertEqual(self.cancelled, 4)
+        # GitLab is back, and says something else.
+        self.clock.advance(PATIENCE)
+        self.assertEqual(self.get(), "yes")
+        self.clock.advance(0)
+        self.asked[-1][1].callback("later")
+        self.assertEqual(self.get(), "later")
+        self.clock.advance(300)
+        waiting = self.get()
+        self.asked[-1][1].errback(REFUSED)
+        self.failureResultOf(waiting, CallError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nothing_known(self) -> None:
         """Without an answer before, and after a refusal, an outage is an error."""
