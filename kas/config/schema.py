@@ -97,8 +97,8 @@ class AgentSection:
     info_cache_ttl: Duration = field(
         default=300.0,
         doc="how long kas takes GitLab's word on an agent's token, and after which a "
-        "revoked one ends its tunnels",
-        validator=is_positive,
+        "revoked one ends its tunnels; 0s: kas asks for each connection, and each "
+        "minute about those that are open",
     )
     info_cache_error_ttl: Duration = field(
         default=60.0, doc="how long GitLab's refusal of a token is remembered"
@@ -319,7 +319,14 @@ class Web:
 class KasConfiguration:
     """The whole file; without one, kas runs alone with what is the default here."""
 
-    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("workspaces", "autoflow")
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+        "workspaces", "autoflow", "config"
+    )
+    # The Linux package of GitLab writes 'config:' into every file.
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
+        "config": "a key of GitLab's kas whose command is not run here: write what "
+        "the command prints into this file, and leave 'config' empty"
+    }
 
     agent: AgentSection = field(factory=AgentSection, doc="what faces agents")
     observability: Observability = field(

@@ -338,7 +338,7 @@ class Reader:
                     self._validate(value, attribute, got, _join(path, name))
                 if len(self._problems) > before:
                     doubtful.add(name)
-            elif name in ignored:
+            elif name in ignored and (name not in foreign or _is_empty(value)):
                 if self._remark is not None:
                     what = f"{name!r} is {ignored[name]}"
                     self._remark(str(Problem(key.mark, path, what)))
@@ -403,6 +403,12 @@ class Reader:
             self._problem(entries[key][0], _join(path, key), message_of(error))
         else:
             self._problem(mapping, path, message_of(error))
+
+
+def _is_empty(node: Node) -> bool:
+    if isinstance(node, Scalar):
+        return node.is_null
+    return isinstance(node, Mapping) and not node.entries
 
 
 def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Mapping:

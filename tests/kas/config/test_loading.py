@@ -268,3 +268,31 @@ def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
         "grpc_level",
         *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),
     }
+
+
+@pytest.mark.parametrize("empty", ["", " {}", " ~", "\n  # command: x"])
+def test_a_file_of_the_linux_package(tmp_path: Path, empty: str) -> None:
+    """It writes an empty ``config:`` into every file."""
+    file = tmp_path / "kas.yaml"
+    file.write_text(f"workspaces:\n  enabled: false\nconfig:{empty}\n")
+    remarks: list[str] = []
+    load(file, {}, list, remarks.append)
+    assert [one.split("'")[1] for one in remarks[:2]] == ["workspaces", "config"]
+
+
+def test_a_command_of_the_linux_package(tmp_path: Path) -> None:
+    """What it prints would be missing."""
+    file = tmp_path / "kas.yaml"
+    file.write_text('config:\n  command: "/opt/extra-config"\n')
+    with pytest.raises(ConfigurationError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"{file}:1:1: 'config' is a key of GitLab's kas whose")
+    assert "write what the command prints into this file" in problem
+
+
+def test_answers_that_are_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "kas.yaml"
+    file.write_text("agent: {info_cache_ttl: 0s, info_cache_error_ttl: 0s}")
+    configuration, _ = load(file)
+    assert configuration.agent.info_cache_ttl == 0

@@ -52,6 +52,31 @@ class AgentsTests(GitLabCase):
         self.connected.add(identity.credential_id)
         return identity
 
+    def test_nothing_is_kept(self) -> None:
+        """With 0s GitLab is asked for each connection, and each minute for open ones."""
+        self.agents.renewal.stop()
+        self.agents = GitLabAgents(
+            self.client,
+            Lifetimes(success=0, error=0, outage=14400),
+            lambda: self.connected,
+            self.clock,
+        )
+        self.agents.renewal.on_revoked(self.revoked.append)
+        self.agents.renewal.start()
+        self.addCleanup(self.agents.renewal.stop)
+        identity = self.connect()
+        self.connect()
+        self.assertEqual(self.gitlab.asked[TOKEN.decode()], 2)
+        self.clock.advance(60)
+        self.settle()
+        self.assertEqual(self.gitlab.asked[TOKEN.decode()], 3)
+        self.assertEqual(self.revoked, [])
+        del self.gitlab.agents[TOKEN.decode()]
+        self.assertIsInstance(self.authenticate(), CallError)
+        self.clock.advance(60)
+        self.settle()
+        self.assertEqual(self.revoked, [identity.credential_id])
+
     def test_accepted(self) -> None:
         self.assertTrue(verifyObject(IAuthenticator, self.agents))
         identity = self.authenticate()
