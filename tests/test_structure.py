@@ -61,3 +61,25 @@ def test_class_names() -> None:
                     places[node.name].append(str(file.relative_to(ROOT)))
     several = {name: files for name, files in places.items() if len(files) > 1}
     assert not {name: several[name] for name in several.keys() - TWISTEDS}
+
+
+def test_no_group_is_possessive() -> None:
+    """
+    No expression repeats a group possessively; atomic groups do the same.
+
+    Python before 3.11.5 keeps part of a failed repetition of such a group.  A test of
+    an expression shows that only where it runs in such a Python.
+    """
+    possessive = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
+    characters = re.compile(r"\[(?:[^\]\\]|\\.)*\]")
+    assert possessive.search(r"(?:ab)*+") and not possessive.search(r"(?>(?:ab)*)")
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {text}"
+        for top in PRODUCT
+        for file in sorted((ROOT / top).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+        for text in [characters.sub("x", str(node.value))]
+        if possessive.search(text)
+    ]
+    assert not found

@@ -442,7 +442,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number that JSON has")
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+# Atomic and not possessive: Python before 3.11.5 repeats possessive groups wrongly.
+_BRACKETS = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(text: str, begin: int, line: int) -> None:

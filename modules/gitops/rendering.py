@@ -81,9 +81,10 @@ MAX_KUSTOMIZATION = 256 * 1024
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
 #: What ends, hides or is a call of ``lookup`` within ``{{``.  Text that has no end
-#: matches, too: no file takes longer than its length.
+#: matches, too: no file takes longer than its length.  Groups are atomic and not
+#: possessive, which Python before 3.11.5 repeats wrongly.
 _TOKEN = re.compile(
-    rb"""/\*|\}\}|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`[^`]*+`?"""
+    rb"""/\*|\}\}|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
     rb"""|(?<![.\w])lookup\b"""
 )
 

@@ -16,11 +16,12 @@ __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 
 # Sixteen digits are 64 bits: more than any body, and no room for tricks with overflow.
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
+# Atomic groups, not possessive ones: see `tunnel.http1.head`.
 # RFC 9112, 7.1.1: each extension has a name, and perhaps a value.
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_QUOTED: Final = rb'"(?:[\t !#-\[\]-~]|\\[\t -~])*+"'
+_QUOTED: Final = rb'"(?>(?:[\t !#-\[\]-~]|\\[\t -~])*)"'
 _EXTENDED: Final = re.compile(
-    rb"([0-9A-Fa-f]{1,16})((?:;%b(?:=(?:%b|%b))?)++)\r\n" % (_TOKEN, _TOKEN, _QUOTED)
+    rb"([0-9A-Fa-f]{1,16})((?>(?:;%b(?:=(?:%b|%b))?)+))\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 )
 
 _LARGE: Final = re.compile(rb"[0-9A-Fa-f]{17}")

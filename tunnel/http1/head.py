@@ -42,10 +42,13 @@ CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
 
-# Parts of expressions.  Possessive, so that no input makes them try twice.
+# Parts of expressions.  Possessive or atomic, so that no input makes them try twice.
+# A group is repeated as ``(?>(?:...)*)`` and never as ``(?:...)*+``: Python before
+# 3.11.5 keeps part of a failed repetition of a possessive group, and so accepts a head
+# that ends in the middle of a line.
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _TEXT: Final = rb"[\t -~\x80-\xff]"
-_FIELDS: Final = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
+_FIELDS: Final = rb"((?>(?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*))"
 
 #: The name of a header line.
 _NAME: Final = re.compile(_TOKEN + rb"++")
@@ -468,7 +471,9 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
-    lines = rb"((?:" + line + rb")*+)"
+    # No line matches both this and one of the optional parts, so each optional part is
+    # taken where there is one, and nothing is tried twice.
+    lines = rb"((?>(?:" + line + rb")*))"
     # What says where the answer ends is read with care, also where it is taken.
     framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"
     ours = rb"((?i:" + _one_of(taken, underscores=False) + rb")):"
@@ -476,11 +481,11 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     return re.compile(
         rb"HTTP/1\.1 ([2-5][0-9]{2})( " + _TEXT + rb"*+)?" + lines
         # Nothing is an expression that matches anywhere.
-        + (rb"(?:" + of_ours + rb"*+))?+" if taken else rb"()()")
-        + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?+" % _MAX_DIGITS
+        + (rb"(?:" + of_ours + rb"*+))?" if taken else rb"()()")
+        + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?" % _MAX_DIGITS
         + lines
         # Servers in front of an API server say that it is so, as it is anyway.
-        + rb"(?:\r\n(?i:connection): ?((?i:keep-alive)))?+"
+        + rb"(?:\r\n(?i:connection): ?((?i:keep-alive)))?"
         + lines
         + rb"\r\n"
     )  # fmt: skip

@@ -98,6 +98,12 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(decode(chunk * 20)[0], b"x" * 20)
         self.assertRaises(HeadError, decode, chunk * 21)
 
+    def test_half_an_extension(self) -> None:
+        """An extension that ends in the middle is refused, whatever is before it."""
+        for begin in (b"1", b"1;a", b'1;a="b";c=d'):
+            for half in (b";", b";=", b";a=", b';a="', b';a="b', b';a="\\', b";a;"):
+                self.assertRaises(HeadError, decode, begin + half + b"\r\nx\r\n")
+
     def test_trailers(self) -> None:
         """They are bounded, complete or not."""
         for tail in (b"", b"\r\n\r\n"):

@@ -328,6 +328,22 @@ _BITS = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("half", [b"", b"X", b"X\t:", b"X :", b":", b"X\r\nA: b"])
+@pytest.mark.parametrize("lines", [0, 1, 5])
+def test_half_a_line_is_refused(half: bytes, lines: int) -> None:
+    """A line that ends in the middle is refused behind any number of whole lines."""
+    whole = b"".join(b"X-%d: a\r\n" % number for number in range(lines))
+    with pytest.raises(HeadError):
+        RequestParser().parse(b"GET / HTTP/1.1\r\nHost: a\r\n" + whole + half + b"\r\n")
+    for length in (b"", b"Content-Length: 5\r\n", b"Connection: keep-alive\r\n"):
+        with pytest.raises(HeadError):
+            ResponseParser().parse(
+                b"HTTP/1.1 200 OK\r\n" + length + whole + half + b"\r\n"
+            )
+    with pytest.raises(HeadError):
+        clean_trailers(whole + half + b"\r\n")
+
+
 @given(st.lists(_BITS, max_size=20))
 def test_llhttp_agrees_on_what_we_accept(bits: list[bytes]) -> None:
     """Whatever passes here means the same to a parser that others use."""
