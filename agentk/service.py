@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from platform import machine
@@ -87,7 +87,9 @@ class AgentkService(LogsItsOwnWay, Service):
         reactor: Any,
         *,
         environ: Mapping[str, str] = os.environ,
+        remarks: Sequence[str] = (),
     ) -> None:
+        self._remarks = remarks
         self.name = "agentk"
         self._options = options
         self._token = token
@@ -184,6 +186,8 @@ class AgentkService(LogsItsOwnWay, Service):
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
         self.start_logging(self._reactor)
+        for remark in self._remarks:
+            self._log.warn("{remark}", remark=remark)
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:

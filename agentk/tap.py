@@ -23,7 +23,12 @@ from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
 from tunnel.program.options import ProgramOptions
 from tunnel.program.startup import obey_signals, refuse
-from tunnel.program.tuning import hide_memory, keep_time, tune_allocator
+from tunnel.program.tuning import (
+    allow_many_files,
+    hide_memory,
+    keep_time,
+    tune_allocator,
+)
 
 
 class Options(ProgramOptions):
@@ -144,6 +149,7 @@ def makeService(options: Options) -> IService:
     tune_allocator()
     # Programs that agentk starts work on what others wrote.
     hide_memory()
+    few_files = allow_many_files()
     keep_time(reactor)
     service = AgentkService(
         options.checked,
@@ -152,6 +158,7 @@ def makeService(options: Options) -> IService:
         options.cluster,
         options.modules,
         reactor,
+        remarks=[] if few_files is None else [few_files],
     )
     try:
         service.log_as_told(

@@ -15,7 +15,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
 from tunnel.program.options import ProgramOptions
 from tunnel.program.startup import obey_signals, refuse
-from tunnel.program.tuning import keep_time, tune_allocator
+from tunnel.program.tuning import allow_many_files, keep_time, tune_allocator
 
 try:
     from kas.config.loading import load
@@ -125,6 +125,8 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
+    few_files = allow_many_files()
+    remarks = options.remarks if few_files is None else (*options.remarks, few_files)
     keep_time(reactor)
     configuration = options.configuration
     service: KasService | Supervisor
@@ -140,7 +142,7 @@ def makeService(options: Options) -> IService:
                 reactor,
                 file=_absolute(options["configuration-file"]),
                 twisted=_reactor_option(options),
-                remarks=options.remarks,
+                remarks=remarks,
             )
         else:
             service = KasService(
@@ -148,7 +150,7 @@ def makeService(options: Options) -> IService:
                 options.modules,
                 state,
                 reactor,
-                remarks=options.remarks if worker is None else (),
+                remarks=remarks if worker is None else (),
                 worker=worker,
             )
         if worker is not None:

@@ -22,6 +22,7 @@ from tests.integration import cluster, needs, processes
 from tests.integration.cluster import ControlPlane
 from tools import compiled
 from tunnel.compiled import build_name, chosen_sources, unusable
+from tunnel.program.tuning import allow_many_files
 
 #: Seconds for one test and its fixtures.  Far more than any takes, beside others on a
 #: busy machine and under coverage: this is for those that would never end.
@@ -85,6 +86,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if reason is not None and not chosen_sources(os.environ):
         raise pytest.UsageError(reason)
     config.stash[_STDERR] = os.dup(2)
+    # A shell without job control starts a command in the background with SIGINT
+    # ignored, and a program that a test starts would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As kas and agentk do: an ordinary user may have 1,024 files open until then.
+    allow_many_files()
 
 
 def pytest_report_header() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import subprocess
 import uuid
@@ -178,6 +179,10 @@ def test_manifest_of_kasctl(
         {"name": "KUBERNETES_SERVICE_PORT", "value": str(control_plane.port)},
         {"name": "TWISTD", "value": str(script("twistd"))},
     ]
+    if os.geteuid():
+        # The kubelet gives the token to this user, and an ordinary user can give files
+        # to no other.
+        container["securityContext"]["runAsUser"] = os.geteuid()
     for probe in ("livenessProbe", "readinessProbe"):
         # Pods have no address here, and where pods are restricted no other is asked.
         del container[probe]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -106,7 +107,8 @@ def test_login(
     )
     monkeypatch.setenv("PATH", f"{script('kasctl').parent}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("BROWSER", f"{sys.executable} {browser.__file__} %s")
+    started = shlex.join([sys.executable, browser.__file__])
+    monkeypatch.setenv("BROWSER", f"{started} %s")
     person = Kubectl(direct.program, kubeconfig, ours=direct.ours)
 
     def check() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,10 @@ _M_MMAP_THRESHOLD = -3
 _PR_SET_DUMPABLE = 4
 
 _MIB = 1024 * 1024
+
+#: Open files that suffice for a small installation.  The usual soft limit of 1,024 is
+#: for programs that call ``select``, which neither kas nor agentk does.
+ENOUGH_FILES = 4096
 
 
 def tune_allocator() -> bool:
@@ -50,6 +55,29 @@ def hide_memory() -> bool:
     except (AttributeError, OSError):
         return False
     return bool(prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+
+
+def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
+    """
+    Raise the soft limit of open files to the hard one.
+
+    :return: a warning where that is fewer than *enough*.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            # The kernel allows no process so many (fs.nr_open was lowered since).
+            pass
+    if soft == resource.RLIM_INFINITY or soft >= enough:
+        return None
+    return (
+        f"this process may open only {soft} files, and each connection takes one: "
+        f"raise the hard limit to {enough} at least (LimitNOFILE= of systemd, "
+        "`ulimit -Hn`)"
+    )
 
 
 def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable
@@ -223,7 +224,11 @@ class TestRealProcess:
 
     def target(self, tmp_path: Path, script: str) -> Target:
         plugin = tmp_path / "plugin"
-        plugin.write_text(f"#!{sys.executable}\n{script}")
+        program = tmp_path / "plugin.py"
+        program.write_text(script)
+        # A first line with "#!" has no place for a path that contains a space.
+        command = shlex.join([sys.executable, str(program)])
+        plugin.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         plugin.chmod(stat.S_IRWXU)
         return attrs.evolve(
             PLAIN,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -59,7 +60,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {
         **kept,
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "BROWSER": f"{sys.executable} {program} %s",
+        "BROWSER": f"{shlex.join([sys.executable, str(program)])} %s",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -89,3 +90,39 @@ print(hidden, subprocess.run(look, capture_output=True).returncode != 0,
             env={**os.environ, "PYTHONPATH": os.getcwd()},
         )
         self.assertEqual(done.stdout.split(), ["True"] * 4)
+
+
+#: Lowers both limits of its process, for good, and then has them raised.
+_ALLOW = """\
+import resource, sys
+from tunnel.program.tuning import allow_many_files
+resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
+said = allow_many_files(enough=100)
+print((resource.getrlimit(resource.RLIMIT_NOFILE), said))
+"""
+
+
+class FilesTests(SynchronousTestCase):
+    """The limit of open files."""
+
+    def allow(self, soft: int, hard: int) -> tuple[tuple[int, int], str | None]:
+        """The limits of a child that began with these, and what it is warned of."""
+        done = subprocess.run(
+            [sys.executable, "-c", _ALLOW, str(soft), str(hard)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found, said = ast.literal_eval(done.stdout)
+        return found, said
+
+    def test_raised(self) -> None:
+        """The soft limit becomes the hard one."""
+        self.assertEqual(self.allow(64, 128), ((128, 128), None))
+
+    def test_not_enough(self) -> None:
+        """A hard limit that is too low is named, with the way to raise it."""
+        found, said = self.allow(32, 64)
+        self.assertEqual(found, (64, 64))
+        self.assertIn("may open only 64 files", said or "")
+        self.assertIn("LimitNOFILE", said or "")
