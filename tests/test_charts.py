@@ -197,13 +197,16 @@ def test_rights_that_are_asked_for() -> None:
     }
 
 
-def test_groups_to_act_as() -> None:
-    documents = rendered(
-        "agentk", {"rbac": {"impersonate": True, "impersonateGroups": ["developers"]}}
-    )
+@pytest.mark.parametrize("resource, other", [("users", "Groups"), ("groups", "Users")])
+def test_names_to_act_as(resource: str, other: str) -> None:
+    """Users and groups are restricted, each by a list of its own."""
+    key = f"impersonate{resource.capitalize()}"
+    documents = rendered("agentk", {"rbac": {"impersonate": True, key: ["developers"]}})
     rules = of_kind(documents, "ClusterRole")["rules"]
-    (groups,) = (one for one in rules if "groups" in one["resources"])
-    assert groups["resourceNames"] == ["developers"]
+    (named,) = (one for one in rules if resource in one["resources"])
+    assert named["resourceNames"] == ["developers"]
+    (open_,) = (one for one in rules if other.lower() in one["resources"])
+    assert "resourceNames" not in open_
     assert {verb for rule in rules for verb in rule["verbs"]} == {"impersonate"}
 
 

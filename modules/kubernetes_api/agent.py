@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -49,7 +50,7 @@ from tunnel.interfaces import (
     IStreamReceiver,
     SpanKind,
 )
-from tunnel.kubernetes import Lasts, lasts
+from tunnel.kubernetes import Lasts, climbs, lasts
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
@@ -64,6 +65,17 @@ MAX_KNOWN_HEADS: Final = 100
 #: Seconds for which a head is remembered at most: it may have secrets of a client that
 #: left, and reading it again once in a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
+
+#: Users and groups of Kubernetes itself.  The API server lets no one act as a service
+#: account without a right of its own, and everyone is in the others that are left out.
+_SYSTEM: Final = re.compile(
+    rb"\r\nimpersonate-"
+    rb"(?:user:[ \t]*(?!system:(?:serviceaccount:|anonymous[ \t]*\r))"
+    rb"|group:[ \t]*(?!system:(?:serviceaccounts(?::|[ \t]*\r)"
+    rb"|(?:un)?authenticated[ \t]*\r)))"
+    rb"(system:[^\r]*)",
+    re.IGNORECASE,
+)
 
 _API_SERVER: Final = b"api-server"
 _AGENT: Final = b"agent"
@@ -94,6 +106,7 @@ class KubernetesApiAgent:
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
+        self.allow_system_names: bool = api.configuration.allow_system_names
         self.tracer = api.tracer
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
@@ -169,13 +182,29 @@ classImplements(KubernetesApiAgent, IAgentModule)
 directlyProvides(KubernetesApiAgent, IAgentModuleFactory)
 
 
-def _outgoing(head: RequestHead, cluster: ICluster) -> bytes:
-    """The fields of a request to the API server: kas', ``Host``, ``Via``, and ours."""
+class _SystemName(Exception):
+    """A request that would run as a user or a group of Kubernetes itself."""
+
+
+def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) -> bytes:
+    """
+    The fields of a request to the API server: kas', ``Host``, ``Via``, and ours.
+
+    :raises _SystemName: it may not run as the user or in a group that it names.
+    """
     authorization = cluster.authorization()
     noted = head.notes.get(_outgoing)
     if noted is not None and noted[0] == authorization:
         fields: bytes = noted[1]
         return fields
+    # The same header lines are looked at once; each line is followed by CR LF here.
+    system = _SYSTEM.search(head.fields + b"\r\n")
+    if system is not None and not allow_system_names:
+        raise _SystemName(
+            f"agentk acts as no user or group such as {system[1].decode('latin-1')!r}, "
+            "which are Kubernetes' own; kubernetes_api.allow_system_names: true in "
+            "its configuration file permits it"
+        )
     if authorization is not None and not is_value(authorization):
         raise ValueError("the token has bytes that no header can hold")
     fields = b"%b\r\nHost: %b\r\nVia: %b" % (
@@ -261,13 +290,24 @@ class AgentRequest:
             return
         self._target = head.target
         self._fields = head.fields
+        # kas refuses these as well; agentk does not rely on that.
+        if climbs(head.target.partition(b"?")[0]):
+            self._refuse(
+                400,
+                "kas -> agent: the dot segments of the path lead out of the cluster",
+                _AGENT,
+            )
+            return
         if module.tracer is not None:
             # Which traces begin is decided in kas.
             self._span = begin_span(
                 module.tracer, SpanKind.CLIENT, head.method, head.target, head.fields
             )
         try:
-            fields = _outgoing(head, cluster)
+            fields = _outgoing(head, cluster, module.allow_system_names)
+        except _SystemName as refused:
+            self._refuse(403, f"kas -> agent: {refused}", _AGENT)
+            return
         except Exception as error:
             self._log.failure("no credentials for the API server")
             self._refuse(502, f"agent -> API server: no credentials: {error}", _AGENT)

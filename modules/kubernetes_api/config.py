@@ -170,6 +170,14 @@ class KubernetesApiConfiguration(CredentialCaching):
 class KubernetesApiAgentConfiguration:
     """``kubernetes_api`` of agentk."""
 
+    # RBAC can name the users that agentk may act as, but not leave some out.
+    allow_system_names: bool = field(
+        default=False,
+        doc="let requests act as users and groups that begin with system:, which are "
+        "Kubernetes' own; service accounts, system:anonymous and system:authenticated "
+        "are always allowed",
+    )
+
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
         name: f"kubernetes.{name} now, and counts for all modules: move it there"
         for name in ("max_connections", "max_idle_connections")

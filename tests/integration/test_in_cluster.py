@@ -213,7 +213,11 @@ def _connected(kas: Kas, name: str = "inside") -> tuple[str, str] | None:
     return None
 
 
-_IMPERSONATE = {"impersonate": True, "impersonateGroups": ["developers"]}
+_IMPERSONATE = {
+    "impersonate": True,
+    "impersonateUsers": ["alice"],
+    "impersonateGroups": ["developers"],
+}
 
 
 @pytest.mark.parametrize(
