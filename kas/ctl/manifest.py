@@ -31,6 +31,9 @@ _TEMPLATES = [
 ]
 
 NAMESPACE = "txkas"
+#: It shows no Secrets and changes nothing.
+ROLE = "view"
+_ROLE = re.compile(r"[^/%\s]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -60,6 +63,20 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
 )
+@click.option(
+    "--cluster-role",
+    default=ROLE,
+    show_default=True,
+    metavar="ROLE",
+    help="The ClusterRole with whose rights agentk runs: what users may do through kas "
+    "is at most that.",
+)
+@click.option(
+    "--impersonate",
+    is_flag=True,
+    help="Let agentk act as other users and groups than those of Kubernetes itself "
+    "(system:): 'kasctl user add --as' and access_as need it.",
+)
 @click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
 @click.option(
     "--grace",
@@ -80,6 +97,8 @@ def _manifest(
     kas_address: str | None,
     ca_file: Path | None,
     namespace: str,
+    cluster_role: str,
+    impersonate: bool,
     rotate: bool,
     grace: timedelta,
     output_file: Path | None,
@@ -92,6 +111,10 @@ def _manifest(
     """
     if not _NAMESPACE.fullmatch(namespace):
         raise click.UsageError(f"--namespace: {namespace!r} is no name of a namespace")
+    if not _ROLE.fullmatch(cluster_role):
+        raise click.UsageError(
+            f"--cluster-role: {cluster_role!r} cannot be the name of a ClusterRole"
+        )
     if output_file is not None and output_file.exists():
         raise ConfigurationError(
             [f"{output_file}: is there already; name another file, or remove it"]
@@ -102,8 +125,10 @@ def _manifest(
 
     def text(token: str) -> tuple[dict[str, Any], str]:
         documents = fill_in(
-            template(), image, str(address), namespace, token, authority
+            template(), image, str(address), namespace, token, authority, cluster_role
         )
+        if impersonate:
+            documents += _right_to_impersonate(namespace)
         whole = {"apiVersion": "v1", "kind": "List", "items": documents}
         return whole, yaml.safe_dump_all(documents, sort_keys=False).rstrip()
 
@@ -193,11 +218,13 @@ def fill_in(
     namespace: str,
     token: str,
     authority: bytes | None,
+    role: str = ROLE,
 ) -> list[dict[str, Any]]:
     """
     The template with all that differs from cluster to cluster, and with its secrets.
 
     :param authority: None: agentk trusts the CAs of its image.
+    :param role: the ClusterRole that agentk has in the whole cluster.
     """
     found = {one["kind"]: one for one in documents}
     for one in documents:
@@ -207,6 +234,7 @@ def fill_in(
     binding = found["ClusterRoleBinding"]
     # of the whole cluster, where several agents may be
     binding["metadata"]["name"] = f"{namespace}-agentk"
+    binding["roleRef"]["name"] = role
     for subject in (*binding["subjects"], *found["RoleBinding"]["subjects"]):
         subject["namespace"] = namespace
     pod = found["Deployment"]["spec"]["template"]["spec"]
@@ -239,3 +267,33 @@ def fill_in(
             where[key] = [one for one in where[key] if one["name"] != "ca"]
     first, *rest = documents
     return [first, *secrets, *rest]
+
+
+def _right_to_impersonate(namespace: str) -> list[dict[str, Any]]:
+    """A role that lets agentk act as users and groups, and its binding."""
+    api = "rbac.authorization.k8s.io"
+    metadata = {"name": f"{namespace}-agentk-impersonate"}
+    resources = {
+        "": ["users", "groups"],
+        "authentication.k8s.io": ["uids", "userextras/*"],
+    }
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": [
+                {"apiGroups": [group], "resources": names, "verbs": ["impersonate"]}
+                for group, names in resources.items()
+            ],
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", **metadata},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "agentk", "namespace": namespace}
+            ],
+        },
+    ]

@@ -61,6 +61,34 @@ def test_all_that_a_cluster_needs(kasctl: Kasctl) -> None:
     assert found["Secret"]["metadata"]["name"] in names
 
 
+ADDRESS = ("--kas-address", "wss://kas.example.org/kas")
+
+
+def roles(text: str) -> list[str]:
+    """The roles that agentk gets in the whole cluster."""
+    return [
+        one["roleRef"]["name"]
+        for one in yaml.safe_load_all(text)
+        if one["kind"] == "ClusterRoleBinding"
+    ]
+
+
+def test_rights(kasctl: Kasctl) -> None:
+    """agentk may look; more is an explicit choice."""
+    made = kasctl.run(*COMMAND, *ADDRESS).stdout
+    assert roles(made) == ["view"]
+    assert "impersonate" not in made
+    again = (*COMMAND, *ADDRESS, "--rotate")
+    made = kasctl.run(*again, "--cluster-role", "cluster-admin").stdout
+    assert roles(made) == ["cluster-admin"]
+    made = kasctl.run(*again, "--impersonate", "--namespace", "edge").stdout
+    assert roles(made) == ["view", "edge-agentk-impersonate"]
+    (role,) = (one for one in yaml.safe_load_all(made) if one["kind"] == "ClusterRole")
+    assert role["metadata"]["name"] == "edge-agentk-impersonate"
+    assert [one["verbs"] for one in role["rules"]] == [["impersonate"]] * 2
+    assert "--cluster-role" in kasctl.fails(*again, "--cluster-role", "a/b", code=2)
+
+
 def test_without_a_private_authority(kasctl: Kasctl) -> None:
     result = kasctl.run(*COMMAND, "--kas-address", "wss://kas.example.org/kas")
     assert "add 'kas.example.org' to development_certificate_names" in result.stderr
