@@ -165,6 +165,8 @@ class Access:
     impersonation: Impersonation | None = None
     #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
     read_only: bool = False
+    #: Whether Secrets may be read, where it is read-only.
+    secrets: bool = False
     #: What a use of it counts as.
     usage: Usage | None = None
     #: Its part of a busy kas and agent beside others: 4 for people, 2 for CI jobs.

@@ -18,10 +18,7 @@ from tunnel.config import (
 )
 from tunnel.util.urls import is_private
 
-__all__ = ["NAME", "SYSTEM", "OidcAccess", "OpenIdConnect"]
-
-#: Users and groups of Kubernetes itself begin with it.
-SYSTEM = "system:"
+__all__ = ["NAME", "OidcAccess", "OpenIdConnect"]
 
 #: A user or group as a header can hold it, without what a server would cut off.
 NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
@@ -85,6 +82,9 @@ class OidcAccess:
     read_only: bool = field(
         default=False,
         doc="only what changes nothing, unless another entry allows more",
+    )
+    secrets: bool = field(
+        default=False, doc="with read_only: Secrets may be read as well"
     )
 
     def __attrs_post_init__(self) -> None:

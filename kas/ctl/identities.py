@@ -27,7 +27,7 @@ from kas.ctl.common import (
 from kas.ctl.completion import complete_agents, complete_users
 from kas.ctl.lazy import LazyGroup
 from kas.ctl.secret_files import secret_file
-from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
+from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, SYSTEM, Agent, User
 from kas.identity.store import Show
 from kas.state.pki import DevelopmentPki
 from kas.state.running import AGENTS
@@ -87,6 +87,7 @@ def _user_content(found: User) -> dict[str, Any]:
         "agents": list(found.agents),
         "as_agent": who is None,
         "read_only": found.read_only,
+        "secrets": found.secrets,
         "as": None if who is None else who.username,
         "groups": [] if who is None else list(who.groups),
         "created_at": _time(found.created_at),
@@ -301,15 +302,23 @@ agents_option = click.option(
 
 
 def access_options(function: Any) -> Any:
-    """``--as``, ``--group``, ``--as-agent``, ``--read-only``, ``--expires``."""
+    """``--as``, ``--group``, ``--as-agent``, ``--read-only`` and what they need."""
     for option in (
         expires_option,
         click.option(
             "--read-only",
             is_flag=True,
-            help="Let through only what changes nothing; no exec, attach or "
-            "port-forward.  Without --as: with agentk's rights, Secrets included; "
-            "with --as the cluster's RBAC decides.",
+            help="Let through only what changes nothing; no Secrets, no exec, attach "
+            "or port-forward.  Without --as: with agentk's rights.",
+        ),
+        click.option(
+            "--secrets", is_flag=True, help="With --read-only: let Secrets be read."
+        ),
+        click.option(
+            "--force",
+            is_flag=True,
+            help="Allow --as and --group to name users and groups of Kubernetes "
+            "itself, which begin with 'system:'.",
         ),
         click.option(
             "--as-agent", is_flag=True, help="Act with the rights of agentk itself."
@@ -332,6 +341,7 @@ class Rights:
 
     impersonation: Impersonation | None
     read_only: bool
+    secrets: bool
     #: False: no option said anything.
     given: bool
 
@@ -350,15 +360,29 @@ class Rights:
 
 
 def make_rights(
-    username: str | None, groups: tuple[str, ...], as_agent: bool, read_only: bool
+    username: str | None,
+    groups: tuple[str, ...],
+    as_agent: bool,
+    read_only: bool,
+    secrets: bool,
+    force: bool,
 ) -> Rights:
     """What those options mean together."""
+    if secrets and not read_only:
+        raise click.UsageError("--secrets goes with --read-only")
+    named = (username or "", *groups)
+    if not force and (system := [one for one in named if one.startswith(SYSTEM)]):
+        raise click.UsageError(
+            f"{system[0]!r} is a user or a group of Kubernetes itself, and such names "
+            "can have all rights in a cluster; --force allows it"
+        )
     if as_agent and (username or groups):
         raise click.UsageError("--as-agent goes without --as and --group")
     if groups and not username:
         raise click.UsageError("--group needs --as USER")
     who = Impersonation(username, groups) if username else None
-    return Rights(who, read_only, bool(username or as_agent or read_only))
+    given = bool(username or as_agent or read_only)
+    return Rights(who, read_only, secrets, given)
 
 
 @command(user, "add")
@@ -375,10 +399,12 @@ def add_user(
     as_agent: bool,
     expires: timedelta | None,
     read_only: bool,
+    secrets: bool,
+    force: bool,
     token_file: Path | None,
 ) -> None:
     """Allow a user to reach agents, and print the token."""
-    rights = make_rights(username, groups, as_agent, read_only)
+    rights = make_rights(username, groups, as_agent, read_only, secrets, force)
     rights.require(name)
     with _hand_over(ctl, "user", _user_content, token_file) as show:
         ctl.store(create=True).add_user(
@@ -387,6 +413,7 @@ def add_user(
             rights.impersonation,
             expires,
             read_only=rights.read_only,
+            secrets=rights.secrets,
             show=show,
         )
     ctl.note(
@@ -425,7 +452,9 @@ def _acts_as(found: User) -> str:
     who = found.impersonation
     words = ["agentk itself"] if who is None else [who.username]
     words += [] if who is None else [f"group {group}" for group in who.groups]
-    return ", ".join([*words, "read-only"] if found.read_only else words)
+    if found.read_only:
+        words.append("read-only with Secrets" if found.secrets else "read-only")
+    return ", ".join(words)
 
 
 @command(user, "revoke")

@@ -72,6 +72,8 @@ def kubeconfig(
     groups: tuple[str, ...],
     as_agent: bool,
     read_only: bool,
+    secrets: bool,
+    force: bool,
     expires: timedelta | None,
     pid: int | None,
     oidc_issuer: str | None,
@@ -88,7 +90,7 @@ def kubeconfig(
     """
     if bool(agents) == every:
         raise click.UsageError("say which agents: --agent NAME, repeatable, or --all")
-    rights = make_rights(username, groups, as_agent, read_only)
+    rights = make_rights(username, groups, as_agent, read_only, secrets, force)
     plugin = _plugin(
         oidc_issuer, oidc_client_id, oidc_scopes, rights.given or rotate or token_file
     )
@@ -148,6 +150,7 @@ def kubeconfig(
                 rights.impersonation,
                 expires,
                 read_only=rights.read_only,
+                secrets=rights.secrets,
                 show=show,
             )
         else:
@@ -500,8 +503,9 @@ def _known(
                 "is kept: pass --rotate for a new token, --token-file FILE with the "
                 "one it has, or another --user"
             )
-        has = found.impersonation, found.read_only
-        if rights.given and has != (rights.impersonation, rights.read_only):
+        has = found.impersonation, found.read_only, found.secrets
+        asked = rights.impersonation, rights.read_only, rights.secrets
+        if rights.given and has != asked:
             raise IdentityError(
                 f"the user {name!r} keeps the rights it has; for others revoke it first"
             )

@@ -25,6 +25,7 @@ __all__ = [
     "BACKUP_NAME",
     "FILE_NAME",
     "MAX_PROJECT_ID",
+    "SYSTEM",
     "Agent",
     "Identities",
     "IdentityReader",
@@ -41,6 +42,9 @@ BACKUP_NAME = "identity.json.bak"
 VERSION = 1
 #: Instead of names: every agent, those of the future too.
 ALL_AGENTS = "*"
+
+#: Begins the names of Kubernetes' own users and groups.
+SYSTEM = "system:"
 
 #: They travel as int64.
 MAX_PROJECT_ID = 2**63 - 1
@@ -94,6 +98,8 @@ class User:
     revoked_at: datetime | None = None
     #: May look, and not touch, whatever the cluster would allow.
     read_only: bool = False
+    #: Whether that includes Secrets.
+    secrets: bool = False
 
 
 @attrs.frozen
@@ -278,6 +284,8 @@ def _dump_user(user: User) -> dict[str, Any]:
         access = {"user": who.username, "groups": list(who.groups)}
     if user.read_only:
         access["read_only"] = True
+    if user.secrets:
+        access["secrets"] = True
     return {
         "name": user.name,
         "agents": list(user.agents),
@@ -435,29 +443,31 @@ def _parse_project(raw: _Object) -> int:
 
 
 def _parse_user(raw: _Object) -> User:
-    impersonation, read_only = raw.one("access", _parse_access)
+    impersonation, read_only, secrets = raw.one("access", _parse_access)
     return User(
         name=raw.take("name", str),
         agents=raw.texts("agents"),
         impersonation=impersonation,
         read_only=read_only,
+        secrets=secrets,
         created_at=raw.time("created_at"),
         revoked_at=raw.time_or_none("revoked_at"),
         token=raw.one("token", _parse_token),
     )
 
 
-def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool]:
+def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool, bool]:
     read_only = raw.take("read_only", bool) if raw.has("read_only") else False
+    secrets = raw.take("secrets", bool) if raw.has("secrets") else False
     if raw.has("as_agent"):
         if raw.take("as_agent", bool) is not True:
             raise ValueError("as_agent can only be true")
-        return None, read_only
+        return None, read_only, secrets
     # without a name the API server would take the request for agentk's own
     who = Impersonation(
         username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
     )
-    return who, read_only
+    return who, read_only, secrets
 
 
 def _parse_token(raw: _Object) -> Token:

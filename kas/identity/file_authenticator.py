@@ -103,7 +103,12 @@ class _UserToken:
         if not isinstance(later, _UserToken):
             return False
         mine, theirs = (
-            (one.user.name, one.user.impersonation, one.user.read_only)
+            (
+                one.user.name,
+                one.user.impersonation,
+                one.user.read_only,
+                one.user.secrets,
+            )
             for one in (self, later)
         )
         if mine != theirs:
@@ -394,6 +399,7 @@ class FileAuthenticator:
             agent_name=agent_name,
             impersonation=entry.user.impersonation,
             read_only=entry.user.read_only,
+            secrets=entry.user.secrets,
         )
         return access
 

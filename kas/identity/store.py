@@ -243,6 +243,7 @@ class IdentityStore:
         lifetime: timedelta | None = None,
         *,
         read_only: bool = False,
+        secrets: bool = False,
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """
@@ -250,6 +251,7 @@ class IdentityStore:
 
         :param agents: names or ids, or `ALL_AGENTS` alone.
         :param impersonation: None lets the user act as agentk's own account.
+        :param secrets: lets a user who is read-only read Secrets.
         """
         rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
         _check(_USER_NAME, "the name of a user", name, rule)
@@ -276,6 +278,7 @@ class IdentityStore:
                 token.created_at,
                 impersonation,
                 read_only=read_only,
+                secrets=secrets,
             )
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))

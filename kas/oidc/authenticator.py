@@ -7,6 +7,7 @@ of the request names the agent.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -19,8 +20,8 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from kas.config.oidc import NAME, SYSTEM, OpenIdConnect
-from kas.identity.file import ALL_AGENTS
+from kas.config.oidc import NAME, OpenIdConnect
+from kas.identity.file import ALL_AGENTS, SYSTEM
 from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
 from tunnel.errors import CallError, Status
@@ -54,21 +55,35 @@ _SHOWN_DIGITS = 8
 
 
 @attrs.frozen
+class _Limits:
+    """What an entry of ``oidc.access`` lets a user do at an agent."""
+
+    read_only: bool
+    secrets: bool
+
+    def widest(self, other: _Limits) -> _Limits:
+        """What either of two entries allows."""
+        return _Limits(
+            self.read_only and other.read_only, self.secrets or other.secrets
+        )
+
+
+@attrs.frozen
 class _Reach:
     """
     What the entries of ``oidc.access`` that fit a user let it reach.
 
-    :ivar agents: for each name or id that is named there, whether read-only.
+    :ivar agents: for each name or id that is named there.
     """
 
-    agents: Mapping[str, bool]
+    agents: Mapping[str, _Limits]
 
-    def read_only(self, *names: str) -> bool | None:
+    def limits(self, *names: str) -> _Limits | None:
         """At the agent that has *names*; None: it is not to be reached."""
         found = [
             self.agents[name] for name in (*names, ALL_AGENTS) if name in self.agents
         ]
-        return all(found) if found else None
+        return functools.reduce(_Limits.widest, found) if found else None
 
 
 @attrs.frozen(eq=False)
@@ -208,9 +223,9 @@ class OidcAuthenticator:
 
     def _access(self, verified: _Verified, agent: str) -> Access:
         found = self._find_agent(agent)
-        read_only = None if found is None else verified.reach.read_only(*found)
+        limits = None if found is None else verified.reach.limits(*found)
         # The same answer for both: a client cannot find out which agents there are.
-        if found is None or read_only is None:
+        if found is None or limits is None:
             raise CallError(
                 Status.PERMISSION_DENIED,
                 f"{verified.impersonation.username} has no access to an agent "
@@ -226,7 +241,8 @@ class OidcAuthenticator:
                 agent_id=agent_id,
                 agent_name=agent_name,
                 impersonation=verified.impersonation,
-                read_only=read_only,
+                read_only=limits.read_only,
+                secrets=limits.secrets,
                 owner=f"oidc_user:{verified.impersonation.username}",
             )
         self._opened[verified.credential_id] = verified
@@ -292,13 +308,14 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
 
 
 def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:
-    agents: dict[str, bool] = {}
+    agents: dict[str, _Limits] = {}
     for entry in settings.access:
         if user.username in entry.users or not set(user.groups).isdisjoint(
             entry.groups
         ):
             for name in entry.agents:
-                agents[name] = agents.get(name, True) and entry.read_only
+                given = _Limits(entry.read_only, entry.secrets)
+                agents[name] = agents.get(name, given).widest(given)
     return _Reach(agents)
 
 

@@ -79,7 +79,13 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
-from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
+from tunnel.kubernetes import (
+    Lasts,
+    lasts,
+    only_reads,
+    request_info,
+    why_refused,
+)
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
@@ -316,15 +322,11 @@ class KubernetesApiServer:
             request.give_token(request.wants)
             return
         head = request.exchange.head
-        if access.read_only and not only_reads(
-            head.method, request.target, bool(head.upgrade)
-        ):
-            message = (
-                f"client -> kas: {access.who} is read-only: get, list and watch "
-                "are allowed, and what changes something or runs a command is not"
-            )
-            request.fail(403, message)
-            return
+        if access.read_only:
+            why = why_refused(access, head.method, request.target, bool(head.upgrade))
+            if why is not None:
+                request.fail(403, f"client -> kas: {why}")
+                return
         if self.shares.admits(request, access):
             self.begin(request, access)
         else:

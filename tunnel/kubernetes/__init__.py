@@ -20,6 +20,7 @@ from tunnel.kubernetes.request_info import (
     query_flag,
     query_value,
     request_info,
+    why_refused,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "query_flag",
     "query_value",
     "request_info",
+    "why_refused",
 ]

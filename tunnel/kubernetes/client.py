@@ -40,7 +40,7 @@ from tunnel.kubernetes.discovery import (
     path_of,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
-from tunnel.kubernetes.request_info import climbs, only_reads
+from tunnel.kubernetes.request_info import climbs, why_refused
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
 from tunnel.util.texts import json_for_yaml
 
@@ -155,8 +155,10 @@ class KubernetesClient:
             raise ValueError(f"{method[:20]!r} is no method")
         access = self._access
         verb, target = method.encode("ascii"), path.encode("ascii")
-        if access is not None and access.read_only and not only_reads(verb, target):
-            raise CallError(Status.PERMISSION_DENIED, f"{access.who} is read-only")
+        if access is not None and access.read_only:
+            why = why_refused(access, verb, target)
+            if why is not None:
+                raise CallError(Status.PERMISSION_DENIED, why)
         cluster = self._clients.cluster
         fields = b"\r\nHost: %b\r\nAccept: %b" % (
             cluster.host_header,

@@ -17,6 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
+from tunnel.interfaces import Access
+
 __all__ = [
     "Lasts",
     "RequestInfo",
@@ -26,6 +28,7 @@ __all__ = [
     "query_flag",
     "query_value",
     "request_info",
+    "why_refused",
 ]
 
 _VERBS: Final = {
@@ -305,3 +308,23 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
         and len(info.parts) <= 3
         and (not upgrade or info.verb == "watch")
     )
+
+
+def why_refused(
+    access: Access, method: bytes, target: bytes, upgrade: bool = False
+) -> str | None:
+    """
+    Why *access*, which is read-only, does not include a request; None: it does.
+
+    :param target: as in `request_info`; *upgrade* as in `only_reads`.
+    """
+    if not only_reads(method, target, upgrade):
+        return (
+            f"{access.who} is read-only: get, list and watch are allowed, and what "
+            "changes something or runs a command is not"
+        )
+    if not access.secrets:
+        info = request_info(method, target)
+        if (info.group, info.resource) == ("", "secrets"):
+            return f"{access.who} is read-only, and may not read Secrets"
+    return None

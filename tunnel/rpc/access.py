@@ -82,6 +82,8 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
             who,
             # What is not plainly false is read-only.
             fields["read_only"] is not False,
+            # A kas of before does not send it.
+            fields.get("secrets") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(

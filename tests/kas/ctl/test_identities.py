@@ -175,6 +175,10 @@ class TestUsers:
             "read-only",
             "never",
         ]
+        reader = "user add rs --agent prod --as system:x --force --read-only --secrets"
+        kasctl.ok(*reader.split())
+        assert "system:x, read-only with Secrets" in kasctl.ok("user", "list")
+        assert kasctl.store().load().users[-1].secrets
         kasctl.ok("user", "revoke", "alice")
         states = {u["name"]: u["revoked_at"] for u in kasctl.data("user", "list")}
         assert states["alice"]
@@ -186,6 +190,12 @@ class TestUsers:
             (("--agent", "prod"), "say with whose rights"),
             (("--agent", "prod", "--expires", "soon"), "is not a time such as"),
             (("--agent", "prod", "--as-agent", "--as", "x"), "goes without --as"),
+            (("--agent", "prod", "--as-agent", "--secrets"), "goes with --read-only"),
+            (("--agent", "prod", "--as", "system:admin"), "--force allows it"),
+            (
+                ("--agent", "prod", "--as", "x", "--group", "system:masters"),
+                "--force allows it",
+            ),
             (("--agent", "prod", "--group", "x"), "--group needs --as"),
             ((), "Missing option '--agent'"),
         ],

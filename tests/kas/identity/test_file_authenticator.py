@@ -227,6 +227,7 @@ class FileAuthenticatorTests(IdentityCase):
         ended = 0
         for changed in (
             attrs.evolve(alice, read_only=True),
+            attrs.evolve(alice, read_only=True, secrets=True),
             attrs.evolve(alice, read_only=True, impersonation=None),
             alice,
         ):
@@ -237,6 +238,7 @@ class FileAuthenticatorTests(IdentityCase):
             self.assertEqual(self.ended, ["user:alice"] * ended)
             access = self.identity.authorize_user("prod", token)
             self.assertEqual(access.read_only, changed.read_only)
+            self.assertEqual(access.secrets, changed.secrets)
             self.assertEqual(access.impersonation, changed.impersonation)
 
     def test_rotating_ends_the_old_one_after_the_grace(self) -> None:

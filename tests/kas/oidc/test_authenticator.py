@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import attrs
 import jwt
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
@@ -175,6 +176,16 @@ class OidcAuthenticatorTests(OidcCase):
         self.ask(authenticator, self.provider.token(hd="example.com"))
         for wrong in (None, "example.org", ["example.com"]):
             self.assert_refused(authenticator, self.provider.token(hd=wrong), "'hd'")
+
+    def test_secrets(self) -> None:
+        """Who is read-only reads Secrets where one of the entries says so."""
+        looker = OidcAccess(groups=("oidc:dev",), agents=("*",), read_only=True)
+        more = attrs.evolve(looker, agents=("test",), secrets=True)
+        authenticator = self.make(access=(looker, more))
+        dev = self.provider.token(groups=["dev"])
+        for agent, secrets in (("prod", False), ("test", True)):
+            access = self.ask(authenticator, dev, agent)
+            self.assertEqual((access.read_only, access.secrets), (True, secrets))
 
     def test_access(self) -> None:
         """Agents by users and groups; more beats read-only."""

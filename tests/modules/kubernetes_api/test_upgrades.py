@@ -148,6 +148,40 @@ class UpgradeTests(ProxyCase):
             )
             self.assertIn(b"Impersonate-User: alice\r\n", self.world.origin.taken())
 
+    def test_secrets_are_left_out(self) -> None:
+        """Who is read-only reads no Secrets, however the path says it, unless told."""
+        looker = attrs.evolve(ALICE, read_only=True)
+        self.world.server_api.access["looker"] = looker
+        targets = (
+            b"/api/v1/secrets",
+            b"/api/v1/namespaces/a/secrets",
+            b"/api/v1/namespaces/a/secrets/b",
+            b"/api/v1/namespaces/a/secrets?watch=1",
+            b"/api/v1/watch/secrets",
+            b"/api/v1/watch/namespaces/a/secrets/b",
+            b"/api/v1/namespaces/a/s%65crets",
+        )
+        for target in targets:
+            line = b"GET " + target + b" HTTP/1.1"
+            wire = self.world.request(line, token=b"user:1:looker")
+            self.assert_error(wire, 403, "may not read Secrets")
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        others = (
+            b"/apis/x.example/v1/secrets",
+            b"/api/v1/namespaces/secrets",
+            b"/api/v1/namespaces/secrets/pods/secrets",
+        )
+        for target in others:
+            self._passes(target)
+        for access in (attrs.evolve(looker, secrets=True), ALICE):
+            self.world.server_api.access["looker"] = access
+            for target in targets:
+                self._passes(target)
+
+    def _passes(self, target: bytes) -> None:
+        self.world.request(b"GET " + target + b" HTTP/1.1", token=b"user:1:looker")
+        self.assertIn(b"GET " + target, self.world.origin.taken())
+
     def test_p04_exec_by_get_is_not_reading(self) -> None:
         """P04: a WebSocket exec passes no rule that lets only reading through."""
         self.world.server_api.access["looker"] = attrs.evolve(ALICE, read_only=True)

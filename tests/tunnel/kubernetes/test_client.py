@@ -93,6 +93,9 @@ class ClientTests(SynchronousTestCase):
             error = self.fails(self.ask(reader.request(method, path, b"{}")))
             self.assertEqual(error.status, Status.PERMISSION_DENIED)
             self.assertIn("user ro is read-only", str(error))
+        error = self.fails(self.ask(reader.request("GET", "/api/v1/secrets")))
+        self.assertEqual(error.status, Status.PERMISSION_DENIED)
+        self.assertIn("may not read Secrets", str(error))
         self.assertEqual(self.cluster.connections.wires, [])
         self.assertNoResult(self.ask(reader.request("GET", PODS)))
 

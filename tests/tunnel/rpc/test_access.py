@@ -6,6 +6,7 @@ import base64
 import secrets
 from typing import Any
 
+import attrs
 import pytest
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -30,7 +31,14 @@ ALICE = Access(
 )
 
 
-@pytest.mark.parametrize("access", [ALICE, Access("user:root", "1", "agent-1")])
+@pytest.mark.parametrize(
+    "access",
+    [
+        ALICE,
+        attrs.evolve(ALICE, secrets=True),
+        Access("user:root", "1", "agent-1"),
+    ],
+)
 def test_round_trip(access: Access) -> None:
     metadata = {"a": "b", **access_fields(access)}
     assert take_access(metadata, trusted=True) == access
