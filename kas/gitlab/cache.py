@@ -251,10 +251,9 @@ class AnswerCache(Generic[S, T]):
         if result.check(CancelledError):
             return result
         error = result.value
-        refused = isinstance(error, CallError) and error.status in _REFUSALS
-        if not isinstance(error, _Heard):
-            self._away = not refused
-        if refused:
+        if isinstance(error, CallError) and error.status in _REFUSALS:
+            if not isinstance(error, _Heard):
+                self._away = False
             # Without its traceback, whose frames hold what was asked about.
             kept = CallError(error.status, error.message)
             life = lifetimes.error
@@ -265,6 +264,7 @@ class AnswerCache(Generic[S, T]):
                 self._refusals.add(key, kept, life)
             self._keep(key, kept, now, life)
             return result
+        self._away = self._away or not isinstance(error, _Heard)
         known = self._last(key)
         return result if known is None else known
 

@@ -27,20 +27,22 @@ class Ref(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., branch: _Optional[str] = ..., commit: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ObjectsToSynchronizeRequest(_message.Message):
-    __slots__ = ("project_id", "commit_id", "paths", "ref", "only_commit", "hidden_folders")
+    __slots__ = ("project_id", "commit_id", "paths", "ref", "only_commit", "history_of", "hidden_folders")
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     PATHS_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     ONLY_COMMIT_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_OF_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FOLDERS_FIELD_NUMBER: _ClassVar[int]
     project_id: str
     commit_id: str
     paths: _containers.RepeatedCompositeFieldContainer[Path]
     ref: Ref
     only_commit: bool
+    history_of: Ref
     hidden_folders: bool
-    def __init__(self, project_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., paths: _Optional[_Iterable[_Union[Path, _Mapping]]] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., only_commit: bool = ..., hidden_folders: bool = ...) -> None: ...
+    def __init__(self, project_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., paths: _Optional[_Iterable[_Union[Path, _Mapping]]] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., only_commit: bool = ..., history_of: _Optional[_Union[Ref, _Mapping]] = ..., hidden_folders: bool = ...) -> None: ...
 
 class ObjectsToSynchronizeResponse(_message.Message):
     __slots__ = ("header", "object", "trailer")
