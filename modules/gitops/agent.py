@@ -145,7 +145,7 @@ class GitopsAgent:
         self._refused = problems
 
     def _configured(self, section: GitopsSection) -> None:
-        self._wanted = {one.id: one for one in section.manifest_projects}
+        self._wanted = {one.label: one for one in section.manifest_projects}
         self._wanted_receivers = section.receivers
         if self._leading:
             self._update()
@@ -208,13 +208,13 @@ class GitopsAgent:
     async def _run(self, settings: ManifestProject) -> None:
         service = self._api.client(GITOPS)
         while True:
-            project = self.projects[settings.id] = Project(
+            project = self.projects[settings.label] = Project(
                 self._api,
                 service,
                 settings,
                 self._random,
                 time.time,
-                partial(self._claimed, settings.id),
+                partial(self._claimed, settings.label),
                 self._watches,
                 self._writes,
                 self._audit_log,

@@ -278,9 +278,9 @@ class Control:
 
     def _project(self, name: str) -> Project:
         """
-        The project that is named.
+        Return the project that is named.
 
-        What the configuration names by no id can be named as its repository.
+        The name of its repository will do if the agent has no other project of it.
         """
         found = self.projects.get(name)
         if found is None:
@@ -300,7 +300,7 @@ class Control:
 def _status(project: Project) -> pb.ProjectStatus:
     """Without its objects."""
     status = pb.ProjectStatus(
-        id=project.settings.id,
+        id=project.settings.label,
         repository=project.repository,
         state=_STATES[project.state],
         next_commit=project.next_commit,

@@ -28,7 +28,7 @@ class Dependencies:
     """
     See the module.
 
-    :param projects: those that are worked on, by id.
+    :param projects: of this agent, by name (`ManifestProject.label`).
     """
 
     _projects: Mapping[str, _Project]

@@ -96,20 +96,24 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 
-def inventory_id(agent_id: str, project_id: int, project: str) -> str:
+def inventory_id(agent_id: str, project_id: int, repository: str, name: str) -> str:
     """
-    What the inventory of a project is called, and the mark of its objects.
+    Return the id of a project's inventory, which also marks its objects.
 
-    As GitLab's agent calls it, where GitLab has agent and project; else readable, and
-    different for whatever else differs.
+    Without a name of its own, a project has the id that GitLab's agent gives it, if
+    GitLab has agent and project; otherwise the id is readable, and unique by its hash.
+    At most 63 characters, as the value of a label.
+
+    :param name: `ManifestProject.name`.
     """
-    if agent_id.isdecimal() and project_id:
+    of_gitlab = agent_id.isdecimal() and project_id
+    if of_gitlab and not name:
         return f"{agent_id}-{project_id}"
-    names = [
-        re.sub(r"[^a-z0-9]+", "-", one.lower())[:20] for one in (agent_id, project)
-    ]
-    exact = sha256(f"{agent_id}\0{project}".encode()).hexdigest()[:8]
-    return "-".join([*(name.strip("-") or "x" for name in names), exact])
+    names = [agent_id, repository, *([name] if name else [])]
+    exact = sha256("\0".join(names).encode()).hexdigest()[:8]
+    length = 14 if name else 20
+    slugs = [re.sub(r"[^a-z0-9]+", "-", one.lower())[:length] for one in names]
+    return "-".join([*(slug.strip("-") or "x" for slug in slugs), exact])
 
 
 class State(Enum):
@@ -243,7 +247,7 @@ class Project:
     @property
     def name(self) -> str:
         """As the configuration calls it."""
-        return self.settings.id or "of the agent's configuration"
+        return self.settings.label or "of the agent's configuration"
 
     @property
     def repository(self) -> str:
@@ -537,7 +541,10 @@ class Project:
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
         if not self._claim(self._inventory_id(snapshot)):
-            why = "another project of this agent is the same source; remove one"
+            why = (
+                "another project of this agent has the same repository and no name "
+                "either: give one of them a 'name'"
+            )
             self._tell(snapshot.commit, [why])
             return False
         missing = self._dependencies.missing(self.settings.depends_on)
@@ -583,7 +590,7 @@ class Project:
         self._tell(snapshot.commit, lines)
         if not report.problems:
             self._summarize(report)
-        self._dependencies.worked(self.settings.id)
+        self._dependencies.worked(self.settings.label)
         return not report.problems and not report.failed
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
@@ -692,7 +699,7 @@ class Project:
                 takes_back=settings.drift.mode == "repair",
                 only_reports=settings.drift.mode == "report",
                 reconcile_timeout=settings.reconcile_timeout,
-                awaits_all=self._dependencies.is_needed(settings.id),
+                awaits_all=self._dependencies.is_needed(settings.label),
                 prune_timeout=settings.prune_timeout,
                 propagation=_PROPAGATION[settings.prune_propagation_policy],
             ),
@@ -761,14 +768,23 @@ class Project:
     def _how_to_release(self, report: Report) -> str:
         count = len(report.held)
         what = "1 object waits" if count == 1 else f"{count} objects wait"
-        words = (self._api.agent_name, self.settings.id or "''", report.release)
+        words = (
+            self._api.agent_name,
+            self.settings.label or self.repository,
+            report.release,
+        )
         return (
             f"{what} for an approval; to delete: kasctl gitops approve "
             f"{' '.join(words)}"
         )
 
     def _inventory_id(self, snapshot: Snapshot) -> str:
-        return inventory_id(self._api.agent_id, snapshot.project_id, snapshot.project)
+        return inventory_id(
+            self._api.agent_id,
+            snapshot.project_id,
+            snapshot.project,
+            self.settings.name,
+        )
 
     def _explained(self, error: CallError) -> str:
         """Why nothing could be done."""

@@ -53,6 +53,14 @@ def _is_count(instance: object, attribute: object, value: int) -> None:
         raise ValueError("must not be below 0")
 
 
+def _is_project_name(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(r"[A-Za-z0-9][-\w.]{0,62}", value, re.ASCII) is None:
+        raise ValueError(
+            "must be 1 to 63 letters, digits, '-', '_' and '.', and begin with a "
+            "letter or digit"
+        )
+
+
 def _is_commit(instance: object, attribute: object, value: str | None) -> None:
     # Empty: none is named, as in GitLab's file.
     if value and COMMIT.fullmatch(value) is None:
@@ -246,12 +254,17 @@ class ManifestProject:
     """
     One of ``gitops.manifest_projects``.
 
-    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
-    *service_account*, *decryption*, *depends_on*, *conflicts*,
+    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *name*,
+    *prune_limits*, *service_account*, *decryption*, *depends_on*, *conflicts*,
     *keep_states* and *drift* are ours.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
+    name: str = field(
+        default="",
+        doc="tells it from other projects of the same repository; its id",
+        validator=_is_project_name,
+    )
     ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
     default_namespace: str = field(
         default="default", doc="of objects without one", validator=is_namespace
@@ -282,7 +295,7 @@ class ManifestProject:
         default=None, doc="of Secrets that SOPS encrypted; they are refused"
     )
     depends_on: tuple[str, ...] = field(
-        default=(), doc="ids of projects that have to be current before"
+        default=(), doc="names of projects that have to be current before"
     )
     conflicts: Literal["fail", "force"] = field(
         default="fail", doc="what becomes of fields that others have set"
@@ -294,6 +307,11 @@ class ManifestProject:
     drift: DriftSettings = field(
         factory=DriftSettings, doc="what others change once it is applied"
     )
+
+    @property
+    def label(self) -> str:
+        """The name of the project, unique among the projects of the agent."""
+        return self.name or self.id
 
     @property
     def globs(self) -> tuple[str, ...]:
@@ -384,19 +402,20 @@ class GitopsSection:
         if told > MAX_PROJECTS:
             why = f"at most {MAX_PROJECTS} objects are told, here are {told}"
             raise Invalid(why, "receivers")
-        ids = [one.id for one in self.manifest_projects]
-        twice = next((one for one in ids if ids.count(one) > 1), None)
+        labels = [one.label for one in self.manifest_projects]
+        twice = next((one for one in labels if labels.count(one) > 1), None)
         if twice is not None:
-            raise Invalid(f"the project {twice!r} is here twice", "manifest_projects")
-        needs = {one.id: one.depends_on for one in self.manifest_projects}
+            why = f"two projects are called {twice!r}: give one another 'name'"
+            raise Invalid(why, "manifest_projects")
+        needs = {one.label: one.depends_on for one in self.manifest_projects}
         for name, needed in needs.items():
             for other in needed:
                 if other not in needs:
                     others = needs.keys() - {name}
                     known = nearest(other, others) if others else "there is no other"
                     why = (
-                        f"{name!r} depends on {other!r}, which is no id of "
-                        f"manifest_projects; {known}"
+                        f"{name!r} depends on {other!r}, but no project of "
+                        f"manifest_projects has that name; {known}"
                     )
                     raise Invalid(why, "manifest_projects")
         if circle := _circle(needs):

@@ -250,7 +250,7 @@ def test_nothing(text: str) -> None:
         ("ci_access: {projects: [{}]}", f"{PATH}:1:24: ci_access.projects[0]: the key"),
         (
             "gitops: {manifest_projects: [{id: a}, {id: a}]}",
-            f"{PATH}:1:10: gitops.manifest_projects: the project 'a' is here twice",
+            f"{PATH}:1:10: gitops.manifest_projects: two projects are called 'a'",
         ),
         (
             "gitops: {manifest_projects: [{prune_timeout: 300}]}",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from modules.gitops.agent import GitopsOptions
+from modules.gitops.brakes import OWNER
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
     AGAIN,
@@ -85,13 +84,16 @@ class HalvesTests(HalvesTestCase):
         for projects, says in (
             (
                 [{"id": "a", "depends_on": ["b"]}],
-                "'b', which is no id of manifest_projects; there is no other",
+                "'b', but no project of manifest_projects has that name; there is no "
+                "other",
             ),
             (
                 [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}],
                 "these depend on each other: 'a', 'b'",
             ),
             ([{"id": "a", "depends_on": ["a"]}], "depend on each other: 'a'"),
+            ([{"id": "a", "name": "b"}, {"id": "b"}], "two projects are called 'b'"),
+            ([{"id": "a", "name": "b/c"}], "must be 1 to 63 letters, digits"),
             ([{"id": "a", "service_account": "a"}], "namespace/name"),
             ([{"id": "a", "service_account": "a/b/c"}], "namespace/name"),
         ):
@@ -126,6 +128,35 @@ class HalvesTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.pushed()
         self.assertIsNotNone(self.live("m001"))
+
+    def test_several_projects_of_a_repository(self) -> None:
+        """Each has files, an inventory and a status of its own."""
+        files = {
+            f"{team}/a.yaml": text(*config_maps(number))
+            for number, team in enumerate(("blue", "green", "red"))
+        }
+        self.apps.commit(files)
+        teams = [
+            {"id": "apps", "name": team, "paths": [{"glob": f"/{team}/*.yaml"}]}
+            for team in ("blue", "green")
+        ]
+        rest: dict[str, Any] = {"id": "apps", "paths": [{"glob": "/red/*.yaml"}]}
+        self.configure(*teams, rest, {"id": "other", "depends_on": ["blue"]})
+        for number in range(3):
+            self.assertIsNotNone(self.live(f"m00{number}"))
+        self.assertEqual(set(self.agent.projects), {"blue", "green", "apps", "other"})
+        ids = {
+            self.live(f"m00{number}")["metadata"]["annotations"][OWNER]
+            for number in range(3)
+        }
+        self.assertEqual(len(ids), 3)
+        # Only what left the files of the one project goes.
+        del files["green/a.yaml"]
+        self.apps.commit({**files, "green/b.yaml": text(*config_maps(5))})
+        self.pushed()
+        self.assertIsNone(self.live("m001"))
+        for number in (0, 2, 5):
+            self.assertIsNotNone(self.live(f"m00{number}"))
 
     def test_a_namespace_that_is_missing(self) -> None:
         """The message says which one, and what needs it."""
@@ -330,7 +361,9 @@ class HalvesTests(HalvesTestCase):
         )
         self.configure(one, two)
         self.passes(AGAIN)
-        self.assertEqual(len(self.said("another project of this agent is the same")), 1)
+        self.assertEqual(
+            len(self.said("another project of this agent has the same repository")), 1
+        )
         self.assertIsNotNone(self.live("a"))
         self.assertIsNone(self.live("b"))
         self.configure(two)
@@ -365,76 +398,21 @@ class HalvesTests(HalvesTestCase):
 
 
 def test_inventory_ids() -> None:
-    assert inventory_id("7", 9, "group/apps") == "7-9"
-    assert inventory_id("7", 0, "apps").startswith("7-apps-")
-    odd = inventory_id("Ä" * 300, 0, "../..")
+    assert inventory_id("7", 9, "group/apps", "") == "7-9"
+    assert inventory_id("7", 0, "apps", "").startswith("7-apps-")
+    assert inventory_id("7", 9, "group/apps", "web").startswith("7-group-apps-web-")
+    odd = inventory_id("Ä" * 300, 0, "../..", "")
     assert odd.startswith("x-x-")
-    assert len(inventory_id("a" * 300, 0, "b" * 300)) <= 63
-    assert inventory_id("a", 0, "b-c") != inventory_id("a-b", 0, "c")
-
-
-class LeavingTests(HalvesTestCase):
-    """Work that takes a moment to end."""
-
-    def test_nothing_begins_behind_it(self) -> None:
-        """A newer commit interrupts it, and another agentk leads before it ends."""
-        self.apps.commit({"a.yaml": text(*config_maps(1))})
-        self.configure({"id": "apps"})
-        project = self.agent.projects["apps"]
-        begun: list[Deferred[None]] = []
-        reconciled = project._reconciled
-
-        async def slow(*arguments: Any) -> bool:
-            begun.append(Deferred())
-            try:
-                await Deferred()
-            except CancelledError:
-                await begun[-1]
-                raise
-            return bool(await reconciled(*arguments))
-
-        project._reconciled = slow
-        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
-        self.pushed()
-        self.assertEqual(len(begun), 1)
-        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
-        self.pushed()
-        self.leave()
-        begun[0].callback(None)
-        self.passes(60)
-        self.assertEqual(len(begun), 1)
-
-    def test_nothing_is_read_behind_it(self) -> None:
-        """The same of a renderer that takes a moment to end."""
-        ending: Deferred[None] = Deferred()
-        begun = 0
-
-        class Slow:
-            async def render(self, *_: Any) -> tuple[str, bytes]:
-                nonlocal begun
-                begun += 1
-                try:
-                    return await Deferred()
-                except CancelledError:
-                    await ending
-                    raise
-
-        self.agent._renderer = Slow()
-        source = {"source": {"kind": "kustomize"}}
-        self.apps.commit({"kustomization.yaml": "resources: []\n"})
-        self.configure({"id": "apps", **source})
-        self.assertEqual(begun, 1)
-        self.apps.commit({"kustomization.yaml": "resources: [a]\n"})
-        self.pushed()
-        self.leave()
-        ending.callback(None)
-        self.passes(60)
-        self.assertEqual(begun, 1)
-
-
-def test_a_namespace_that_cannot_be() -> None:
-    """Of all inventories; none is each project's own."""
-    assert GitopsOptions().inventory_namespace == ""
-    assert GitopsOptions(inventory_namespace="agentk").inventory_namespace == "agentk"
-    with pytest.raises(ValueError, match="must be the name of a Namespace"):
-        GitopsOptions(inventory_namespace="Agent_K")
+    for name in ("", "c" * 63):
+        assert len(inventory_id("a" * 300, 0, "b" * 300, name)) <= 63
+    ids = {
+        inventory_id(*given)
+        for given in (
+            ("a", 0, "b-c", ""),
+            ("a-b", 0, "c", ""),
+            ("a", 0, "b", "c"),
+            ("a", 0, "b", "C"),
+            ("a", 0, "b", "c-d"),
+        )
+    }
+    assert len(ids) == 5
