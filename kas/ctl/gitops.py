@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -95,7 +96,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if pinned := project.get("pinned"):
         yield f"  pinned to {printable(pinned[:12])} until: kasctl gitops resume"
     if following := project.get("nextCommit"):
-        yield f"  next: {printable(following[:12])}"
+        reason = project.get("nextReason") or "agentk has not applied it yet"
+        yield f"  newest commit {printable(following[:12])}: {printable(reason)}"
     for problem in project.get("problems", []):
         yield f"  {printable(problem)}"
     if drifted := project.get("drifted"):
@@ -360,15 +362,141 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
     """
     Apply a commit of before, and stay there until `kasctl gitops resume`.
 
-    COMMIT is how the id begins of one that `kasctl gitops history` shows; without it,
-    the one before the last.  Objects that were pruned since then come back, and limits
-    of pruning hold as for any commit.  A project that is suspended works again.
+    COMMIT is the beginning of an id that `kasctl gitops history` shows; without it, the
+    last other commit that was applied in full.  Objects that were pruned since then
+    come back, and limits of pruning hold as for any commit.  A suspended project is
+    resumed.
     """
     request = {"agent": agent, "project": project, "commit": commit}
     answer = callee.call(f"{_SERVICE}/Undo", request, TIMEOUT)
     found = printable(answer.get("commit", ""))
     text = f"{project} goes back to commit {found[:12]}, and stays there"
     ctl.result(answer, f"{text} until: kasctl gitops resume {agent} {project}")
+
+
+wait_option = click.option(
+    "--wait", is_flag=True, help="Wait until the project is current; 1 if it fails."
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="Seconds to wait at most.",
+)
+
+
+@command(gitops, "sync")
+@agent_argument
+@project_argument
+@wait_option
+@timeout_option
+@callee_options
+def _sync(
+    ctl: Ctl, callee: Callee, agent: str, project: str, wait: bool, timeout: float
+) -> None:
+    """
+    Fetch the newest commit of a project and apply it now, without waiting for a retry.
+
+    With --wait the exit status is 0 once that commit is applied in full, and 1 if it
+    fails, waits for an approval, or the project is suspended or pinned.
+    """
+    before = _project_status(callee, agent, project)
+    request = {"agent": agent, "project": project}
+    answer = callee.call(f"{_SERVICE}/Sync", request, TIMEOUT)
+    commit = printable(answer.get("commit", ""))
+    if not wait:
+        ctl.result(answer, f"agentk applies commit {commit[:12]} of {project} now")
+        return
+    _wait_until_applied(ctl, callee, agent, project, commit, before, timeout)
+
+
+@command(gitops, "repair")
+@agent_argument
+@project_argument
+@click.argument("objects", nargs=-1)
+@wait_option
+@timeout_option
+@callee_options
+def _repair(
+    ctl: Ctl,
+    callee: Callee,
+    agent: str,
+    project: str,
+    objects: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+) -> None:
+    """
+    Apply objects of a project again, and take their fields back from others.
+
+    Each of OBJECTS is KIND[.GROUP]/[NAMESPACE/]NAME, such as Deployment.apps/web/shop;
+    without any, all objects of the project.  This also works for fields that are a
+    conflict, and with `drift.mode: report`.
+    """
+    references = [_reference(one) for one in objects]
+    before = _project_status(callee, agent, project)
+    request = {"agent": agent, "project": project, "objects": references}
+    callee.call(f"{_SERVICE}/Repair", request, TIMEOUT)
+    if not wait:
+        what = f"{len(objects)} objects" if objects else "all objects"
+        ctl.result({"repairing": list(objects)}, f"agentk repairs {what} of {project}")
+        return
+    commit = before.get("commit", "")
+    _wait_until_applied(ctl, callee, agent, project, commit, before, timeout)
+
+
+def _reference(text: str) -> dict[str, str]:
+    kind, *place = text.split("/")
+    if not kind or len(place) not in (1, 2) or not all(place):
+        raise click.UsageError(
+            f"{text!r} does not name an object: KIND[.GROUP]/[NAMESPACE/]NAME"
+        )
+    kind, _, group = kind.partition(".")
+    namespace = place[0] if len(place) == 2 else ""
+    return {"kind": kind, "group": group, "namespace": namespace, "name": place[-1]}
+
+
+def _project_status(callee: Callee, agent: str, project: str) -> dict[str, Any]:
+    request = {"agent": agent, "project": project}
+    answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
+    found: dict[str, Any] = answer["projects"][0]
+    return found
+
+
+#: States that end a wait, and seconds between two looks.
+_ENDS = ("current", "failed", "held", "suspended")
+PAUSE = 0.5
+
+
+def _wait_until_applied(
+    ctl: Ctl,
+    callee: Callee,
+    agent: str,
+    project: str,
+    commit: str,
+    before: dict[str, Any],
+    timeout: float,
+) -> None:
+    """Wait until a pass that began after *before* has ended, and print the status."""
+    until = time.monotonic() + timeout
+    while True:
+        found = _project_status(callee, agent, project)
+        state = str(found.get("state", "")).removeprefix("STATE_").lower()
+        is_new = found.get("workedAt") != before.get("workedAt")
+        other = state == "suspended" or found.get("pinned", commit) != commit
+        done = found.get("commit") == commit and is_new
+        ended = other or (state in _ENDS and done)
+        # A commit that cannot be used is refused without a pass.
+        refused = state == "failed" and found.get("nextCommit") == commit
+        if ended or refused or time.monotonic() > until:
+            break
+        time.sleep(PAUSE)
+    ctl.result(found, "\n".join(_lines(agent, found)))
+    if not ended and not refused:
+        raise click.ClickException(f"{project} is not done after {timeout:g} s")
+    if state != "current" or found.get("commit") != commit:
+        raise SystemExit(1)
 
 
 @command(gitops, "suspend")

@@ -68,6 +68,8 @@ class Commits:
     #: What is to be read, and what reads it or waits for it.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
+    #: Pauses that `newest` ends.
+    _pauses: set[Deferred[None]] = attrs.field(factory=set, init=False)
     #: A part of `run` has ended, and no other goes on.
     _ends: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -113,6 +115,33 @@ class Commits:
             self._asked(rpc_pb2.Ref(commit=commit), "", history_of=ref)
         )
 
+    async def newest(self) -> str:
+        """
+        Return the id of the commit that the ref is at now, and have it read at once.
+
+        :raises CallError: kas cannot say.
+        """
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self._settings.id,
+            ref=ref_message(self._settings.ref),
+            only_commit=True,
+        )
+        found = await receive(self._service.stream("GetObjectsToSynchronize", request))
+        for over in tuple(self._pauses):
+            over.callback(None)
+        if found is None:
+            raise CallError(Status.UNAVAILABLE, "kas is stopping: retry")
+        return found.commit
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before a retry; `newest` ends it."""
+        over: Deferred[None] = Deferred()
+        self._pauses.add(over)
+        try:
+            await pause(self._api, seconds, self._random, over)
+        finally:
+            self._pauses.discard(over)
+
     async def _received(
         self, answer: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]
     ) -> tuple[Snapshot, Source]:
@@ -130,7 +159,7 @@ class Commits:
                 snapshot = await receive(self._asked(asked, self.seen))
             except CallError as error:
                 self._not_sent = self._complain(self._not_sent, error)
-                await pause(self._api, backoff.pause(), self._random)
+                await self._pause(backoff.pause())
                 continue
             backoff.reset()
             self._not_sent = ""
@@ -169,7 +198,7 @@ class Commits:
             source = await self._read(snapshot)
         except CallError as error:
             self._not_read = self._complain(self._not_read, error)
-            await deferLater(self._api.clock, backoff.pause())
+            await self._pause(backoff.pause())
             return
         backoff.reset()
         self._not_read, self._unread = "", None

@@ -13,6 +13,7 @@ import attrs
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops.act import Outcome, Result
+from modules.gitops.manifests import ObjectKey
 from modules.gitops.messages import drift_message, object_reference, timestamp
 from modules.gitops.parallel import in_parallel
 from modules.gitops.preview import Effect, ObjectPreview
@@ -187,7 +188,10 @@ class Control:
         return pb.GetHistoryResponse(
             commits=[
                 pb.AppliedCommit(
-                    commit=one.commit, at=timestamp(one.at), summary=one.summary
+                    commit=one.commit,
+                    at=timestamp(one.at),
+                    summary=one.summary,
+                    complete=one.complete,
                 )
                 for one in found
             ]
@@ -232,6 +236,19 @@ class Control:
         """Follow Git again."""
         await self._project(request.project).resume()
         return pb.ResumeResponse()
+
+    async def sync(self, request: pb.SyncRequest, call: Any) -> pb.SyncResponse:
+        """Apply the newest commit now."""
+        return pb.SyncResponse(commit=await self._project(request.project).sync())
+
+    async def repair(self, request: pb.RepairRequest, call: Any) -> pb.RepairResponse:
+        """Take fields of objects back from other field managers."""
+        keys = [
+            ObjectKey(one.group, one.kind, one.namespace, one.name)
+            for one in request.objects
+        ]
+        await self._project(request.project).repair(keys)
+        return pb.RepairResponse()
 
     async def get_drift(
         self, request: pb.GetDriftRequest, call: Any
@@ -304,6 +321,7 @@ def _status(project: Project) -> pb.ProjectStatus:
         repository=project.repository,
         state=_STATES[project.state],
         next_commit=project.next_commit,
+        next_reason=project.next_reason[:MAX_REASON],
         problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
         pinned=project.orders.pinned[:MAX_COMMIT],
         ref=ref_message(project.settings.ref),

@@ -48,7 +48,7 @@ class ReceiverStatus(_message.Message):
     def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., commit: _Optional[str] = ..., problem: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ProjectStatus(_message.Message):
-    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref", "drifted")
+    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref", "drifted", "next_reason")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[ProjectStatus.State]
@@ -85,6 +85,7 @@ class ProjectStatus(_message.Message):
     PINNED_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     DRIFTED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_REASON_FIELD_NUMBER: _ClassVar[int]
     id: str
     repository: str
     state: ProjectStatus.State
@@ -98,7 +99,8 @@ class ProjectStatus(_message.Message):
     pinned: str
     ref: _rpc_pb2.Ref
     drifted: int
-    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., drifted: _Optional[int] = ...) -> None: ...
+    next_reason: str
+    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., drifted: _Optional[int] = ..., next_reason: _Optional[str] = ...) -> None: ...
 
 class ObjectReference(_message.Message):
     __slots__ = ("group", "kind", "namespace", "name")
@@ -183,14 +185,16 @@ class GetHistoryResponse(_message.Message):
     def __init__(self, commits: _Optional[_Iterable[_Union[AppliedCommit, _Mapping]]] = ...) -> None: ...
 
 class AppliedCommit(_message.Message):
-    __slots__ = ("commit", "at", "summary")
+    __slots__ = ("commit", "at", "summary", "complete")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     commit: str
     at: _timestamp_pb2.Timestamp
     summary: str
-    def __init__(self, commit: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., summary: _Optional[str] = ...) -> None: ...
+    complete: bool
+    def __init__(self, commit: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., summary: _Optional[str] = ..., complete: bool = ...) -> None: ...
 
 class UndoRequest(_message.Message):
     __slots__ = ("agent", "project", "commit")
@@ -229,6 +233,34 @@ class ResumeRequest(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
 
 class ResumeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SyncRequest(_message.Message):
+    __slots__ = ("agent", "project")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    project: str
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+
+class SyncResponse(_message.Message):
+    __slots__ = ("commit",)
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    commit: str
+    def __init__(self, commit: _Optional[str] = ...) -> None: ...
+
+class RepairRequest(_message.Message):
+    __slots__ = ("agent", "project", "objects")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    project: str
+    objects: _containers.RepeatedCompositeFieldContainer[ObjectReference]
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectReference, _Mapping]]] = ...) -> None: ...
+
+class RepairResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

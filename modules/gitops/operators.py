@@ -41,6 +41,8 @@ class Operators:
     undo = _passed("Undo")
     suspend = _passed("Suspend")
     resume = _passed("Resume")
+    sync = _passed("Sync")
+    repair = _passed("Repair")
     get_drift = _passed("GetDrift")
     preview = _passed("Preview")
 

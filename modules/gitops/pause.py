@@ -18,14 +18,18 @@ ASK_FIRST, ASK_MOST = 10.0, 300.0
 
 
 async def pause(
-    api: IAgentModuleApi, seconds: float, random: Callable[[], float]
+    api: IAgentModuleApi,
+    seconds: float,
+    random: Callable[[], float],
+    over: Deferred[None] | None = None,
 ) -> None:
     """
     Wait for *seconds*; once agentk is connected to kas again, `ASK_FIRST` at most.
 
     :param random: from 0 to 1: not all agents of a kas that comes back ask it at once.
+    :param over: ends the pause early when the caller fires it.
     """
-    over: Deferred[None] = Deferred()
+    over = Deferred() if over is None else over
     call = api.clock.callLater(seconds, over.callback, None)
 
     def sooner(_: Any) -> None:

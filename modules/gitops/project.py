@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -231,6 +231,8 @@ class Project:
         self._settled: dict[ObjectKey, Settled] = {}
         #: What the commit has that `orders` pin it to.
         self._pinned: tuple[Snapshot, Source] | None = None
+        #: Objects whose fields an operator takes back; empty: all; None: no order.
+        self._repairing: frozenset[ObjectKey] | None = None
         #: The commit that was worked on last.  Another may have come, and wait.
         self._worked = ""
         #: There is another commit than the work at hand is of.
@@ -259,6 +261,23 @@ class Project:
         """The commit that came last, where it is not the one of the report."""
         done = self.report.commit if self.report is not None else ""
         return self._commits.seen if self._commits.seen != done else ""
+
+    @property
+    def next_reason(self) -> str:
+        """Why `next_commit` is not applied; empty: it is, or there is none."""
+        if not self.next_commit:
+            return ""
+        if self.orders.suspended:
+            return "the project is suspended"
+        if self.orders.pinned:
+            return f"the project is pinned to {self.orders.pinned[:12]}"
+        if self._refused.problems:
+            return _bounded(self._refused.problems)[0]
+        if self._commits.not_read:
+            return self._commits.problem
+        if self._busy:
+            return "agentk is applying it"
+        return self._said[0] if self._said else "agentk is about to apply it"
 
     @property
     def problems(self) -> list[str]:
@@ -336,6 +355,39 @@ class Project:
         await self._order(
             lambda orders: attrs.evolve(orders, suspended=False, pinned="")
         )
+
+    async def sync(self) -> str:
+        """
+        Look for the newest commit, and apply it now.
+
+        :return: its id.
+        :raises CallError: kas cannot say.
+        """
+        commit = await self._commits.newest()
+        self._interrupt()
+        return commit
+
+    async def repair(self, keys: Collection[ObjectKey]) -> None:
+        """
+        Apply objects again, and take their fields back from other field managers, once.
+
+        :param keys: of objects of the current commit; empty: all of them.
+        :raises CallError: FAILED_PRECONDITION, the project is suspended, or no commit
+            was applied; NOT_FOUND, the commit does not have one of them.
+        """
+        report = self.report
+        if report is None or self.settings.dry_run_strategy != "none":
+            text = "no commit of the project was applied yet"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        if self.orders.suspended:
+            text = "the project is suspended: resume it first"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        for key in keys:
+            if key not in report.results:
+                text = f"the project has no object {key}"
+                raise CallError(Status.NOT_FOUND, text)
+        self._repairing = frozenset(keys)
+        self._interrupt()
 
     async def undo(self, wanted: str) -> str:
         """
@@ -633,6 +685,10 @@ class Project:
         assert self._store is not None
         reconciler = self._reconciler(snapshot, self._store)
         if self.settings.dry_run_strategy == "none":
+            if self._repairing is not None and not source.problems:
+                keys = self._repairing
+                await reconciler.repair(snapshot.commit, source.manifests, keys)
+                self._repairing = None
             return await reconciler.run(snapshot.commit, source)
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):

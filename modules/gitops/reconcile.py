@@ -195,19 +195,26 @@ class Reconciler:
         return attrs.evolve(plan, wanted=wanted)
 
     async def repair(
-        self, commit: str, manifests: Collection[Manifest]
+        self,
+        commit: str,
+        manifests: Collection[Manifest],
+        only: Collection[ObjectKey] = (),
     ) -> Mapping[ObjectKey, Result]:
         """
         Apply some objects of a commit again that were changed since it was applied.
 
         The fields were ours, so they are taken back whoever has them now.
 
+        :param only: of *manifests*, as they are called in the cluster; empty: all.
         :raises Superseded: as `run`.
         :raises CallError: as `run`.
         """
         resolved = await resolve(
             self.client, manifests, self.settings.default_namespace
         )
+        if only:
+            some = tuple(one for one in resolved.manifests if one.key in only)
+            resolved = attrs.evolve(resolved, manifests=some)
         try:
             inventory = await self.store.read()
         except CallError as error:
@@ -219,6 +226,7 @@ class Reconciler:
             force=True,
             reconcile_timeout=timeout,
             awaits_all=False,
+            only_reports=False,
             repairs=True,
         )
         act = await self._act(plan, settings)

@@ -215,6 +215,9 @@ class GitopsServer:
                 await self._check_history(address, ref, _name_of(request.history_of))
             return await self._followed(name, address, ref).next("")
         followed = self._followed(name, address, ref)
+        if request.only_commit and not request.commit_id:
+            # The answer is what the ref is at now, not a moment ago.
+            followed.pushed()
         while True:
             commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:

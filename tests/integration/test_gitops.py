@@ -134,7 +134,7 @@ class Stand:
         return {
             one
             for one in names
-            if one != "kube-root-ca.crt" and not one.startswith(("inventory-", "kept-"))
+            if one != "kube-root-ca.crt" and not one.startswith("inventory-")
         }
 
     def inventories(self) -> set[str]:
@@ -216,7 +216,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     stand.says("4 of 5 objects would go, more than 50 %")
     stand.settled(third)
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
-    stand.says("4 objects wait for a person")
+    stand.says("4 objects wait for an approval")
     shown = stand.kas.ctl("gitops", "status", "main", "--objects")
     assert f"held at {third[:12]}" in shown
     assert f"ConfigMap {space}/m1  blocked" in shown
@@ -229,6 +229,20 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     stand.kas.ctl(*found[1].split())
     eventually(lambda: stand.config_maps() == {"m0"})
     eventually(lambda: len(stand.live(path)["data"]) == 1)
+
+    # Another user annotates the inventory, and plants a saved state: neither counts.
+    evil = stand.origin.commit(
+        {"apps/all.yaml": yaml.safe_dump(config_map("evil", space))},
+        branch="merge-request",
+        onto=None,
+    )
+    orders = {"txkas/pinned": evil, "txkas/history": f'[["{evil}", 1.0, ""]]'}
+    inventory = stand.live(path)
+    inventory["metadata"]["annotations"] |= orders
+    stand.cluster.call("PUT", path, inventory)
+    synced = stand.kas.ctl("gitops", "sync", "main", stand.repository, "--wait")
+    assert f"current at {third[:12]}" in synced
+    assert stand.config_maps() == {"m0"}
 
     # What they were is known, and one of them comes back by hand.
     shown = stand.kas.ctl("gitops", "kept", "main", stand.repository)

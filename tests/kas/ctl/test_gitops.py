@@ -90,3 +90,81 @@ def test_a_receiver_that_is_not_there(shown: Any) -> None:
     """Why it is not told is said once."""
     one = {"object": {"kind": "K", "name": "a"}, "reason": "gone", "problem": "gone"}
     assert shown({"receivers": [one]}, "status", "prod").count("gone") == 1
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs a command against statuses that follow one another; the last one stays."""
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef" * 4)
+
+    def run(*arguments: str, statuses: list[dict[str, Any]]) -> tuple[int, str, Any]:
+        asked: list[tuple[str, Any]] = []
+
+        def call(self: Any, method: str, request: Any, timeout: float) -> Any:
+            name = method.rpartition("/")[2]
+            asked.append((name, request))
+            if name != "GetStatus":
+                return {"commit": "c2"}
+            left = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+            return {"projects": [{"id": "web", **left}]}
+
+        monkeypatch.setattr(calls.Server, "call", call)
+        monkeypatch.setattr("kas.ctl.gitops.PAUSE", 0)
+        server = ("--server", "http://kas.example.org", "--secret-file", str(secret))
+        result = CliRunner().invoke(cli, ["gitops", *arguments, *server])
+        return result.exit_code, result.output, asked
+
+    return run
+
+
+def _status(state: str, commit: str, worked: str, **more: str) -> dict[str, Any]:
+    return {"state": f"STATE_{state}", "commit": commit, "workedAt": worked, **more}
+
+
+BEFORE = _status("CURRENT", "c1", "1")
+
+
+@pytest.mark.parametrize(
+    ("after", "code"),
+    [
+        ([_status("CURRENT", "c2", "3")], 0),
+        ([_status("FAILED", "c2", "3")], 1),
+        ([_status("HELD", "c2", "3")], 1),
+        ([_status("SUSPENDED", "c1", "1", nextCommit="c2")], 1),
+        ([_status("CURRENT", "c1", "1", nextCommit="c2", pinned="c1")], 1),
+        # It cannot be used, and the commit before stays.
+        ([_status("FAILED", "c1", "1", nextCommit="c2", nextReason="a.yaml:1")], 1),
+    ],
+)
+def test_sync_waits(played: Any, after: list[dict[str, Any]], code: int) -> None:
+    """Until a pass over the newest commit has ended, however it ended."""
+    still = [
+        BEFORE,
+        _status("CURRENT", "c1", "2", nextCommit="c2"),
+        _status("WORKING", "c1", "2", nextCommit="c2"),
+    ]
+    arguments = ("sync", "prod", "web", "--wait")
+    found, _, asked = played(*arguments, statuses=[BEFORE, *still, *after])
+    assert found == code
+    assert [name for name, _ in asked] == ["GetStatus", "Sync", *["GetStatus"] * 4]
+
+
+def test_sync_gives_up(played: Any) -> None:
+    arguments = ("sync", "prod", "web", "--wait", "--timeout", "1")
+    code, said, _ = played(*arguments, statuses=[BEFORE])
+    assert (code, "web is not done after 1 s" in said) == (1, True)
+
+
+def test_repair_names_objects(played: Any) -> None:
+    objects = ("Deployment.apps/web/shop", "Namespace/web")
+    code, _, asked = played("repair", "prod", "web", *objects, statuses=[BEFORE])
+    assert code == 0
+    (request,) = [request for name, request in asked if name == "Repair"]
+    assert request["objects"] == [
+        {"kind": "Deployment", "group": "apps", "namespace": "web", "name": "shop"},
+        {"kind": "Namespace", "group": "", "namespace": "", "name": "web"},
+    ]
+    for bad in ("shop", "Deployment/", "/a", "a/b/c/d"):
+        code, said, _ = played("repair", "prod", "web", bad, statuses=[BEFORE])
+        assert (code, "does not name an object" in said) == (2, True)

@@ -19,6 +19,10 @@ from tunnel.errors import CallError, Status
 from tunnel.testing.objects import Refusal
 
 
+def reference(name: str) -> pb.ObjectReference:
+    return pb.ObjectReference(kind="ConfigMap", namespace="default", name=name)
+
+
 class OrdersTests(HalvesTestCase):
     """From the external API to the Secret, and to the cluster."""
 
@@ -295,7 +299,7 @@ class OrdersTests(HalvesTestCase):
 
     def test_before_anything_was_applied(self) -> None:
         self.configure({"id": "apps"})
-        for method in ("Suspend", "Undo", "GetHistory"):
+        for method in ("Suspend", "Undo", "GetHistory", "Repair"):
             self.assertIs(self.refused(method), Status.FAILED_PRECONDITION)
 
     def test_history(self) -> None:
@@ -330,6 +334,78 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(self.ask("Undo").commit, first)
         self.passes(5)
         self.assertEqual(self.ask("Undo", commit=bad[:10]).commit, bad)
+
+    def test_sync(self) -> None:
+        """kas looks at once, and a commit that failed is applied again at once."""
+        self.begin()
+        newest = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 5))})
+        self.assertEqual(self.ask("Sync").commit, newest)
+        self.passes(2)
+        self.assertIsNotNone(self.live("m005"))
+        before = self.status().worked_at.ToMicroseconds()
+        self.assertEqual(self.ask("Sync").commit, newest)
+        self.passes(1)
+        self.assertGreater(self.status().worked_at.ToMicroseconds(), before)
+
+    def test_sync_ends_a_pause(self) -> None:
+        """kas was away for long, and agentk would ask again in minutes."""
+        self.begin()
+        self.apps.down = CallError(Status.UNAVAILABLE, "no Git server")
+        self.passes(3600)
+        self.apps.down = None
+        newest = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 5))})
+        self.assertEqual(self.ask("Sync").commit, newest)
+        self.passes(3)
+        self.assertIsNotNone(self.live("m005"))
+
+    def test_why_the_newest_commit_is_not_applied(self) -> None:
+        first = self.begin()
+        self.commit(*config_maps(1, 2))
+        self.assertEqual(self.status().next_reason, "")
+        self.ask("Undo")
+        newest = self.commit(*config_maps(1, 2, 9))
+        found = self.status()
+        self.assertEqual((found.commit, found.next_commit), (first, newest))
+        self.assertEqual(found.next_reason, f"the project is pinned to {first[:12]}")
+        self.ask("Suspend")
+        self.passes(1)
+        self.assertEqual(self.status().next_reason, "the project is suspended")
+        self.ask("Resume")
+        self.passes(1)
+        self.assertEqual(self.status().next_reason, "")
+        self.apps.commit({"a.yaml": "a: ["})
+        self.pushed()
+        self.assertIn("a.yaml:2:1", self.status().next_reason)
+
+    def taken(self) -> None:
+        """Another field manager has a field that Git has, and agentk only reports."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps", "drift": {"mode": "report"}})
+        self.change("m001")
+        self.change("m002")
+        self.passes(60)
+        self.assertEqual(self.status().drifted, 2)
+
+    def test_repair(self) -> None:
+        """It takes fields back from whoever has them, once."""
+        self.taken()
+        self.ask("Repair", objects=[reference("m001")])
+        self.passes(5)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertEqual(self.live("m002")["data"], {"n": "theirs"})
+        self.ask("Repair")
+        self.passes(5)
+        self.assertEqual(self.live("m002")["data"], {"n": "2"})
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+
+    def test_repairs_that_cannot_be(self) -> None:
+        self.taken()
+        missing = [reference("m009")]
+        self.assertIs(self.refused("Repair", objects=missing), Status.NOT_FOUND)
+        self.ask("Suspend")
+        self.passes(1)
+        self.assertIs(self.refused("Repair"), Status.FAILED_PRECONDITION)
+        self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
 
     def test_an_approval_counts_once(self) -> None:
         """A commit that is applied a second time needs another approval."""
