@@ -17,6 +17,7 @@ What is in a Git repository lives in the cluster.
     commits.py      the commits of a project, as kas sends them, each read once
     dependencies.py which projects wait for which others
     receivers.py    tells objects of Flux and Argo CD of commits
+    handover.py     objects that go from one of these to another
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it

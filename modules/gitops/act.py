@@ -143,6 +143,7 @@ class Act:
     :param leads: asked before each change.
     :param applied_one: told of each object that was applied, as it is since then.
     :param kept: is told what objects were; None: nobody wants to know.
+    :param stays: see `make_plan`; asked again before each delete.
     :param settled: what was applied before, and is not applied again while the object
         has the fields that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
@@ -159,6 +160,7 @@ class Act:
     _applied_one: Callable[[Manifest, AppliedVersion], None] = lambda one, found: None
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     _kept: KeptStates | None = None
+    _stays: Callable[[ObjectKey], str] = lambda key: ""
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
     #: Of what leaves, by what each needs.
@@ -711,7 +713,7 @@ class Act:
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
             return True
-        if stays := await self._braked(live):
+        if stays := await self._braked(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)
             return True
         await self._check_inventory()
@@ -758,7 +760,9 @@ class Act:
         until, backoff = self._clock.seconds() + timeout, self._looks()
         while waiting:
             reasons: Mapping[ObjectKey, str] = {
-                key: why for key in sorted(waiting) if (why := await self._stays(key))
+                key: why
+                for key in sorted(waiting)
+                if (why := await self._not_gone(key))
             }
             for key in waiting - reasons.keys():
                 self._entries.pop(key, None)
@@ -771,7 +775,7 @@ class Act:
             if waiting:
                 await deferLater(self._clock, backoff.failed())
 
-    async def _stays(self, key: ObjectKey) -> str:
+    async def _not_gone(self, key: ObjectKey) -> str:
         """Why an object is still there; empty: it is gone."""
         action = self._plan.leaving[key]
         assert action.live is not None

@@ -191,6 +191,26 @@ class InventoryStore:
             )
         return clean(mark, MAX_MARK)
 
+    async def is_of_us(self, inventory_id: str) -> bool:
+        """
+        Tell whether this agentk wrote another inventory, in the same namespace.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        if self._writer is None:
+            return False
+        try:
+            found = await self._client.get(
+                _CONFIG_MAPS, f"inventory-{inventory_id}", self.namespace
+            )
+        except (CallError, ValueError) as error:
+            # An annotation may name anything.
+            if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
+                return False
+            raise
+        annotations = self._ours(found)["metadata"].get("annotations") or {}
+        return bool(annotations.get(WRITER) == self._writer.mark)
+
     async def check(self) -> None:
         """
         Check that inventory and orders are as they were read or written last.

@@ -7,7 +7,14 @@ a second time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from enum import Enum
 from typing import Any, Literal
 
@@ -34,11 +41,13 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 
 __all__ = [
     "Action",
+    "Given",
     "Plan",
     "SourceSettings",
     "Verb",
     "live_object",
     "make_plan",
+    "nothing_given",
     "plan_some",
 ]
 
@@ -150,6 +159,15 @@ class SourceSettings:
     limits: PruneLimits = attrs.field(factory=PruneLimits)
 
 
+#: Whether the source whose inventory has an object has given that up.
+Given = Callable[[ObjectKey, str], Awaitable[bool]]
+
+
+async def nothing_given(key: ObjectKey, owner: str) -> bool:
+    """Say of each object that its source has not."""
+    return False
+
+
 async def live_object(
     client: IKubernetesClient, resource: KubernetesResource | None, key: ObjectKey
 ) -> KubernetesObject | None:
@@ -174,16 +192,22 @@ async def make_plan(
     order: Order,
     inventory: Inventory,
     settings: SourceSettings,
+    stays: Callable[[ObjectKey], str] = lambda key: "",
+    given: Given = nothing_given,
 ) -> Plan:
     """
     Compare what is wanted with the cluster.
 
     :param order: of the objects of *resolved*, without problems.
+    :param stays: why an object that left Git stays for another source; empty: it need
+        not.
+    :param given: whether the source whose inventory has an object has given it up.
     :raises CallError: the cluster cannot be asked now.
     """
     listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, listed) for one in resolved.manifests
+        _wanting(client, resolved, one, settings, listed, given)
+        for one in resolved.manifests
     )
     complete = all(one.verb is not Verb.REFUSE for one in wanted)
     keys = {one.key for one in wanted}
@@ -201,9 +225,20 @@ async def make_plan(
         else one
         for one in leaving
     ]
+    leaving = [
+        attrs.evolve(one, verb=Verb.BLOCK, reason=why)
+        if one.verb is Verb.PRUNE and (why := stays(one.key))
+        else one
+        for one in leaving
+    ]
     held = _held(commit, leaving, inventory, len(keys), settings)
-    stays = [one.key for one in leaving if one.verb is Verb.PRUNE and one.key in held]
-    kept = [key for key in stays if not inventory.approval.covers(commit, key)]
+    kept = [
+        one.key
+        for one in leaving
+        if one.verb is Verb.PRUNE
+        and one.key in held
+        and not inventory.approval.covers(commit, one.key)
+    ]
     why = ""
     if not settings.prune:
         why = "prune is false"
@@ -298,6 +333,7 @@ def _wanting(
     manifest: Manifest,
     settings: SourceSettings,
     listed: Mapping[ObjectKey, Seen | None],
+    given: Given = nothing_given,
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
 
@@ -324,6 +360,9 @@ def _wanting(
             return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
+        if owner and await given(key, owner):
+            # Another source of ours has no use for it any more.
+            return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         if seen.engine:
             # Each would take back what the other one sets.
             why = f"{seen.engine} applies it; take it out of there first"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from functools import partial
@@ -34,6 +34,7 @@ from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import Drift, Drifts, DriftState
+from modules.gitops.handover import Handover, names
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptState, KeptStates
 from modules.gitops.manifests import Manifest, ObjectKey, Source
@@ -69,6 +70,9 @@ DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
 
 #: Seconds of one pause while nothing is to be done.
 REST = 3600.0
+
+#: Commits that a project remembers: no other one of its branch is further behind.
+MAX_PAST = 100
 
 #: Lines of one report; what it has beyond that is counted.  Characters of one: names of
 #: files and keys are what anyone likes, and a circle names thousands of objects.
@@ -150,6 +154,7 @@ class Project:
     :param decryptor: runs sops.
     :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: on other projects of this agent, and theirs on this one.
+    :param handover: of objects, from and to those.
     :ivar orders: the operators' orders, as they were read last.
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
@@ -175,6 +180,7 @@ class Project:
         decryptor: Decryptor,
         inventories: str,
         dependencies: Dependencies,
+        handover: Handover,
     ) -> None:
         self.settings = settings
         self.orders = Orders()
@@ -225,10 +231,19 @@ class Project:
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
+        self._handover = handover
+        #: An object waits for another project, which keeps it or is to take it.
+        self._waits_for_others = False
+        #: An object was taken from another project.
+        self._took = False
+        #: Commits that were read before the last one.
+        self._past: deque[str] = deque(maxlen=MAX_PAST)
         self._busy = False
         #: Another project has to be current first.
         self._waits = False
         self._settled: dict[ObjectKey, Settled] = {}
+        #: What `has_in_git` asks.
+        self._named: list[Callable[[ObjectKey], bool]] = []
         #: What the commit has that `orders` pin it to.
         self._pinned: tuple[Snapshot, Source] | None = None
         #: Objects whose fields an operator takes back; empty: all; None: no order.
@@ -255,6 +270,31 @@ class Project:
     def repository(self) -> str:
         """What its files are of; empty: not known yet."""
         return self._snapshot.project if self._snapshot is not None else ""
+
+    @property
+    def inventory(self) -> str:
+        """Id of its inventory; empty: no commit has come yet."""
+        return "" if self._snapshot is None else self._inventory_id(self._snapshot)
+
+    @property
+    def commit(self) -> str:
+        """The last commit that was read; empty: none was."""
+        return "" if self._snapshot is None else self._snapshot.commit
+
+    @property
+    def past_commits(self) -> Collection[str]:
+        """Those before it, as far as is known."""
+        known = {*self._past, *(one.commit for one in self.orders.history)}
+        return known - {self.commit}
+
+    def has_in_git(self, key: ObjectKey) -> bool:
+        """Whether the last commit has an object, or the one that it is pinned to."""
+        return any(named(key) for named in self._named)
+
+    def others_changed(self) -> None:
+        """Look again, where this one waits for others."""
+        if self._waits_for_others:
+            self._interrupt()
 
     @property
     def next_commit(self) -> str:
@@ -505,8 +545,20 @@ class Project:
             self._note_sync()
             return
         self._refused = Report("")
+        if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
+            self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
+        self._note_named()
         self._interrupt()
+        self._handover.changed()
+
+    def _note_named(self) -> None:
+        pinned = None if self._pinned is None else self._pinned[1]
+        self._named = [
+            names(one.manifests, self.settings.default_namespace)
+            for one in (self._source, pinned)
+            if one is not None
+        ]
 
     def _interrupt(self) -> None:
         """Begin again: with another commit, or as a person has said."""
@@ -606,6 +658,7 @@ class Project:
             self._tell(snapshot.commit, [why], is_wrong=False)
             return False
         self._busy = True
+        self._waits_for_others = self._took = False
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -643,7 +696,28 @@ class Project:
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
-        return not report.problems and not report.failed
+        if self._took:
+            self._handover.changed()
+        return not (report.problems or report.failed or self._waits_for_others)
+
+    def _stays(self, key: ObjectKey) -> str:
+        """See `make_plan`."""
+        why = self._handover.stays(key)
+        self._waits_for_others = self._waits_for_others or bool(why)
+        return why
+
+    async def _given(self, key: ObjectKey, owner: str) -> bool:
+        """See `make_plan`."""
+        gives = self._handover.gives(key, owner)
+        if gives is None:
+            # Of a project that the configuration has under another name now.
+            store = self._store
+            gives = self._handover.is_complete and (
+                store is not None and await store.is_of_us(owner)
+            )
+        self._took = self._took or gives
+        self._waits_for_others = self._waits_for_others or not gives
+        return gives
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -656,6 +730,7 @@ class Project:
             return known
         try:
             self._pinned = await self._commits.of_history(commit)
+            self._note_named()
         except CallError as error:
             raise _Unreadable(
                 error.status,
@@ -767,6 +842,8 @@ class Project:
             settled=self._settled,
             kept=self._kept(snapshot),
             leaves=self.drifts.leaves,
+            stays=self._stays,
+            given=self._given,
         )
 
     # What others change.

@@ -22,7 +22,15 @@ from modules.gitops.manifests import (
     read_source,
 )
 from modules.gitops.order import order_of
-from modules.gitops.plan import Plan, SourceSettings, Verb, make_plan, plan_some
+from modules.gitops.plan import (
+    Given,
+    Plan,
+    SourceSettings,
+    Verb,
+    make_plan,
+    nothing_given,
+    plan_some,
+)
 from modules.gitops.rendering import Renderer, capabilities_of
 from modules.gitops.resolve import resolve
 from modules.gitops.settings import ManifestProject
@@ -129,6 +137,7 @@ class Reconciler:
     :param applied: told of each object that was applied, as it is since then.
     :param settled: see `Act`; likewise *kept*.
     :param leaves: whether an object stays as others have changed it.
+    :param stays: see `make_plan`; likewise *given*.
     """
 
     client: IKubernetesClient
@@ -142,6 +151,8 @@ class Reconciler:
     settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     kept: KeptStates | None = None
     leaves: Callable[[Manifest], bool] = lambda manifest: False
+    stays: Callable[[ObjectKey], str] = lambda key: ""
+    given: Given = nothing_given
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -159,7 +170,14 @@ class Reconciler:
             return Report(commit, problems)
         inventory = await self.store.read()
         plan = await make_plan(
-            self.client, commit, resolved, order, inventory, self.settings
+            self.client,
+            commit,
+            resolved,
+            order,
+            inventory,
+            self.settings,
+            self.stays,
+            self.given,
         )
         return self._without_left(plan)
 
@@ -245,6 +263,7 @@ class Reconciler:
             self.applied,
             self.settled,
             self.kept,
+            self.stays,
         )
         await act.run()
         return act

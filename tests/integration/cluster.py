@@ -59,6 +59,15 @@ class ControlPlane:
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """One request with all rights, for what a test needs beforehand."""
+        return json.loads(self._answer(method, path, body))
+
+    def events(self, path: str, version: str) -> list[Any]:
+        """What a watch tells of the objects at *path* since *version*."""
+        query = f"watch=true&resourceVersion={version}&timeoutSeconds=2"
+        lines = self._answer("GET", f"{path}?{query}").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def _answer(self, method: str, path: str, body: object = None) -> bytes:
         context = ssl.create_default_context(cadata=self.authority.decode())
         request = urllib.request.Request(
             self.server + path,
@@ -74,7 +83,8 @@ class ControlPlane:
             urllib.request.ProxyHandler({}),
         )
         with opener.open(request, timeout=60) as answer:
-            return json.loads(answer.read())
+            found: bytes = answer.read()
+            return found
 
     def add_namespace(self, name: str) -> None:
         """Make one in which pods can start."""

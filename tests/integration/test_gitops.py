@@ -85,7 +85,9 @@ class Stand:
         self.origin = GitRepository.make(folder / "apps.git")
         kas.agent_settings = tuple(
             f"{section}: {{poll_period: 1s, repositories: "
-            f"{{{self.repository}: {{path: {self.origin.path}}}}}{more}}}"
+            f"{{{self.repository}: {{path: {self.origin.path}}}, "
+            # The same once more, for a second project of it.
+            f"{self.repository}-twin: {{path: {self.origin.path}}}}}{more}}}"
             for section, more in (("configuration", ""), ("gitops", gitops_settings))
         )
 
@@ -96,15 +98,23 @@ class Stand:
             environment=environment,
         )
 
-    def configure(self, **project: Any) -> str:
-        """The commit that has it."""
-        project = {
-            "paths": [{"glob": "/apps/**/*.yaml"}],
-            "default_namespace": self.namespace,
-            "prune_timeout": "90s",
-            **project,
-        }
-        section = {"gitops": {"manifest_projects": [project]}}
+    def configure(self, *more: dict[str, Any], **project: Any) -> str:
+        """
+        Configure one project.
+
+        :param more: other projects.
+        :return: the commit that has it.
+        """
+        projects = [
+            {
+                "paths": [{"glob": "/apps/**/*.yaml"}],
+                "default_namespace": self.namespace,
+                "prune_timeout": "90s",
+                **one,
+            }
+            for one in (project, *more)
+        ]
+        section = {"gitops": {"manifest_projects": projects}}
         return self.origin.commit({FILE: yaml.safe_dump(section)})
 
     def commit(self, *objects: dict[str, Any], **files: str | None) -> str:
@@ -343,6 +353,47 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
             commit = stand.origin.commit({"other": commit})
     finally:
         call("DELETE", f"{path}/things.{stand.group}")
+
+
+def test_from_one_project_to_another(stand: Stand) -> None:
+    """A watch sees no object go, whichever way manifests move, and names change."""
+    space, name = stand.namespace, stand.repository
+    twin = {"id": f"{name}-twin", "paths": [{"glob": "/more/*.yaml"}]}
+    stand.configure(twin, id=name)
+    moving = [config_map(f"m{number}", space, n="1") for number in range(10)]
+    staying = config_map("s", space), config_map("t", space)
+
+    def commit(apps: list[dict[str, Any]], more: list[dict[str, Any]]) -> str:
+        return stand.commit(
+            *apps,
+            staying[0],
+            **{"more/a.yaml": yaml.safe_dump_all([*more, staying[1]])},
+        )
+
+    def owners() -> set[str]:
+        maps = (stand.config_map(one["metadata"]["name"]) for one in moving)
+        return {one["metadata"]["annotations"]["config.k8s.io/owning-inventory"]
+                for one in maps}  # fmt: skip
+
+    commit(moving, [])
+    eventually(lambda: stand.config_map("t") and stand.config_map("m9"))
+    path = f"/api/v1/namespaces/{space}/configmaps"
+    version = stand.live(path)["metadata"]["resourceVersion"]
+    before = owners()
+    commit([], moving)
+    eventually(lambda: len(owners()) == 1 and owners() != before, what="all moved")
+    after = owners()
+    commit(moving[:5], moving[5:])
+    eventually(lambda: owners() == before | after, what="half of it is back")
+    # The second project under no name but that of the first, and the other way round.
+    stand.configure(id=f"{name}-twin", paths=[{"glob": "/{apps,more}/*.yaml"}])
+    eventually(lambda: len(owners()) == 1, what="one project has all")
+    shown = stand.kas.ctl("gitops", "status", "main")
+    assert "failed" not in shown, shown
+    events = stand.cluster.events(path, version)
+    names = [one["object"]["metadata"]["name"] for one in events]
+    assert {"m0", "m9"} <= {*names}
+    assert "DELETED" not in {one["type"] for one in events}
 
 
 def test_odd_characters(stand: Stand) -> None:

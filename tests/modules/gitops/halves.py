@@ -49,6 +49,8 @@ class HalvesTestCase(SynchronousTestCase):
         repositories = {
             "apps": RepositorySettings(url=URL),
             "other": RepositorySettings(url=OTHER),
+            # One repository under two names, as two projects of it.
+            "twin": RepositorySettings(url=URL),
         }
         self.server = self.pair.server_half(
             GitopsServer, repositories=repositories, **self.settings

@@ -158,6 +158,20 @@ class HalvesTests(HalvesTestCase):
         for number in (0, 2, 5):
             self.assertIsNotNone(self.live(f"m00{number}"))
 
+    def test_a_project_that_gets_a_name(self) -> None:
+        """It has another inventory then, and takes what the old one names."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        before = self.live("m001")["metadata"]
+        self.configure({"id": "apps", "name": "web"})
+        self.passes(120)
+        after = self.live("m001")["metadata"]
+        self.assertEqual(after["uid"], before["uid"])
+        self.assertNotEqual(after["annotations"], before["annotations"])
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        self.assertIsNone(self.live("m002"))
+
     def test_a_namespace_that_is_missing(self) -> None:
         """The message says which one, and what needs it."""
         self.agent._inventories = "web"

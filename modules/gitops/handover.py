@@ -1,0 +1,138 @@
+"""
+Objects that go from one project to another.
+
+A manifest that moves in one commit leaves one project and comes to another, each of
+which works on the commit by itself:
+
+    the one that it leaves     keeps the object for as long as another has it in Git, or
+                               has not read this commit and may have it
+    the one that it comes to   takes it, whatever its ``inventory_policy``, once the
+                               other has read a commit without it
+
+So it is never deleted.  A project under another name finds the inventory of the old
+one, which no project of the agent has any more, and takes what that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Protocol
+
+import attrs
+
+from modules.gitops.manifests import Manifest, ObjectKey
+from modules.gitops.settings import ManifestProject
+
+__all__ = ["Handover", "names"]
+
+
+class _Project(Protocol):
+    settings: ManifestProject
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+
+    @property
+    def inventory(self) -> str:
+        """Id of its inventory; empty: no commit has come yet."""
+
+    @property
+    def commit(self) -> str:
+        """The last one that was read; empty: none was."""
+
+    @property
+    def past_commits(self) -> Collection[str]:
+        """Those before it, as far as is known."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong."""
+
+    def has_in_git(self, key: ObjectKey) -> bool:
+        """Whether a commit that it works on has an object."""
+
+    def others_changed(self) -> None:
+        """Look again, where this one waits for others."""
+
+
+@attrs.frozen
+class Handover:
+    """
+    What one project asks of the others.
+
+    :param name: of the project.
+    :param projects: those that are worked on, by name.
+    """
+
+    _name: str
+    _projects: Mapping[str, _Project]
+
+    def stays(self, key: ObjectKey) -> str:
+        """Why an object that left this project may not be deleted; empty: it may."""
+        for other in self._others():
+            if other.has_in_git(key):
+                return f"it stays for project {other.name}, which has it in Git"
+            if self._may_come_to_have(other):
+                return f"project {other.name} has not read this commit, and may have it"
+        return ""
+
+    def gives(self, key: ObjectKey, owner: str) -> bool | None:
+        """
+        Whether the project with the inventory *owner* has given up an object.
+
+        None: no project of this agent has that inventory.
+        """
+        own = self._projects.get(self._name)
+        for other in self._others():
+            if other.inventory == owner:
+                behind = own is not None and _is_behind(other, own)
+                return not behind and not other.has_in_git(key)
+        return None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the inventories of all projects are known."""
+        return all(one.inventory for one in self._projects.values())
+
+    def changed(self) -> None:
+        """Tell the others that this project has read a commit, or taken an object."""
+        for other in self._others():
+            other.others_changed()
+
+    def _others(self) -> Iterator[_Project]:
+        for name, one in tuple(self._projects.items()):
+            if name != self._name:
+                yield one
+
+    def _may_come_to_have(self, other: _Project) -> bool:
+        own = self._projects.get(self._name)
+        if own is None:
+            return False
+        if not other.commit:
+            # One that cannot be read at all must not keep what it has no part in.
+            return other.settings.id == own.settings.id or not other.problems
+        return _is_behind(other, own)
+
+
+def _is_behind(other: _Project, own: _Project) -> bool:
+    """Whether *other* will come to the commit that *own* has read."""
+    return other.settings.ref == own.settings.ref and other.commit in own.past_commits
+
+
+def names(
+    manifests: Collection[Manifest], namespace: str
+) -> Callable[[ObjectKey], bool]:
+    """
+    Which objects of the cluster *manifests* name.
+
+    :param namespace: of those that name none.  Whether a kind has namespaces is not
+        asked for here: an object counts as named where it might be.
+    """
+    named = {
+        (key.group, key.kind, space, key.name)
+        for key in (one.key for one in manifests)
+        # Of a kind without namespaces what is written there does not count.
+        for space in ("", key.namespace or namespace)
+    }
+    return lambda key: (key.group, key.kind, key.namespace, key.name) in named

@@ -1,0 +1,203 @@
+"""Objects that go from one project to another: they are there all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops.brakes import OWNER
+from modules.gitops.handover import names
+from modules.gitops.manifests import ObjectKey, read_source
+from modules.gitops.project import TRY_MOST, Project, State
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_agent import Hanging
+from tests.modules.gitops.test_reconcile import object_
+
+A = {"id": "apps", "paths": [{"glob": "a/*"}]}
+B = {"id": "twin", "paths": [{"glob": "b/*"}]}
+RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
+
+STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
+
+
+class HandoverTests(HalvesTestCase):
+    """Two projects of one repository, and one of another."""
+
+    def project(self, name: str) -> Project:
+        project: Project = self.agent.projects[name]
+        return project
+
+    def deleted(self) -> list[str]:
+        """Names of the objects that were deleted, inventories left out."""
+        names = [
+            one.path.partition("?")[0].rpartition("/")[2]
+            for one in self.cluster.requests
+            if one.method == "DELETE"
+        ]
+        return [one for one in names if not one.startswith("inventory-")]
+
+    def owner(self, name: str = "moves") -> str:
+        owner: str = self.live(name)["metadata"]["annotations"][OWNER]
+        return owner
+
+    def begin(self, *projects: Any) -> str:
+        """The uid of the object that moves."""
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": ""})
+        self.configure(*projects)
+        self.passes(5)
+        uid: str = self.live("moves")["metadata"]["uid"]
+        self.assertEqual(self.owner(), self.project("apps").inventory)
+        return uid
+
+    def move(self) -> None:
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
+        self.pushed()
+
+    def test_in_one_commit(self) -> None:
+        """It is the same object, and both projects are current."""
+        for first, second in ((A, B), (B, A)):
+            uid = self.begin(first, second)
+            self.move()
+            self.passes(2 * TRY_MOST)
+            self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+            self.assertEqual(self.owner(), self.project("twin").inventory)
+            for name in ("apps", "twin"):
+                self.assertEqual(self.project(name).problems, [])
+                self.assertIs(self.project(name).state, State.CURRENT)
+            self.assertEqual(self.deleted(), [])
+            # And out of Git: whose it is now deletes it.
+            self.apps.commit(
+                {"a/a.yaml": text(STAYS), "b/b.yaml": text(object_("more"))}
+            )
+            self.pushed()
+            self.passes(2 * TRY_MOST)
+            self.assertEqual(self.deleted(), ["moves"])
+            self.configure()
+            for one in ("stays", "more"):
+                self.cluster.objects.remove("v1", "ConfigMap", one, "default")
+            self.cluster.requests.clear()
+
+    def test_one_that_reads_later(self) -> None:
+        """The object stays until the project that may have it has said so."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(object_("own")).encode()
+        uid = self.begin(A, RENDERED)
+        renderer.makes = None
+        self.move()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("apps").inventory)
+        (why,) = self.project("apps").problems
+        self.assertIn("project twin has not read this commit, and may have it", why)
+        # That commit never ends; the next one says it.
+        renderer.makes = text(object_("own"), MOVES).encode()
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
+        self.pushed()
+        self.passes(5)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.project("apps").problems, [])
+        self.assertEqual(self.deleted(), [])
+
+    def test_one_that_nobody_wants(self) -> None:
+        """It goes once all have read the commit, and at once."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(object_("own")).encode()
+        self.begin(A, RENDERED)
+        renderer.makes = None
+        self.move()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        renderer.makes = text(object_("own")).encode()
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
+        self.pushed()
+        self.passes(5)
+        self.assertEqual(self.deleted(), ["moves"])
+
+    def test_one_that_cannot_be_read(self) -> None:
+        """Nothing is deleted while a file of the other project is broken."""
+        self.begin(A, B)
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": "{"})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.deleted(), [])
+
+    def test_another_repository(self) -> None:
+        """It comes there first, and leaves here then."""
+        self.other.commit({"o.yaml": text(object_("own"))})
+        uid = self.begin(A, {"id": "other"})
+        self.other.commit({"o.yaml": text(object_("own"), MOVES)})
+        self.pushed("other")
+        self.passes(5)
+        (why,) = self.project("other").problems
+        self.assertIn("it is of the inventory", why)
+        self.apps.commit({"a/a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("other").inventory)
+        self.assertEqual(self.project("other").problems, [])
+        self.assertEqual(self.deleted(), [])
+
+    def test_another_branch(self) -> None:
+        """One that follows another ref keeps nothing but what it has."""
+        elsewhere = {**B, "ref": {"branch": "production"}}
+        files = {"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": ""}
+        self.apps.commit(files, "refs/heads/production")
+        self.begin(A, elsewhere)
+        self.apps.commit({"a/a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(5)
+        self.assertEqual(self.deleted(), ["moves"])
+
+    def test_another_name(self) -> None:
+        """The project under its new name takes what the old one had."""
+        self.begin(A)
+        uid = self.live("stays")["metadata"]["uid"]
+        self.configure({**A, "id": "twin"})
+        self.passes(2 * TRY_MOST)
+        for name in ("stays", "moves"):
+            self.assertEqual(self.owner(name), self.project("twin").inventory)
+        self.assertEqual(self.live("stays")["metadata"]["uid"], uid)
+        self.assertEqual(self.project("twin").problems, [])
+        self.assertEqual(self.deleted(), [])
+        self.apps.commit({"a/a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(5)
+        self.assertEqual(self.deleted(), ["moves"])
+
+    def test_inventories_of_others(self) -> None:
+        """What another agentk wrote is given by nobody, nor what has no inventory."""
+        self.begin(A)
+        objects = self.cluster.objects
+        for inventory in (self.project("apps").inventory, "none", "..", "a/b"):
+            live = objects.find("v1", "ConfigMap", f"inventory-{inventory}", "default")
+            if live is not None:
+                live["metadata"]["annotations"]["txkas/writer"] = "else@a/b"
+                objects.put(live)
+            moved = self.live("moves")
+            moved["metadata"]["annotations"][OWNER] = inventory
+            objects.put(moved)
+            self.configure()
+            self.configure({**A, "id": "twin"})
+            self.passes(30)
+            self.assertEqual(self.owner(), inventory)
+            self.assertIn("it is of the inventory", self.project("twin").problems[0])
+
+
+def test_names() -> None:
+    """An object counts as named wherever it might be."""
+    text = (
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n---\n"
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: x}}\n"
+    )
+    named = names(read_source([("a.yaml", text.encode())]).manifests, "here")
+    assert named(ObjectKey("", "ConfigMap", "here", "a"))
+    assert named(ObjectKey("", "ConfigMap", "", "a"))
+    assert named(ObjectKey("", "ConfigMap", "x", "b"))
+    assert not named(ObjectKey("", "ConfigMap", "x", "a"))
+    assert not named(ObjectKey("", "Secret", "here", "a"))
+    assert not named(ObjectKey("", "ConfigMap", "here", "b"))
