@@ -50,7 +50,9 @@ class Commits:
     :param service: what asks kas for files.
     :param decrypted: a source with its Secrets as they are.
     :param came: is told of each commit, and what was read of it.
+    :param changed: is called when another problem is there, or none.
     :ivar seen: the commit that came last, good or not.
+    :ivar refused: a newer one, of which kas sends no files; empty: there is none.
     """
 
     _name: str
@@ -61,7 +63,9 @@ class Commits:
     _renderer: Renderer
     _decrypted: Callable[[Source], Awaitable[Source]]
     _came: Callable[[Snapshot, Source], None]
+    _changed: Callable[[], None]
     seen: str = attrs.field(default="", init=False)
+    refused: str = attrs.field(default="", init=False)
     #: Why kas sends none, and why what it sent cannot be read; each is said once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
@@ -78,6 +82,11 @@ class Commits:
     def problem(self) -> str:
         """Why there is no newer one; empty: nothing is wrong."""
         return self._not_sent or self._not_read
+
+    @property
+    def problem_of_newer(self) -> bool:
+        """Whether there is a newer commit that cannot be had or read."""
+        return bool(self.refused or self._not_read)
 
     @property
     def not_read(self) -> bool:
@@ -128,19 +137,11 @@ class Commits:
         )
         found = await receive(self._service.stream("GetObjectsToSynchronize", request))
         for over in tuple(self._pauses):
-            over.callback(None)
+            if not over.called:
+                over.callback(None)
         if found is None:
             raise CallError(Status.UNAVAILABLE, "kas is stopping: retry")
         return found.commit
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait before a retry; `newest` ends it."""
-        over: Deferred[None] = Deferred()
-        self._pauses.add(over)
-        try:
-            await pause(self._api, seconds, self._random, over)
-        finally:
-            self._pauses.discard(over)
 
     async def _received(
         self, answer: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]
@@ -154,15 +155,21 @@ class Commits:
     async def _follow(self) -> None:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
         while True:
+            began: list[str] = []
             try:
                 asked = ref_message(self._settings.ref)
-                snapshot = await receive(self._asked(asked, self.seen))
+                snapshot = await receive(self._asked(asked, self.seen), began.append)
             except CallError as error:
                 self._not_sent = self._complain(self._not_sent, error)
-                await self._pause(backoff.pause())
+                self.refused = began[0] if began else self.refused
+                self._changed()
+                if await self._pause(backoff.pause(), *began):
+                    backoff.reset()
                 continue
             backoff.reset()
-            self._not_sent = ""
+            if self._not_sent:
+                self._not_sent = self.refused = ""
+                self._changed()
             if snapshot is None:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
@@ -175,6 +182,50 @@ class Commits:
             if self._settings.ref is not None and self._settings.ref.commit:
                 # It never changes.
                 await Deferred()
+
+    async def _pause(self, seconds: float, refused: str = "") -> bool:
+        """
+        Wait before a retry; `newest` ends it.
+
+        :param refused: the commit that kas refused: another one may mend it, and ends
+            the pause.
+        :return: whether there is another commit.
+        """
+        over: Deferred[None] = Deferred()
+        self._pauses.add(over)
+        looking: Deferred[None] = Deferred()
+        if refused:
+            looking = Deferred.fromCoroutine(self._another(refused))
+        found = False
+
+        def end(_: object) -> None:
+            nonlocal found
+            found = True
+            if not over.called:
+                over.callback(None)
+
+        looking.addCallbacks(end, lambda failure: failure.trap(CancelledError))
+        try:
+            await pause(self._api, seconds, self._random, over)
+        finally:
+            self._pauses.discard(over)
+            looking.cancel()
+        return found
+
+    async def _another(self, commit: str) -> None:
+        """Return once the ref is at another commit, and never where kas fails."""
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self._settings.id,
+            commit_id=commit,
+            ref=ref_message(self._settings.ref),
+            only_commit=True,
+        )
+        try:
+            if await receive(self._service.stream("GetObjectsToSynchronize", request)):
+                return
+        except CallError:
+            pass
+        await Deferred()
 
     async def _read_all(self) -> None:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
@@ -198,6 +249,7 @@ class Commits:
             source = await self._read(snapshot)
         except CallError as error:
             self._not_read = self._complain(self._not_read, error)
+            self._changed()
             await self._pause(backoff.pause())
             return
         backoff.reset()

@@ -225,6 +225,7 @@ class Project:
                 settings.decryption.secret if settings.decryption else "",
             ),
             self._came,
+            self._note_sync,
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
@@ -300,7 +301,8 @@ class Project:
     def next_commit(self) -> str:
         """The commit that came last, where it is not the one of the report."""
         done = self.report.commit if self.report is not None else ""
-        return self._commits.seen if self._commits.seen != done else ""
+        newest = self._commits.refused or self._commits.seen
+        return newest if newest != done else ""
 
     @property
     def next_reason(self) -> str:
@@ -338,7 +340,7 @@ class Project:
         if self._waits:
             return State.WAITING
         if not self.orders.pinned:
-            if self._refused.problems:
+            if self._refused.problems or self._commits.refused:
                 return State.FAILED
             if self._commits.not_read:
                 return State.WAITING
@@ -858,10 +860,12 @@ class Project:
 
     def _note_sync(self) -> None:
         report = self.report
-        behind = (
-            report is None or report.problems or report.failed or self._braked(report)
+        behind = report is None or bool(
+            report.problems or report.failed or self._braked(report)
         )
-        behind = behind or self._refused.problems
+        # A newer commit is there, and cannot be had or read.
+        newer = bool(self._refused.problems or self._commits.problem_of_newer)
+        behind = behind or newer
         if not behind and not self.drifts.present:
             self.out_of_sync_since = None
         elif self.out_of_sync_since is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import attrs
 
@@ -46,10 +46,12 @@ def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
 
 async def receive(
     responses: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse],
+    began: Callable[[str], None] = lambda commit: None,
 ) -> Snapshot | None:
     """
-    What one answer holds; None: it ended before it began, and is asked for again.
+    Take one answer; None: it ended before it began, and is asked for again.
 
+    :param began: told the commit of an answer, before its files have come.
     :raises CallError: DATA_LOSS, it is not complete, or not what kas read; nothing of
         it may be used.  RESOURCE_EXHAUSTED, it is too much.
     """
@@ -63,6 +65,7 @@ async def receive(
             if kind != "header" or not response.header.commit_id:
                 raise _damaged("the files do not begin with their commit")
             header = response.header
+            began(header.commit_id)
         elif kind == "object":
             part = response.object
             if part.source != last:

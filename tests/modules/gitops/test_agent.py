@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
@@ -285,6 +286,40 @@ class HalvesTests(HalvesTestCase):
         self.pushed()
         self.assertEqual((renderer.begun, renderer.ended), (2, 1))
         self.assertIsNotNone(self.live("m001"))
+
+    def test_a_commit_that_kas_refused(self) -> None:
+        """The one that mends it is applied at once, and it counts as out of sync."""
+        self.apps.commit({"a/a.yaml": text(object_("one"))})
+        self.configure({"id": "apps", "paths": [{"glob": "a/*"}]})
+        self.passes(10)
+        project = self.agent.projects["apps"]
+        self.assertIsNone(project.out_of_sync_since)
+        refused = self.apps.commit({"b/a.yaml": text(object_("one"))})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(project.out_of_sync_since)
+        self.assertIs(project.state, State.FAILED)
+        self.assertEqual(project.next_commit, refused)
+        self.passes(3 * ASK_MOST)
+        self.assertEqual(len(self.said("has no folder a")), 1)
+        self.apps.commit({"a/a.yaml": text(object_("two"))})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(self.live("two"))
+        self.assertIsNone(project.out_of_sync_since)
+        self.assertIs(project.state, State.CURRENT)
+
+    def test_what_kas_refuses_until_its_limits_are_others(self) -> None:
+        """The same commit is asked for again and again, however rarely."""
+        self.apps.commit({"a.yaml": text(object_("one")), "b.yaml": ""})
+        limits = self.server._settings
+        self.server._settings = attrs.evolve(limits, max_number_of_files=1)
+        self.configure({"id": "apps"})
+        self.passes(3 * ASK_MOST)
+        self.assertIsNone(self.live("one"))
+        self.server._settings = limits
+        self.passes(2 * ASK_MOST)
+        self.assertIsNotNone(self.live("one"))
 
     def test_folders_that_begin_with_a_dot(self) -> None:
         """What is rendered is given files in them; plain files there are none."""
