@@ -37,6 +37,7 @@ __all__ = [
     "Result",
     "Settled",
     "Superseded",
+    "digest_of",
     "marked",
 ]
 
@@ -326,7 +327,7 @@ class Act:
                 why = f"it needs {needed}, which {self.results[needed].outcome.value}"
                 self._came_to(key, Outcome.SKIPPED, why)
                 return
-        digest = _digest(action.manifest)
+        digest = digest_of(action.manifest)
         seen = action.seen
         known = Settled(digest, seen.owned if seen is not None else "")
         # Where nothing is owned, as in some aggregated APIs, nothing is known.
@@ -488,7 +489,7 @@ class Act:
             "it was deleted, could not be made anew, and was restored: "
             f"{words_of(manifest.key, refused)}"
         )
-        self._settled[manifest.key] = Settled(_digest(manifest), "", why)
+        self._settled[manifest.key] = Settled(digest_of(manifest), "", why)
         return why
 
     async def _lost(self, key: ObjectKey) -> KubernetesObject | None:
@@ -828,7 +829,8 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "data": {**data, **coded}}
 
 
-def _digest(manifest: Manifest) -> str:
+def digest_of(manifest: Manifest) -> str:
+    """Name the content of a manifest: another one has another digest."""
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

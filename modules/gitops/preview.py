@@ -3,7 +3,9 @@ What a plan would change, object by object and field by field: nothing is change
 
 The API server answers a dry run with the object as it would be, defaults, admission and
 all.  Live values are shown of objects that are the source's own, and of no others: a
-commit names whatever its author likes.
+commit names whatever its author likes.  A Secret that is not as it was applied is not
+compared with what is there: a preview would tell whether a guess at its values is
+right.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import attrs
 from modules.gitops.act import marked
 from modules.gitops.brakes import AWAY
 from modules.gitops.conflicts import since_when
-from modules.gitops.differences import ChangedField, changed_fields
+from modules.gitops.differences import MASK, ChangedField, changed_fields
 from modules.gitops.drift import Drift
 from modules.gitops.manifests import Manifest, ObjectKey, Origin, SourceProblem
 from modules.gitops.ownership import FIELD_MANAGER
@@ -105,6 +107,10 @@ class Preview:
     objects: tuple[ObjectPreview, ...] = ()
 
 
+#: What is shown of a Secret that is not compared.
+_CONTENT = (ChangedField("/data", MASK, MASK),)
+
+
 def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) -> Plan:
     """
     What of *plan* stands in the file *path*, or below the folder of that name.
@@ -148,15 +154,17 @@ async def preview_of(
     plan: Plan,
     settings: SourceSettings,
     is_of_others: Callable[[Manifest], bool] = lambda manifest: False,
+    was_applied: Callable[[Manifest], bool] = lambda manifest: False,
 ) -> list[ObjectPreview]:
     """
     What would become of each object, in the order of their names.
 
     :param is_of_others: see `Drifts.is_of_others`.
+    :param was_applied: whether what was applied last is this manifest.
     :raises CallError: the cluster cannot be asked now.
     """
     wanted = await in_parallel(
-        _looking(client, plan, settings, is_of_others, action)
+        _looking(client, plan, settings, is_of_others, was_applied, action)
         for action in plan.wanted.values()
     )
     leaving = [
@@ -171,6 +179,7 @@ def _looking(
     plan: Plan,
     settings: SourceSettings,
     is_of_others: Callable[[Manifest], bool],
+    was_applied: Callable[[Manifest], bool],
     action: Action,
 ) -> Callable[[], Coroutine[Any, Any, ObjectPreview]]:
     manifest = action.manifest
@@ -184,6 +193,11 @@ def _looking(
             return came(Effect.REFUSED, action.reason)
         if action.verb is Verb.LEAVE:
             return came(Effect.LEFT)
+        is_secret = (action.key.group, action.key.kind) == ("", "Secret")
+        if is_secret and action.seen is not None and not was_applied(manifest):
+            if action.verb is Verb.ADOPT:
+                return came(Effect.ADOPT, action.reason)
+            return came(Effect.CHANGE, fields=_CONTENT)
         new = [one for one in plan.order.needs[action.key] if _is_new(plan, one)]
         taken_back = settings.takes_back and is_of_others(manifest)
         force = settings.force or taken_back or action.verb is Verb.ADOPT

@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
-from modules.gitops.act import Outcome, Result, Settled, Superseded
+from modules.gitops.act import Outcome, Result, Settled, Superseded, digest_of
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commit_id import COMMIT
@@ -502,10 +502,23 @@ class Project:
         if path.strip("/"):
             plan = below(plan, path, self.drifts.origin)
         found = await preview_of(
-            reconciler.client, plan, reconciler.settings, self.drifts.is_of_others
+            reconciler.client,
+            plan,
+            reconciler.settings,
+            self.drifts.is_of_others,
+            self._was_applied,
         )
         objects = [with_drift(one, self.drifts.present) for one in found]
         return Preview(snapshot.commit, objects=tuple(objects))
+
+    def _was_applied(self, manifest: Manifest) -> bool:
+        """Whether what was applied last of an object is this manifest."""
+        settled = self._settled.get(manifest.key)
+        return (
+            settled is not None
+            and not settled.problem
+            and settled.digest == digest_of(manifest)
+        )
 
     def _whole(self, commit: str) -> str:
         """

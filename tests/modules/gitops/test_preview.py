@@ -232,10 +232,58 @@ class PreviewTests(HalvesTestCase):
         self.assertEqual(found.effect, "change")
         (field,) = found.fields
         self.assertEqual(
-            (field.path, field.before, field.after), ("/data/a", "***", "***")
+            (field.path, field.before, field.after), ("/data", "***", "***")
         )
         self.assertNotIn("b2xk", str(answer))
         self.assertNotIn("bmV3", str(answer))
+
+    def test_guesses_at_a_secret(self) -> None:
+        """Right ones and wrong ones look the same, key by key and as a whole."""
+        live: dict[str, Any] = {
+            **object_("s"),
+            "kind": "Secret",
+            "data": {"a": "b2xk", "b": "eA=="},
+        }
+        self.apps.commit({"a.yaml": text(live)})
+        for policy, fixed in (("must_match", False), ("adopt_all", True)):
+            if fixed:
+                # Of others, and the API server refuses what differs.
+                theirs = live | {"immutable": True, "metadata": {**live["metadata"]}}
+                theirs["metadata"]["namespace"] = "default"
+                self.configure()
+                self.cluster.objects.remove("v1", "Secret", "s", "default")
+                self.cluster.objects.put(theirs)
+            ref = {"ref": {"branch": "none"}} if fixed else {}
+            self.configure({"id": "apps", "inventory_policy": policy, **ref})
+            self.passes(5)
+            said: list[str] = []
+            guess: dict[str, Any]
+            for number, guess in enumerate(
+                (
+                    {"data": {"a": "b2xk"}},
+                    {"data": {"a": "bmV3"}},
+                    {
+                        "data": {"a": "b2xk", "b": "eA=="},
+                        "metadata": {"name": "s", "x": 1},
+                    },
+                    {"stringData": {"a": "old"}, "data": {}},
+                    {"data": {"a": "bmV3", "b": "eQ=="}},
+                )
+            ):
+                branch = f"{policy}-{number}"
+                files = {"a.yaml": text({**live, **guess})}
+                self.apps.commit(files, f"refs/heads/{branch}")
+                requests = len(self.cluster.requests)
+                answer = self.ask(branch=branch)
+                said.append(str(answer.objects))
+                sent = self.cluster.requests[requests:]
+                self.assertNotIn("PATCH", [one.method for one in sent])
+            self.assertEqual(len(set(said)), 1, said)
+            # What Git has already is no guess.
+            if not fixed:
+                self.apps.commit({"a.yaml": text(live)}, NEXT)
+                (found,) = self.ask(branch="next").objects
+                self.assertEqual(found.effect, "unchanged")
 
     def test_nothing_of_others_is_shown(self) -> None:
         """A commit that names an object of others learns nothing of it."""
