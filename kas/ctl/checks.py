@@ -14,7 +14,7 @@ import click
 from twisted.python.reflect import namedAny
 
 from kas.config.schema import KasConfiguration
-from kas.ctl.common import Ctl, command, printable
+from kas.ctl.common import SIZE, Ctl, command, printable
 from tunnel.config import (
     Listen,
     expiry_problem,
@@ -56,16 +56,28 @@ def config() -> None:
 @click.option(
     "--of", "module", metavar="MODULE", help="Not kas' file, but one of MODULE."
 )
+@click.option(
+    "--max-size",
+    type=SIZE,
+    help="With --of: the largest file that kas is configured to take.",
+)
 @click.argument("file", type=click.Path())
-def check(ctl: Ctl, file: str, module: str | None) -> None:
+def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None:
     """
     Say everything that is wrong with a configuration file (exit status 0 or 1).
 
     With --of agent_configuration it is the file of an agent, as it lies in Git.
     """
+    if max_size is not None and module is None:
+        raise click.UsageError("--max-size goes with --of")
     if module is not None:
-        read_file(file, _document(module))
-        result = {"problems": [], "warnings": [], "modules": [module]}
+        document = _document(module)
+        most = max_size or getattr(document, "MAX_BYTES", None)
+        notes: list[str] = []
+        read_file(file, document, remark=notes.append, max_bytes=most)
+        for text in notes:
+            ctl.note(text)
+        result = {"problems": [], "warnings": notes, "modules": [module]}
         ctl.result(result, f"{file} is usable as a file of {module}")
         return
     # Here, because it imports every module that the file asks for.

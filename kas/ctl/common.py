@@ -18,13 +18,14 @@ import click
 from kas.identity.store import IdentityStore
 from kas.state.directory import StateDirectory, locate
 from kas.state.running import Running, look, look_at_leaving
-from tunnel.config import parse_duration
+from tunnel.config import parse_duration, parse_size
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.util.files import in_words
 
 __all__ = [
     "DURATION",
     "EXPIRES",
+    "SIZE",
     "Ctl",
     "ca_file_option",
     "command",
@@ -229,6 +230,29 @@ class _Duration(click.ParamType[timedelta]):
 
 
 DURATION = _Duration()
+
+
+class _Size(click.ParamType):
+    """Bytes, as `tunnel.config` reads them."""
+
+    name = "size"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Return the bytes in ``64KiB``."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a size such as 64KiB or 1MiB")
+
+
+SIZE = _Size()
 
 
 class _Lifetime(_Duration):

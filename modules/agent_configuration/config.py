@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from modules.agent_configuration.schema import ConfigurationFile
 from modules.repositories import RepositorySettings, is_period
 from tunnel.config import Duration, Size, field
 
@@ -28,7 +29,9 @@ class AgentConfigurationSettings:
         validator=is_period,
     )
     max_configuration_file_size: Size = field(
-        default=128 * 1024, doc="bytes of one configuration file", validator=_is_size
+        default=ConfigurationFile.MAX_BYTES,
+        doc="bytes of one configuration file",
+        validator=_is_size,
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,

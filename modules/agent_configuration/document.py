@@ -40,11 +40,13 @@ class Document:
 
     :ivar written: the whole file, as JSON would have it; None: it cannot be used.
     :ivar problems: why, one line each, with file, line and column.
+    :ivar remarks: keys that change nothing, likewise.
     """
 
     commit: str
     written: dict[str, Any] | None
     problems: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def message(self) -> AgentConfiguration:
@@ -105,11 +107,13 @@ async def read_document(
         column = error.start - data.rfind(b"\n", 0, error.start)
         what = "not UTF-8; save the file in that encoding"
         return _refused(commit, [f"{path}:{line}:{column}: {what}"])
+    remarks: list[str] = []
     try:
-        found = read(text, path, ConfigurationFile, as_json=True)
+        found = read(text, path, ConfigurationFile, remark=remarks.append)
     except ConfigurationError as error:
         return _refused(commit, error.problems)
-    return Document(commit, as_written(found))
+    told = remarks[:MAX_PROBLEMS]
+    return Document(commit, as_written(found), remarks=tuple(told))
 
 
 def _refused(commit: str, problems: Any) -> Document:

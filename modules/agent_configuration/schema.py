@@ -83,7 +83,9 @@ class ResourceManagement:
     """``resource_management``."""
 
     enabled: bool = field(
-        default=False, doc="whether GitLab makes environments' objects"
+        default=False,
+        doc="whether GitLab makes environments' objects",
+        no_effect="this kas does not create objects for GitLab's environments",
     )
 
 
@@ -174,7 +176,9 @@ class AgentLogging:
         default=None, doc="the least important events that agentk logs"
     )
     grpc_level: Literal["debug", "info", "warn", "error"] | None = field(
-        default=None, doc="without effect: there is no gRPC library in agentk"
+        default=None,
+        doc="known from GitLab's agentk",
+        no_effect="there is no gRPC library in agentk",
     )
 
 
@@ -183,7 +187,11 @@ class AgentObservability:
     """``observability``."""
 
     logging: AgentLogging = field(factory=AgentLogging, doc="logs of agentk")
-    google_profiler: Section | None = field(default=None, doc="without effect")
+    google_profiler: Section | None = field(
+        default=None,
+        doc="known from GitLab's agentk",
+        no_effect="agentk has a profile of its own, observability.profile",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -199,6 +207,12 @@ class FluxSection:
 @attrs.frozen(kw_only=True)
 class ConfigurationFile:
     """The whole file."""
+
+    #: Bytes, unless kas is configured with another limit.
+    MAX_BYTES: ClassVar[int] = 128 * 1024
+
+    #: As protojson reads it: GitLab's kas takes the same files.
+    AS_JSON: ClassVar[bool] = True
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("cilium", "include", "starboard"), _GONE

@@ -319,6 +319,12 @@ class AgentConfigurationServer:
                 agent_name=agent_name,
                 commit=document.commit,
             )
+            for remark in document.remarks:
+                self._log.warn(
+                    "configuration of agent {agent_name}: {remark}",
+                    agent_name=agent_name,
+                    remark=remark,
+                )
 
     def _show(self, agent: ConnectedAgent, problem: str) -> None:
         self._api.show_problem(agent.agent_id, agent.agent_name, problem)

@@ -24,20 +24,21 @@ def read(
     *,
     unknown_keys: Literal["refuse", "skip"] = "refuse",
     remark: Remark | None = None,
-    as_json: bool = False,
 ) -> T:
     """
     Read *text* as an instance of *schema*.
+
+    A schema with ``AS_JSON = True`` is read as GitLab reads its files, see
+    `tunnel.config.nodes.parse`; keys may then be in camelCase as well.
 
     :param file: names the text in messages; relative paths in it start in its folder.
     :param unknown_keys: ``skip`` is for formats that belong to someone else.
     :param remark: called with what is no problem, and yet to be said, a line each; so
         does each reading of a `Section` that is in *text*.
-    :param as_json: read YAML as GitLab does, see `tunnel.config.nodes.parse`; keys may
-        be in camelCase as well.
     :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
         the text could not even be parsed.
     """
+    as_json = getattr(schema, "AS_JSON", False)
     try:
         node = parse(text, file, as_json=as_json)
     except Unreadable as error:
@@ -58,11 +59,13 @@ def read_file(
     unknown_keys: Literal["refuse", "skip"] = "refuse",
     remark: Remark | None = None,
     copy: str | Path | None = None,
+    max_bytes: int | None = None,
 ) -> T:
     """
     `read` what is in a file; one that cannot be opened is a problem too.
 
     :param copy: opened in its place; problems name *path* all the same.
+    :param max_bytes: size of the file; None: the parser's own limit.
     """
     try:
         with open(copy or path, "rb") as source:
@@ -72,6 +75,8 @@ def read_file(
         what = error.strerror or type(error).__name__
         message = f"{path}: cannot be read ({what}); correct the path or its mode"
         raise ConfigurationError([message]) from None
+    if max_bytes is not None and len(data) > max_bytes:
+        raise ConfigurationError([f"{path}: has more than {max_bytes} bytes"])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

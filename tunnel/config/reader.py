@@ -19,7 +19,14 @@ import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Scalar, Sequence
 from tunnel.config.problems import Problem, leaves, likely, message_of, nearest, shown
-from tunnel.config.schema import DOC, SECRET, MustExist, field_types, others_of
+from tunnel.config.schema import (
+    DOC,
+    NO_EFFECT,
+    SECRET,
+    MustExist,
+    field_types,
+    others_of,
+)
 from tunnel.config.texts import SCALARS, UNQUOTED, Text, is_text
 from tunnel.errors import ConfigurationError
 
@@ -338,6 +345,11 @@ class Reader:
                     self._validate(value, attribute, got, _join(path, name))
                 if len(self._problems) > before:
                     doubtful.add(name)
+                elif (why := attribute.metadata.get(NO_EFFECT)) and (
+                    got != attribute.default and self._remark is not None
+                ):
+                    what = f"{name!r} has no effect: {why}"
+                    self._remark(str(Problem(key.mark, path, what)))
             elif name in ignored and (name not in foreign or _is_empty(value)):
                 if self._remark is not None:
                     what = f"{name!r} is {ignored[name]}"

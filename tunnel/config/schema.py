@@ -10,6 +10,7 @@ import attrs
 
 __all__ = [
     "DOC",
+    "NO_EFFECT",
     "SECRET",
     "ExistingFile",
     "Invalid",
@@ -25,6 +26,7 @@ DOC = "tunnel.config.doc"
 _KEY = "tunnel.config.key"
 SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
 _OTHERS = "tunnel.config.others"
+NO_EFFECT = "tunnel.config.no_effect"
 
 
 @attrs.frozen
@@ -54,6 +56,7 @@ def field(
     key: str | None = None,
     secret: bool = False,
     others: bool = False,
+    no_effect: str = "",
     **rest: Any,
 ) -> Any:
     """
@@ -64,12 +67,16 @@ def field(
     :param secret: keep the value out of messages and of ``repr``.
     :param others: a ``dict[str, Section]`` that takes the sections under keys that the
         schema does not have; the caller checks that each belongs to a module.
+    :param no_effect: why a value changes nothing; a remark repeats it where the key has
+        a value other than the default.
     """
     metadata: dict[str, Any] = {DOC: doc, **rest.pop("metadata", {})}
     if key is not None:
         metadata[_KEY] = key
     if others:
         metadata[_OTHERS] = True
+    if no_effect:
+        metadata[NO_EFFECT] = no_effect
     if secret:
         metadata[SECRET] = True
         rest.setdefault("repr", False)

@@ -13,6 +13,7 @@ import click
 from click.testing import CliRunner
 
 from kas.ctl.cli import cli
+from modules.agent_configuration.schema import ConfigurationFile
 from tests.kas.ctl.kasctl import Kasctl
 
 
@@ -119,6 +120,29 @@ class TestConfigCheck:
         assert said[1].startswith(f"{file}:2:34: observability.logging.level")
         refused = kasctl.fails("config", "check", "--of", "agents", str(file))
         assert "no file belongs to 'agents'" in refused
+
+    def test_file_of_an_agent_as_kas_reads_it(self, kasctl: Kasctl) -> None:
+        """With the same limit, the same YAML, and the same remarks."""
+        file = kasctl.path / "config.yaml"
+        command = ("config", "check", "--of", "agent_configuration", str(file))
+        file.write_text("# " + "x" * ConfigurationFile.MAX_BYTES)
+        said = kasctl.fails(*command)
+        assert said.startswith(f"{file}: has more than 131072 bytes")
+        kasctl.ok(*command, "--max-size", "129KiB")
+        assert "not a size" in kasctl.fails(*command, "--max-size", "many", code=2)
+        assert "--of" in kasctl.fails(
+            "config", "check", str(file), "--max-size", "1KiB", code=2
+        )
+        file.write_text(
+            "ciAccess: {projects: [{id: a, resourceManagement: {enabled: yes}}]}\n"
+        )
+        result = kasctl.run(*command)
+        assert result.exit_code == 0
+        assert "'resourceManagement' has" not in result.stderr
+        assert (
+            f"{file}:1:52: ci_access.projects[0].resource_management: " in result.stderr
+        )
+        assert "'enabled' has no effect" in result.stderr
 
     def test_schema(self, kasctl: Kasctl) -> None:
         """For editors: kas' own file, and those of agents."""

@@ -53,7 +53,7 @@ class AgentsTests(GitLabCase):
         return identity
 
     def test_nothing_is_kept(self) -> None:
-        """With 0s kas asks GitLab at each connection, and each minute for open ones."""
+        """With 0s GitLab is asked for each connection, and once a minute meanwhile."""
         self.agents.renewal.stop()
         self.agents = GitLabAgents(
             self.client,

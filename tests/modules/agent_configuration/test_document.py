@@ -170,6 +170,25 @@ observability: {logging: {grpcLevel: warn}}
     }
 
 
+def test_keys_without_effect() -> None:
+    """They go to GitLab as they are, and kas says that nothing follows here."""
+    document = read(
+        "ci_access: {projects: [{id: a, resource_management: {enabled: true}}]}\n"
+        "observability: {logging: {grpc_level: debug}, google_profiler: {}}\n"
+    )
+    assert document.written is not None
+    (project,) = document.written["ci_access"]["projects"]
+    assert project["resource_management"] == {"enabled": True}
+    assert [one.split(": ", 2)[2].split("'")[1] for one in document.remarks] == [
+        "enabled",
+        "grpc_level",
+        "google_profiler",
+    ]
+    assert read("ci_access: {projects: [{id: a}]}").remarks == ()
+    off = "ci_access: {projects: [{id: a, resource_management: {enabled: false}}]}"
+    assert read(off).remarks == ()
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

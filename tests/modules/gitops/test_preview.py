@@ -257,7 +257,7 @@ class PreviewTests(HalvesTestCase):
             self.configure({"id": "apps", "inventory_policy": policy, **ref})
             self.passes(5)
             said: list[str] = []
-            guess: dict[str, Any]
+            guess: Any
             for number, guess in enumerate(
                 (
                     {"data": {"a": "b2xk"}},
