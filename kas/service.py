@@ -31,6 +31,7 @@ from kas.agents.last_seen import LastSeen
 from kas.agents.registry import Registry
 from kas.agents.reports import AgentReports
 from kas.api.listener import ExternalApi, operators_factory
+from kas.api.own_services import HEALTH, SERVER_INFO, ApiHealth, ServerInfo
 from kas.api.services import ExternalServices
 from kas.config.gitlab import GitLab
 from kas.config.loading import certificate_names
@@ -241,6 +242,9 @@ class KasService(LogsItsOwnWay, Service):
             handed=handed,
         )
         self.external_services = ExternalServices(reactor, self._tracer)
+        self._api_health = ApiHealth(lambda: self.external_services.names)
+        self.external_services.handle("kas", HEALTH, self._api_health)
+        self.external_services.handle("kas", SERVER_INFO, ServerInfo())
         self.external: ExternalApi | None = None
         if configuration.api is not None:
             self.external = ExternalApi(
@@ -781,6 +785,7 @@ class KasService(LogsItsOwnWay, Service):
         for ports in self._context.ports.values():
             for port in ports:
                 await self.listening.close(port)
+        self._api_health.drain()
         self.bus.publish("kas.draining", None)
         draining = [
             Deferred.fromCoroutine(self._end(one))

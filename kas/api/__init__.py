@@ -2,6 +2,7 @@
 The external API: what GitLab and other systems call, by gRPC and by Connect.
 
     services.py   which module answers which method
+    own_services.py  the version and the health of kas itself
     auth.py       who may call: the token in front of every call
     front.py      from an HTTP request to a call: protocol, token, method
     connect.py    Connect's way to write a call down: JSON or protobuf

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from kas.api import connect
 from kas.api.auth import Authenticator, EveryCaller
 from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
+from kas.api.own_services import CHECK
 from kas.api.services import ExternalServices
 from tunnel.errors import CallError, Status
 from tunnel.grpc import fields as grpc
@@ -90,15 +91,17 @@ class Front:
         call.told = partial(self._told, path[:SHOWN], trace_id)
         authenticated = False
         try:
-            self.authenticator.check(fields.get("authorization"))
-            authenticated = True
+            authorization = fields.get("authorization")
+            if path != CHECK or authorization is not None:
+                self.authenticator.check(authorization)
+                authenticated = True
             found = self._method(path)
             timeout = _timeout(call, fields)
             if isinstance(call, UnaryCall | StreamingCall):
                 streams = found.client_streaming or found.server_streaming
                 if call.unary == streams:
                     _not_taken(exchange, _accepted(streams))
-                    return Begun(None, True)
+                    return Begun(None, authenticated)
                 if found.client_streaming and found.server_streaming and not http2:
                     _turn_away(exchange, 505, "streams both ways need HTTP/2")
                     return Begun(None, True)
@@ -117,7 +120,7 @@ class Front:
                 call.told = partial(self._told, path[:SHOWN], trace_id)
         metadata = {**metadata_from(headers), TRACEPARENT: traceparent}
         call.open(self.services, path, metadata, timeout)
-        return Begun(call, True)
+        return Begun(call, authenticated)
 
     def _told(self, path: str, trace_id: str, error: CallError) -> CallError:
         ours = error.status in _OURS

@@ -20,12 +20,15 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
+from kas.pb import health_pb2, server_info_pb2
 from modules.agent_tracker import rpc_pb2
 from tests.proto import echo_pb2
 from tests.proto.echo_pb2 import Text
 from tunnel.pb import status_pb2
 
 TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+SERVER_INFO = server_info_pb2.DESCRIPTOR.services_by_name["ServerInfo"]
 ECHO = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
 
 
@@ -68,6 +71,45 @@ class Scenarios:
         several = rpc_pb2.GetConnectedAgentsByAgentIDsRequest(agent_ids=[1, 2, 1])
         also = self.call(TRACKER, "GetConnectedAgentsByAgentIDs", several)
         return {"one": MessageToDict(found), "several": MessageToDict(also)}
+
+    def about(self) -> Any:
+        """The version of kas, and its health as a probe without a token asks."""
+        info = self.call(
+            SERVER_INFO, "GetServerInfo", server_info_pb2.GetServerInfoRequest()
+        )
+        refused = self.failed(
+            lambda: self.call(
+                SERVER_INFO,
+                "GetServerInfo",
+                server_info_pb2.GetServerInfoRequest(),
+                metadata=[],
+            )
+        )
+
+        def health(service: str) -> Any:
+            request = health_pb2.HealthCheckRequest(service=service)
+            return MessageToDict(self.call(HEALTH, "Check", request, metadata=[]))
+
+        request = health_pb2.HealthCheckRequest()
+        watch = self.channel.unary_stream(
+            f"/{HEALTH.full_name}/Watch",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        watched = watch(request, metadata=self.metadata, timeout=60)
+        first = MessageToDict(next(iter(watched)))
+        watched.cancel()
+        return {
+            "info": MessageToDict(info),
+            "without token": refused,
+            "health": health(""),
+            "of a service": health(SERVER_INFO.full_name),
+            "of another": self.failed(lambda: health("no.Such")),
+            "watch": first,
+            "watch without token": self.failed(
+                lambda: list(watch(request, metadata=[], timeout=60))
+            ),
+        }
 
     def refusals(self) -> Any:
         """What is not answered."""

@@ -30,6 +30,7 @@ from tests.integration.processes import (
     kasctl,
     twistd,
 )
+from tunnel import __version__
 from tunnel.util.traces import new_trace_id
 
 SECRET = secrets.token_bytes(32)
@@ -137,6 +138,18 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def test_agents(api: Api) -> None:
     """Nobody is connected, and that is an answer."""
     assert api.grpc("agents") == {"one": {}, "several": {}}
+
+
+def test_about(api: Api) -> None:
+    """GitLab asks for the version, and probes ask for the health."""
+    seen = api.grpc("about")
+    version = seen["info"]["currentServerInfo"]["version"]
+    assert version == __version__
+    assert seen["health"] == seen["of a service"] == seen["watch"]
+    assert seen["health"] == {"status": "SERVING"}
+    assert seen["of another"][0] == "NOT_FOUND"
+    assert seen["without token"][0] == "UNAUTHENTICATED"
+    assert seen["watch without token"][0] == "UNAUTHENTICATED"
 
 
 def test_refusals(api: Api) -> None:
