@@ -384,3 +384,60 @@ def test_values_of_gitlabs_chart() -> None:
     assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("high", "runc")
     assert spec["tolerations"] and spec["affinity"] and spec["hostAliases"]
     assert {one["kind"] for one in documents} == {"Deployment"}
+
+
+#: What teams keep in their values of GitLab's chart, with the features that are not
+#: here turned off.
+OFF: dict[str, Any] = {
+    "config": {
+        "receptive": {"enabled": False},
+        "api": {"jwtPublicKey": ""},
+        "operational_container_scanning": {"enabled": False},
+        "observability": {
+            "tls": {
+                "enabled": False,
+                "cert": "",
+                "key": "",
+                "secret": {"create": False, "name": "gitlab-agent-observability"},
+            }
+        },
+    },
+    "serviceMonitor": {"enabled": False},
+    "service": {"internalPort": 8080},
+}
+
+
+def test_values_of_gitlab_that_say_off() -> None:
+    """They change nothing."""
+    assert rendered("agentk", OFF) == rendered("agentk")
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"config": {"receptive": {"enabled": True}}}, "receptive"),
+        ({"config": {"api": {"jwtPublicKey": "x"}}}, "jwtPublicKey"),
+        (
+            {"config": {"operational_container_scanning": {"enabled": True}}},
+            "operational_container_scanning",
+        ),
+        ({"config": {"observability": {"tls": {"cert": "x"}}}}, "cert"),
+        ({"config": {"observability": {"tls": {"key": "x"}}}}, "key"),
+        (
+            {"config": {"observability": {"tls": {"secret": {"create": True}}}}},
+            "create",
+        ),
+        ({"serviceMonitor": {"enabled": True}}, "serviceMonitor"),
+    ],
+)
+def test_values_of_gitlab_that_say_on(values: dict[str, Any], key: str) -> None:
+    """They are refused by name."""
+    assert key in refused("agentk", OFF, values)
+
+
+def test_registry() -> None:
+    """It precedes the repository, as in GitLab's chart."""
+    values = {"image": {"registry": "registry.example.org", "tag": "v1"}}
+    deployment = of_kind(rendered("agentk", values), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.org/IMAGE:v1"
