@@ -1,4 +1,4 @@
-"""In kas: one comment on a merge request of GitLab, kept up to date."""
+"""In kas: one comment on a merge request, and what GitLab says of that."""
 
 from __future__ import annotations
 
@@ -99,6 +99,16 @@ class Comments:
     _clock: IReactorTime
     _random: Callable[[], float]
     _mark: str
+
+    async def described(self, project_id: int, merge_request: int) -> tuple[Any, Any]:
+        """
+        Return GitLab's descriptions of a merge request, and of its project.
+
+        :raises CallError: GitLab cannot be asked, or refuses it.
+        """
+        project = f"/projects/{project_id}"
+        found = await self._ask("GET", f"{project}/merge_requests/{merge_request}")
+        return found, await self._ask("GET", project)
 
     async def find(self, project_id: int, merge_request: int) -> list[tuple[int, str]]:
         """

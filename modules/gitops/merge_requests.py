@@ -3,6 +3,8 @@ In kas: GitLab tells of merge requests, agents say what they would change.
 
 GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"); kas asks
 the agents whose projects follow the target branch, and comments on the merge request.
+kas takes only numbers from the webhook, because a client with its secret can write any
+body: the project, the branches and whether it is a fork's are what GitLab's API says.
 No pipeline has a credential of a cluster, and none of GitLab reaches an agent.
 """
 
@@ -126,8 +128,8 @@ class MergeRequests(Resource):
         http = api.http_agent(setting, settings.ca_certificate_file)
         store = api.store("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
-        #: The newest of each, by project and number.
-        self._waiting: dict[tuple[int, int], MergeRequest] = {}
+        #: By project and number, in the order in which they came.
+        self._waiting: dict[tuple[int, int], None] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
         self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
         #: Begins what has to wait because it had many rounds.
@@ -148,18 +150,15 @@ class MergeRequests(Resource):
         if len(body) > MAX_BODY:
             return _answer(request, 413, f"an event has at most {MAX_BODY} bytes")
         try:
-            found = _merge_request(json.loads(body))
+            key = _numbers(json.loads(body))
         except (ValueError, RecursionError):
             return _answer(request, 400, "this is no merge request event of GitLab")
-        if found is None:
+        if key is None:
             return _answer(request, 200, "there is nothing new to preview")
-        if found.is_fork and not self._settings.forks:
-            return _answer(request, 200, "merge requests of forks are not previewed")
-        key = found.project_id, found.number
         if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
             request.setHeader(b"retry-after", b"60")
             return _answer(request, 503, f"{MAX_WAITING} merge requests wait already")
-        self._waiting[key] = found
+        self._waiting[key] = None
         self._begin()
         return _answer(request, 202, "it will be previewed")
 
@@ -188,7 +187,8 @@ class MergeRequests(Resource):
                 waits.append(wait)
                 continue
             allowance.take(now)
-            working = Deferred.fromCoroutine(self._work(self._waiting.pop(key)))
+            del self._waiting[key]
+            working = Deferred.fromCoroutine(self._work(*key))
             working.addErrback(self._failed)
             if not working.called:
                 self._working[key] = working
@@ -208,17 +208,29 @@ class MergeRequests(Resource):
         del self._working[key]
         self._begin()
 
-    async def _work(self, asked: MergeRequest) -> None:
+    async def _work(self, project_id: int, number: int) -> None:
         try:
+            said = await self._comments.described(project_id, number)
+            asked = _merge_request(project_id, number, *said)
+            if asked is None:
+                return
+            if asked.is_fork and not self._settings.forks:
+                self._log.info(
+                    "merge request {number} of {project} comes from a fork, and is not "
+                    "previewed",
+                    number=number,
+                    project=asked.project,
+                )
+                return
             text = await self._text(asked)
             if text is not None:
-                await self._comments.put(asked.project_id, asked.number, text)
+                await self._comments.put(project_id, number, text)
         except CallError as error:
             self._log.warn(
-                "merge request {number} of {project} has no comment with its preview: "
-                "{problem}",
-                number=asked.number,
-                project=asked.project,
+                "merge request {number} of project {project} has no comment with its "
+                "preview: {problem}",
+                number=number,
+                project=project_id,
                 problem=error.message,
             )
 
@@ -337,16 +349,16 @@ class MergeRequests(Resource):
         raise AssertionError
 
 
-def _merge_request(event: Any) -> MergeRequest | None:
+def _numbers(event: Any) -> tuple[int, int] | None:
     """
-    What a webhook says; None: nothing that changes a preview.
+    Return project and number that a webhook names; None: nothing changes a preview.
 
-    :raises ValueError: it is no event of a merge request.
+    :raises ValueError: it is not an event of a merge request.
     """
     try:
         if event["object_kind"] != "merge_request":
             return None
-        said, project = event["object_attributes"], event["project"]
+        said = event["object_attributes"]
         if said.get("state") != "opened":
             return None
         changes = event.get("changes") or {}
@@ -355,20 +367,37 @@ def _merge_request(event: Any) -> MergeRequest | None:
         )
         if said.get("action") not in _NEW and not is_update:
             return None
-        found = MergeRequest(
-            project_id=_number(project["id"]),
-            project=_text(project["path_with_namespace"]),
-            number=_number(said["iid"]),
-            target=_text(said["target_branch"]),
-            default=said["target_branch"] == project["default_branch"],
-            commit=_text(said["last_commit"]["id"]),
-            is_fork=said["source_project_id"] != said["target_project_id"],
-        )
+        return _number(event["project"]["id"]), _number(said["iid"])
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(str(error)) from None
-    if found.project_id != said["target_project_id"]:
-        raise ValueError("it is of another project")
-    return found
+
+
+def _merge_request(
+    project_id: int, number: int, said: Any, project: Any
+) -> MergeRequest | None:
+    """
+    Read what GitLab's API says; None: the merge request is not open.
+
+    :raises CallError: it cannot be read.
+    """
+    try:
+        found = MergeRequest(
+            project_id=project_id,
+            project=_text(project["path_with_namespace"]),
+            number=number,
+            target=_text(said["target_branch"]),
+            default=said["target_branch"] == project["default_branch"],
+            commit=_text(said["sha"]),
+            is_fork=said["source_project_id"] != project_id,
+        )
+        is_it = (
+            project["id"] == said["target_project_id"] == project_id
+            and said["iid"] == number
+        )
+        return found if is_it and said["state"] == "opened" else None
+    except (KeyError, TypeError, ValueError):
+        text = "GitLab: its description of the merge request cannot be read"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 
 def _number(value: Any) -> int:

@@ -1,9 +1,11 @@
 """
-GitLab's public API, as far as comments on merge requests go (its "Notes API").
+GitLab's public API, as far as comments on merge requests go (its "Notes API"), and what
+it says of merge requests and projects.
 
 A request that GitLab would refuse is refused, and noted in `FakeNotes.violations`.
 
 ``python -m tests.fakes.notes TOKEN-FILE`` runs it as a process: it prints its port.
+``PUT /control`` has it know the merge request of an event.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ __all__ = ["FakeNotes"]
 
 _NOTES = "/api/v4/projects/<int:project>/merge_requests/<int:number>/notes"
 
+_DESCRIBED = "/api/v4/projects/<int:project>/merge_requests/<int:number>"
+
 #: Characters that GitLab takes.
 MAX_BODY = 1_000_000
 
@@ -31,12 +35,16 @@ class FakeNotes:
     """
     :param tokens: who may ask: the user's id, by token.
     :ivar notes: of each merge request, by project and number, as GitLab shows them.
+    :ivar merge_requests: by project and number, as GitLab describes them.
+    :ivar projects: by id, likewise.
     :ivar mood: ``ok``, or the status of every answer.
     :ivar asked: how often, by method.
     """
 
     tokens: dict[str, int] = attrs.field(repr=False)
     notes: dict[tuple[int, int], list[dict[str, Any]]] = attrs.field(factory=dict)
+    merge_requests: dict[tuple[int, int], dict[str, Any]] = attrs.field(factory=dict)
+    projects: dict[int, dict[str, Any]] = attrs.field(factory=dict)
     mood: str = "ok"
     asked: Counter[str] = attrs.field(factory=Counter)
     violations: list[str] = attrs.field(factory=list)
@@ -50,7 +58,45 @@ class FakeNotes:
         self.app.route(_NOTES, methods=["POST"])(self._create)
         self.app.route(f"{_NOTES}/<int:note>", methods=["PUT"])(self._change)
         self.app.route(f"{_NOTES}/<int:note>", methods=["DELETE"])(self._delete)
+        self.app.route(_DESCRIBED, methods=["GET"])(self._described)
+        self.app.route("/api/v4/projects/<int:project>", methods=["GET"])(self._project)
+        self.app.route("/control", methods=["PUT"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
+
+    def know(self, event: dict[str, Any]) -> None:
+        """Have the merge request of a webhook's event, as that says."""
+        said, project = event["object_attributes"], event["project"]
+        key = project["id"], said["iid"]
+        self.projects[project["id"]] = dict(project)
+        self.merge_requests[key] = {
+            "iid": said["iid"],
+            "state": said["state"],
+            "source_project_id": said["source_project_id"],
+            "target_project_id": said["target_project_id"],
+            "target_branch": said["target_branch"],
+            "sha": said["last_commit"]["id"],
+        }
+
+    def _control(self, request: IRequest) -> bytes:
+        self.know(json.load(request.content))
+        return _say(request, {})
+
+    def _described(self, request: IRequest, project: int, number: int) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        found = self.merge_requests.get((project, number))
+        if found is None:
+            return _say(request, {"message": "404 Not found"}, 404)
+        return _say(request, found)
+
+    def _project(self, request: IRequest, project: int) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        if project not in self.projects:
+            return _say(request, {"message": "404 Project Not Found"}, 404)
+        return _say(request, self.projects[project])
 
     def add(self, user: int, text: str, key: tuple[int, int] = (5, 7)) -> int:
         """A comment; its id."""

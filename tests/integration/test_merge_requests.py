@@ -86,6 +86,7 @@ def test_a_merge_request(stand: Stand, gitlab: str, web: int) -> None:
         stand.origin.run("update-ref", "refs/merge-requests/7/head", commit)
         said = event(commit, **changed)
         said["project"]["path_with_namespace"] = stand.repository
+        http("PUT", f"{gitlab}/control", said)
         status, _ = http(
             "POST",
             f"http://127.0.0.1:{web}/gitops/merge-requests",
