@@ -34,6 +34,7 @@ from kas.directory.sibling_store import SiblingStore
 from kas.directory.store import Store
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
+from kas.fleet.tokens import PeerTokens
 from kas.identity import jwt
 from kas.pb import directory_pb2
 from kas.state.pki import ServerFiles
@@ -57,9 +58,6 @@ if TYPE_CHECKING:
     from kas.redis import RedisClient
 
 __all__ = ["Fleet"]
-
-#: Issuer and audience of the tokens between kas; GitLab's have another issuer.
-IDENTITY = "gitlab-kas"
 
 #: Seconds that a peer has for one answer about its agents.
 ASK_TIMEOUT = 2.0
@@ -103,7 +101,7 @@ class Fleet:
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
-    _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
+    _tokens: PeerTokens | None = attrs.field(init=False, default=None)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
@@ -114,13 +112,14 @@ class Fleet:
         listen = self.configuration.private_api.listen
         self._own = own_address(listen, self.environ, self.addresses)
         self._me = attrs.evolve(self._me, url=self._own.url)
-        self._secrets = _secrets(listen, self.reactor)
+        secrets = _secrets(listen, self.reactor)
+        self._tokens = PeerTokens(secrets, self._me.url, lambda: self.now())
         if listen.tls or self._own.url.startswith("tls:"):
             self._tls_context()  # says now what is wrong with it
         dispatcher = Dispatcher(self.reactor, tracer=self.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.gateway = Gateway(
-            self._verify, self.registry, dispatcher, self.kas_id, self.tracer
+            self._tokens.verify, self.registry, dispatcher, self.kas_id, self.tracer
         )
         self.peers = Peers(
             endpoint=self._endpoint,
@@ -230,17 +229,6 @@ class Fleet:
         self.directory.disconnected(record)
 
     # What peers ask.
-
-    def _verify(self, credential: bytes) -> None:
-        assert self._secrets is not None
-        jwt.verify(
-            credential,
-            self._secrets,
-            audience=IDENTITY,
-            issuer=IDENTITY,
-            algorithms=("HS256",),
-            now=self.now(),
-        )
 
     async def find(
         self, request: directory_pb2.FindRequest, call: object
@@ -385,16 +373,13 @@ class Fleet:
         async for message in client.stream("Watch", directory_pb2.WatchRequest()):
             yield message
 
-    def _hello(self) -> pb.Hello:
-        assert self._secrets is not None
-        token = jwt.sign(
-            self._secrets,
-            issuer=IDENTITY,
-            audience=IDENTITY,
-            now=self.now(),
-        )
+    def _hello(self, url: str) -> pb.Hello:
+        assert self._tokens is not None
         return pb.Hello(
-            role=KAS, credential=token.encode(), instance_id=self.kas_id, generation=1
+            role=KAS,
+            credential=self._tokens.sign(url),
+            instance_id=self.kas_id,
+            generation=1,
         )
 
     def _endpoint(self, url: str) -> IStreamClientEndpoint:

@@ -172,7 +172,7 @@ class Peer(TunnelOwner):
     def _connected(self, tunnel: TunnelProtocol) -> None:
         self._dialling = None
         self._greeting = tunnel
-        tunnel.hello(self._peers.hello())
+        tunnel.hello(self._peers.hello(self.url))
 
     def _failed(self, failure: Failure) -> None:
         self._dialling = None
@@ -255,12 +255,12 @@ class Peers:
     All other kas that were ever asked, by address.
 
     :ivar endpoint: where a URL leads.
-    :ivar hello: makes the greeting, with a fresh token.
+    :ivar hello: makes the greeting for the kas at a URL, with a fresh token.
     :ivar random: between 0 and 1, for the jitter.
     """
 
     endpoint: Callable[[str], IStreamClientEndpoint]
-    hello: Callable[[], pb.Hello]
+    hello: Callable[[str], pb.Hello]
     clock: IReactorTime
     flusher: Flusher
     keepalive: Keepalive

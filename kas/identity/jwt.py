@@ -12,7 +12,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -144,24 +144,28 @@ def sign(
     secrets: Secrets | bytes,
     *,
     issuer: str,
-    audience: str,
+    audience: str | Sequence[str],
     now: float,
     lifetime: float = 5.0,
     algorithm: str = "HS256",
+    token_id: str = "",
 ) -> str:
     """
     A token of ours.
 
     :param secrets: signs with the current one; or the secret itself.
     :param lifetime: seconds; short, as one is made for each connection or call.
+    :param token_id: tells this token from others (``jti``); empty: none.
     """
-    claims = {
+    claims: dict[str, Any] = {
         "iss": issuer,
         "aud": audience,
         "iat": math.floor(now),
         "nbf": math.floor(now - NOT_BEFORE),
         "exp": math.ceil(now + lifetime),
     }
+    if token_id:
+        claims["jti"] = token_id
     secret = secrets.current if isinstance(secrets, Secrets) else secrets
     return _jws.encode(json.dumps(claims).encode(), secret, algorithm)
 

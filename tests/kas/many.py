@@ -120,7 +120,7 @@ class Kas:
         flusher, keepalive = Flusher(clock), Keepalive(clock)
         self.peers = Peers(
             endpoint=self.many.network.door,
-            hello=lambda: pb.Hello(
+            hello=lambda url: pb.Hello(
                 role="kas", credential=b"secret", instance_id=self.me.kas_id
             ),
             clock=clock,

@@ -19,9 +19,11 @@ from kas.agents.registry import AgentConnection, Registry
 from kas.config.schema import read_configuration
 from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
+from kas.fleet import tokens as tokens_module
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
+from kas.identity.jwt import LEEWAY, sign
 from kas.observability.fleet_metrics import FleetCollector
 from kas.routing.router import Router
 from kas.state import pki
@@ -29,7 +31,7 @@ from kas.state.directory import StateDirectory
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.many import Network
 from tests.kas.world import World
-from tunnel.errors import ConfigurationError
+from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
 from tunnel.program.listening import Listening
@@ -236,6 +238,73 @@ def test_who_has_another_secret(net: Network, secret: Path, tmp_path: Path) -> N
     two.agent("7")
     assert ask(one, "7") == []
     assert two.fleet.gateway is not None and not two.fleet.gateway.tunnels
+
+
+def test_a_false_peer(net: Network, secret: Path) -> None:
+    """A token that a kas handed to another address opens no kas."""
+    one, two = pair(net, secret)
+    tokens = one.fleet._tokens
+    assert tokens is not None and two.fleet._tokens is not None
+    handed = tokens.sign("tcp://192.0.2.66:8155")
+    with pytest.raises(CallError, match="for a kas at another address") as caught:
+        two.fleet._tokens.verify(handed)
+    assert caught.value.status is Status.UNAUTHENTICATED
+    dial_all(one)
+    assert one.fleet.peers is not None
+    assert one.fleet.peers.at(two.fleet._me.url).alive
+
+
+def test_a_token_twice(net: Network, secret: Path) -> None:
+    """Each kas accepts a token once, and remembers it for as long as it is valid."""
+    one, two = pair(net, secret)
+    tokens, theirs = one.fleet._tokens, two.fleet._tokens
+    assert tokens is not None and theirs is not None
+    token = tokens.sign(two.fleet._me.url)
+    theirs.verify(token)
+    for seconds in (0, 4, LEEWAY - 1):
+        net.clock.advance(seconds)
+        with pytest.raises(CallError, match="was used before"):
+            theirs.verify(token)
+    net.clock.advance(10)
+    with pytest.raises(CallError, match="expired"):
+        theirs.verify(token)
+    # Two of the same second differ.
+    for _ in range(2):
+        theirs.verify(tokens.sign(two.fleet._me.url))
+    assert len(theirs._used) == 2
+
+
+def test_used_tokens_are_bounded(
+    net: Network, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens_module, "MAX_USED", 3)
+    one, two = pair(net, secret)
+    tokens, theirs = one.fleet._tokens, two.fleet._tokens
+    assert tokens is not None and theirs is not None
+    for _ in range(3):
+        theirs.verify(tokens.sign(two.fleet._me.url))
+    with pytest.raises(CallError) as caught:
+        theirs.verify(tokens.sign(two.fleet._me.url))
+    assert caught.value.status is Status.RESOURCE_EXHAUSTED
+    net.clock.advance(LEEWAY + 10)
+    theirs.verify(tokens.sign(two.fleet._me.url))
+    assert len(theirs._used) == 1
+
+
+def test_a_kas_of_the_version_before(net: Network, secret: Path) -> None:
+    """Its tokens name no kas, and count once as well."""
+    _, two = pair(net, secret)
+    theirs = two.fleet._tokens
+    assert theirs is not None
+    token = sign(
+        theirs._secrets,
+        issuer="gitlab-kas",
+        audience="gitlab-kas",
+        now=net.clock.seconds(),
+    ).encode()
+    theirs.verify(token)
+    with pytest.raises(CallError, match="was used before"):
+        theirs.verify(token)
 
 
 def test_who_does_not_answer_in_time(net: Network, secret: Path) -> None:

@@ -44,7 +44,7 @@ class PeersTests(SynchronousTestCase):
         self.endpoint: Any = self.network.door
         self.peers = Peers(
             endpoint=lambda url: self.endpoint(url),
-            hello=lambda: self.hello,
+            hello=lambda url: self.hello,
             clock=self.clock,
             flusher=Flusher(self.clock),
             keepalive=Keepalive(self.clock),

@@ -1,0 +1,95 @@
+"""
+The tokens that kas greet each other with.
+
+Addresses of other kas come from the store that all of them share, and a program that
+can write to it may name an address of its own.  So a token names the address that was
+dialled, and no kas at another address accepts it; and each kas accepts a token once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+
+import attrs
+
+from kas.identity import jwt
+from tunnel.errors import CallError, Status
+
+__all__ = ["IDENTITY", "PeerTokens"]
+
+#: Issuer and audience of the tokens between kas; GitLab's have another issuer.
+IDENTITY = "gitlab-kas"
+
+#: Seconds for which a token is valid.
+LIFETIME = 5.0
+
+#: Tokens that were used, and are remembered until they expire.  A thousand kas that
+#: dial this one each second, for as long as a token and the leeway last.
+MAX_USED = 100_000
+
+
+@attrs.define(eq=False)
+class PeerTokens:
+    """
+    Signs tokens for other kas, and checks those of others.
+
+    :param url: where other kas reach this one.
+    :param now: the time of day.
+    """
+
+    _secrets: jwt.Secrets
+    _url: str
+    _now: Callable[[], float]
+    #: When each expires, by digest; the one that came first stands first.
+    _used: OrderedDict[bytes, float] = attrs.field(factory=OrderedDict, init=False)
+
+    def sign(self, url: str) -> bytes:
+        """Make a token for the kas at *url*."""
+        return jwt.sign(
+            self._secrets,
+            issuer=IDENTITY,
+            # The kas of the version before looks for the first alone.
+            audience=[IDENTITY, url],
+            now=self._now(),
+            lifetime=LIFETIME,
+            token_id=secrets.token_hex(16),
+        ).encode()
+
+    def verify(self, token: bytes) -> None:
+        """
+        Accept a token of another kas, once.
+
+        :raises CallError: UNAUTHENTICATED, it is not valid, is for another kas, or was
+            used before; RESOURCE_EXHAUSTED, too many were used.
+        """
+        now = self._now()
+        claims = jwt.verify(
+            token,
+            self._secrets,
+            audience=IDENTITY,
+            issuer=IDENTITY,
+            algorithms=("HS256",),
+            now=now,
+        )
+        audience = claims["aud"]
+        # Tokens of the version before name no kas.
+        named = audience if isinstance(audience, list) else [IDENTITY]
+        if self._url not in named and any(one != IDENTITY for one in named):
+            text = "JWT validation failed: the token is for a kas at another address"
+            raise CallError(Status.UNAUTHENTICATED, text)
+        self._use(hashlib.sha256(token).digest(), now, claims["exp"] + jwt.LEEWAY)
+
+    def _use(self, digest: bytes, now: float, until: float) -> None:
+        used = self._used
+        while used and next(iter(used.values())) < now:
+            used.popitem(last=False)
+        if digest in used:
+            text = "JWT validation failed: the token was used before"
+            raise CallError(Status.UNAUTHENTICATED, text)
+        if len(used) >= MAX_USED:
+            text = "too many kas connect; try again"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        used[digest] = until
