@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
 
 from tunnel.config import ExistingFile, Invalid, field
-from tunnel.interfaces import GitAddress
+from tunnel.interfaces import ConnectedAgent, GitAddress, IServerModuleApi
 
-__all__ = ["RepositorySettings", "is_period"]
+__all__ = ["RepositorySettings", "agents_match", "is_period", "project_of"]
 
 #: Seconds between two looks, at the least: each is a fetch.
 MIN_PERIOD = 1.0
@@ -41,6 +42,38 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
         raise ValueError("write https://git.example.org/group/project.git")
     if url.username or url.password:
         raise ValueError("no user name or password belongs into it: credentials_file")
+
+
+def project_of(api: IServerModuleApi, agent: ConnectedAgent) -> str | None:
+    """
+    Return the path of an agent's project at GitLab; None: the agent is not GitLab's.
+
+    The path is empty where this kas does not know it: the agent is connected to another
+    kas, or GitLab did not say it.
+    """
+    project = api.agent_project(agent.agent_id)
+    if project is not None:
+        return project.full_path
+    return "" if agent.project_id else None
+
+
+def agents_match(
+    patterns: Iterable[str], agent_name: str, project: str | None = None
+) -> bool:
+    """
+    Return whether one of *patterns* names an agent.
+
+    A name belongs to one agent in the identity file.  At GitLab each project may have
+    an agent of that name, so there a pattern counts only with the project's path.
+
+    :param project: see `project_of`.
+    """
+    name = agent_name if project is None else f"{project}:{agent_name}"
+    return any(
+        fnmatch.fnmatchcase(name, one)
+        for one in patterns
+        if (":" in one) == (project is not None)
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -82,11 +115,6 @@ class RepositorySettings:
         """
         Whether the configuration of an agent of this name is here.
 
-        :param project: the path of its project at GitLab; None: it is none of GitLab.
+        :param project: the path of its project at GitLab, see `project_of`.
         """
-        name = agent_name if project is None else f"{project}:{agent_name}"
-        return any(
-            fnmatch.fnmatchcase(name, one)
-            for one in self.agents
-            if (":" in one) == (project is not None)
-        )
+        return agents_match(self.agents, agent_name, project)

@@ -16,6 +16,7 @@ from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
 from modules.agent_configuration.document import MAX_PROBLEMS, Document
 from modules.agent_configuration.follow import FollowedRepository
+from modules.repositories import project_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     AgentProject,
@@ -228,7 +229,7 @@ class AgentConfigurationServer:
     def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
         project = self._api.agent_project(agent.agent_id)
         # Two projects of GitLab may have an agent of one name.
-        path = None if project is None else project.full_path
+        path = project_of(self._api, agent)
         for name, settings in self._settings.repositories.items():
             if settings.has(agent.agent_name, path):
                 return self._followed[name]

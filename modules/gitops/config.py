@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import attrs
 
-from modules.repositories import RepositorySettings, is_period
+from modules.repositories import RepositorySettings, agents_match, is_period
 from modules.secret_file import read_secret
 from tunnel.config import (
     Duration,
@@ -29,6 +28,9 @@ __all__ = [
     "WebhookFormat",
     "WebhookSettings",
 ]
+
+#: The pattern that names every agent, those of all projects of GitLab included.
+EVERY_AGENT = "*"
 
 #: Webhooks of one kas: each event is posted to all of them.
 MAX_WEBHOOKS = 20
@@ -109,12 +111,16 @@ class WebhookSettings:
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
-        default=("*",), doc="names of agents, with * for any characters"
+        default=(EVERY_AGENT,),
+        doc="names of agents, with * for any characters; of GitLab's agents <path of "
+        "the project>:<name>; '*' alone: every agent",
     )
 
-    def has(self, agent_name: str) -> bool:
-        """Whether it is told of that agent."""
-        return any(fnmatchcase(agent_name, one) for one in self.agents)
+    def has(self, agent_name: str, project: str | None) -> bool:
+        """Whether it is told of that agent; *project*: see `project_of`."""
+        if EVERY_AGENT in self.agents:
+            return True
+        return agents_match(self.agents, agent_name, project)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,7 +145,9 @@ class MergeRequestSettings:
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
-        default=("*",), doc="names of agents that preview, with * for any characters"
+        default=(EVERY_AGENT,),
+        doc="names of agents that preview, with * for any characters; of GitLab's "
+        "agents <path of the project>:<name>; '*' alone: every agent",
     )
     forks: bool = field(
         default=False,
@@ -147,9 +155,11 @@ class MergeRequestSettings:
         "server says of any object they name",
     )
 
-    def has(self, agent_name: str) -> bool:
-        """Whether that agent previews."""
-        return any(fnmatchcase(agent_name, one) for one in self.agents)
+    def has(self, agent_name: str, project: str | None) -> bool:
+        """Whether that agent previews; *project*: see `project_of`."""
+        if EVERY_AGENT in self.agents:
+            return True
+        return agents_match(self.agents, agent_name, project)
 
 
 @attrs.frozen(kw_only=True)

@@ -32,6 +32,7 @@ from modules.gitops.comments import Comments
 from modules.gitops.config import MergeRequestSettings
 from modules.gitops.operators import CONTROL
 from modules.gitops.parallel import in_parallel
+from modules.repositories import project_of
 from modules.secret_file import read_secret
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
@@ -247,7 +248,7 @@ class MergeRequests(Resource):
         every = {
             one.agent_id: one
             for one in await self._api.agents()
-            if self._settings.has(one.agent_name)
+            if self._settings.has(one.agent_name, project_of(self._api, one))
             and self._may_read(one, asked.project_id, asked.project)
         }
         agents = [every[agent_id] for agent_id in sorted(every)][:MAX_AGENTS]

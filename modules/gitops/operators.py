@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from modules.gitops import control_pb2
+from modules.repositories import project_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 
@@ -87,6 +88,5 @@ class Operators:
         return found[0]
 
     def _names(self, agent: ConnectedAgent) -> tuple[str, ...]:
-        project = self.api.agent_project(agent.agent_id)
-        name = agent.agent_name
-        return (name,) if project is None else (name, f"{project.full_path}:{name}")
+        project, name = project_of(self.api, agent), agent.agent_name
+        return (name, f"{project}:{name}") if project else (name,)

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
+from modules.repositories import project_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.util.recent import Recent
@@ -44,12 +45,14 @@ class AgentDrift:
     What is published as ``gitops.drift``.
 
     :ivar left_out: how many agentk left out, because there were too many.
+    :ivar project: the path of the agent's project at GitLab; None: it has none.
     """
 
     agent_id: str
     agent_name: str
     drifts: tuple[control_pb2.ObjectDrift, ...]
     left_out: int = 0
+    project: str | None = None
 
 
 class Reported:
@@ -90,7 +93,11 @@ class Reported:
         for one in request.drifts:
             clean_message(one, MAX_TEXT)
         found = AgentDrift(
-            agent.agent_id, agent.agent_name, tuple(request.drifts), request.left_out
+            agent.agent_id,
+            agent.agent_name,
+            tuple(request.drifts),
+            request.left_out,
+            project_of(self._api, agent),
         )
         self._log.info(
             "agent {name}: {count} reports of drift in GitOps projects",

@@ -21,6 +21,7 @@ from modules.gitops.operators import CONTROL, Operators
 from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
 from modules.gitops.webhooks import DriftWebhook
+from modules.repositories import project_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     ConnectedAgent,
@@ -288,7 +289,7 @@ class GitopsServer:
         :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
         """
         project = self._api.agent_project(agent.agent_id)
-        own = None if project is None else project.full_path
+        own = project_of(self._api, agent)
         if project is not None and wanted in ("", own):
             return project.full_path, project.repository, agent.project_id
         for name, settings in self._settings.repositories.items():
@@ -312,8 +313,7 @@ class GitopsServer:
         if agent.project_id and agent.project_id == project_id:
             return True
         settings = self._settings.repositories.get(name)
-        project = self._api.agent_project(agent.agent_id)
-        own = None if project is None else project.full_path
+        own = project_of(self._api, agent)
         return settings is not None and settings.has(agent.agent_name, own)
 
     def _readable(self, agent: ConnectedAgent, own: str | None) -> str:

@@ -111,7 +111,7 @@ class DriftWebhook:
 
     def send(self, event: AgentDrift) -> None:
         """Post it, once those before have been."""
-        if not self._settings.has(event.agent_name):
+        if not self._settings.has(event.agent_name, event.project):
             return
         for said in self._said(event):
             made = _Event(event.agent_id, json.dumps(said).encode())

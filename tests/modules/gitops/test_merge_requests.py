@@ -242,6 +242,32 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(event(commit))
         self.assertIn("`agent-1`, project `apps`", self.body())
 
+    def test_an_agent_of_gitlab_at_another_kas(self) -> None:
+        """Its project is not known here, and a bare name is not the agent's."""
+        settings = self.server._settings.repositories
+        agent = attrs.evolve(AGENT, project_id=6)
+        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        for patterns in (("*",), ("agent-1",), ("group/other:agent-1",)):
+            settings["apps"] = RepositorySettings(url=URL, agents=patterns)
+            self.tell(event(self.propose(*config_maps(1))))
+            self.assertEqual(self.bodies(), [], patterns)
+        settings["apps"] = RepositorySettings(url=URL, agents=("*:agent-1",))
+        self.tell(event(self.propose(*config_maps(1))))
+        self.assertIn("`agent-1`, project `apps`", self.body())
+
+    def test_agents_that_are_named(self) -> None:
+        """A bare name in ``agents`` names no agent of GitLab."""
+        self.gitlab.know(event(self.propose(*config_maps(1))))
+        agent = attrs.evolve(AGENT, project_id=5)
+        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        page = self.server._merge_requests
+        page._settings = attrs.evolve(page._settings, agents=("agent-*",))
+        self.tell(event("c" * 40), known=False)
+        self.assertEqual(self.bodies(), [])
+        page._settings = attrs.evolve(page._settings, agents=("*:agent-*",))
+        self.tell(event("c" * 40), known=False)
+        self.assertIn("`agent-1`, project `apps`", self.body())
+
     def test_an_agent_that_takes_its_time(self) -> None:
         """It has many projects: others get their part, and the next one its turn."""
         api = self.server._api
