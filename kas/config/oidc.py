@@ -134,6 +134,11 @@ class OpenIdConnect:
         doc="whether users and groups may begin with system:, which are Kubernetes' "
         "own; the provider could make anyone an administrator then",
     )
+    authorized_parties: tuple[str, ...] = field(
+        default=(),
+        doc="other clients of the provider that may be given tokens for client_id "
+        "(azp)",
+    )
     required_claims: dict[str, str] = field(
         factory=dict, doc="claims that tokens have to have, with these values"
     )

@@ -80,7 +80,8 @@ class PeerTokens:
         if self._url not in named and any(one != IDENTITY for one in named):
             text = "JWT validation failed: the token is for a kas at another address"
             raise CallError(Status.UNAUTHENTICATED, text)
-        self._use(hashlib.sha256(token).digest(), now, claims["exp"] + jwt.LEEWAY)
+        signed = token.rpartition(b".")[0]
+        self._use(hashlib.sha256(signed).digest(), now, claims["exp"] + jwt.LEEWAY)
 
     def _use(self, digest: bytes, now: float, until: float) -> None:
         used = self._used

@@ -8,6 +8,7 @@ the algorithms that the caller allows, and nothing else in it is followed.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -210,6 +211,8 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     :param algorithms: one of them has to be named there.
     :raises CallError: UNAUTHENTICATED.
     """
+    if not all(map(_is_canonical, token.split(b"."))):
+        _refuse("it is not written as a token is (base64url without padding)")
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
@@ -220,6 +223,16 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         _refuse("not a token")
     return header
+
+
+def _is_canonical(part: bytes) -> bool:
+    # Padding, and bits of the last character that decode to nothing, would give one
+    # token many spellings, each of which counts as a credential of its own.
+    try:
+        data = base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True)
+    except ValueError:
+        return False
+    return base64.urlsafe_b64encode(data).rstrip(b"=") == part
 
 
 def signed_payload(

@@ -206,13 +206,24 @@ class OidcAuthenticator:
             leeway=settings.clock_skew,
             longest=settings.max_token_lifetime,
         )
+        party = claims.get("azp")
+        if party is not None and party not in (
+            settings.client_id,
+            *settings.authorized_parties,
+        ):
+            raise _refused(
+                "it was issued to another client (azp); if that one may use tokens for "
+                "kas, name it in oidc.authorized_parties"
+            )
         if "events" in claims:
             raise _refused("it is no ID token (events)")
         for name, wanted in settings.required_claims.items():
             if claims.get(name) != wanted:
                 raise _refused(f"its claim {name!r} is not what kas requires")
         impersonation = _user(claims, settings)
-        number = digest.hex()[:_SHOWN_DIGITS]
+        # Of what is signed: some signatures can be changed into others that are valid.
+        signed = hashlib.sha256(raw.rpartition(b".")[0])
+        number = signed.hexdigest()[:_SHOWN_DIGITS]
         return _Verified(
             f"oidc_user:{impersonation.username}:{number}",
             impersonation,

@@ -72,6 +72,8 @@ class Entry:
     target: bytes
     #: It wants a token for a WebSocket at *target*, and not the cluster.
     wants_token: bool = False
+    #: Names the WebSocket token that it brings, see `UsedTokens`; empty: none.
+    sealed_in: str = ""
 
 
 def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
@@ -209,7 +211,13 @@ def _of_page(
                 if REQUEST in query:
                     # One that leaked would be renewed without an end.
                     raise ValueError("a WebSocket token is not good for another one")
-                return Entry(sealed.kind, sealed.agent, sealed.token, path)
+                return Entry(
+                    sealed.kind,
+                    sealed.agent,
+                    sealed.token,
+                    path,
+                    sealed_in=sealed.sealed_in,
+                )
         if b"cookie" not in head.taken:
             return None
         found = session(head, named, query)

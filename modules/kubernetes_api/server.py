@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred, fail
@@ -28,6 +29,7 @@ from modules.kubernetes_api.fields import (
 )
 from modules.kubernetes_api.forwarded import TrustedProxies
 from modules.kubernetes_api.frontdoor import (
+    Entry,
     OutgoingFields,
     Refused,
     enter,
@@ -39,7 +41,11 @@ from modules.kubernetes_api.shares import Shares, TooMany
 from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
-from modules.kubernetes_api.websocket_tokens import SealedCredential, WebSocketTokens
+from modules.kubernetes_api.websocket_tokens import (
+    SealedCredential,
+    UsedTokens,
+    WebSocketTokens,
+)
 from modules.kubernetes_api.writes import READS, credential_field
 from tunnel import __version__
 from tunnel.errors import (
@@ -67,6 +73,7 @@ from tunnel.interfaces import (
     Access,
     AuditEvent,
     AuditLevel,
+    HasPeer,
     IPathReceiver,
     IServerModule,
     IServerModuleApi,
@@ -172,6 +179,7 @@ class KubernetesApiServer:
         # Without one, tokens are good at this kas alone.
         secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
         self.tokens = WebSocketTokens(secret, now)
+        self._used = UsedTokens(partial(api.store, "websocket-tokens"))
         self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
@@ -265,7 +273,11 @@ class KubernetesApiServer:
         try:
             proxies = self._proxies
             client = exchange if proxies is None else proxies.client_of(exchange)
-            answer = self.api.authorize(entry.kind, entry.agent, entry.token, client)
+            answer = (
+                Deferred.fromCoroutine(self._authorize_once(entry, client))
+                if entry.sealed_in
+                else self.api.authorize(entry.kind, entry.agent, entry.token, client)
+            )
         except CallError:
             answer = fail()
         # Nearly always known already; a callback would cost more than the look-up.
@@ -282,6 +294,11 @@ class KubernetesApiServer:
         else:
             self._admit(request, answer)
         return request
+
+    async def _authorize_once(self, entry: Entry, client: HasPeer) -> Access:
+        await self._used.use(entry.sealed_in)
+        answer = self.api.authorize(entry.kind, entry.agent, entry.token, client)
+        return await answer if isinstance(answer, Deferred) else answer
 
     def _authorized(self, access: Access, request: ProxiedRequest) -> None:
         request.checking = None

@@ -6,7 +6,8 @@ A page asks for one with its usual credential, at the path of the WebSocket, wit
 ``websocket-token.kas.gitlab.com.<token>``.
 
 The token is the credential, sealed: each kas with the secret can open it, and no other.
-So a WebSocket is authorized as every request, and ends with its credential.
+So a WebSocket is authorized as every request, and ends with its credential.  A token
+opens one WebSocket: who reads it in a log of a proxy comes too late.
 """
 
 from __future__ import annotations
@@ -23,9 +24,18 @@ import attrs
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tunnel.errors import CallError, Status
 from tunnel.http1 import RequestHead
+from tunnel.interfaces import IStore
+from tunnel.util.recent import Recent
 
-__all__ = ["LIFETIME", "REQUEST", "SealedCredential", "WebSocketTokens"]
+__all__ = [
+    "LIFETIME",
+    "REQUEST",
+    "SealedCredential",
+    "UsedTokens",
+    "WebSocketTokens",
+]
 
 #: The parameter that asks for one.
 REQUEST: Final = b"kas-websocket-token-request"
@@ -41,6 +51,10 @@ _PURPOSE: Final = b"kas websocket token"
 
 _NONCE: Final = 12
 
+#: Tokens whose use this kas remembers: 10,000 in the 40 seconds for which one is valid
+#: at most, 150 bytes each.  The one that was used first is forgotten.
+MAX_USED: Final = 10_000
+
 _PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.IGNORECASE)
 _PREFIX: Final = b"websocket-token.kas.gitlab.com."
 
@@ -52,6 +66,8 @@ class SealedCredential:
     kind: str
     agent: str
     token: str = attrs.field(repr=False)
+    #: Names the token that this was sealed in; empty: in none.
+    sealed_in: str = attrs.field(default="", eq=False, repr=False)
 
 
 class WebSocketTokens:
@@ -95,7 +111,7 @@ class WebSocketTokens:
         until, kind, agent, secret = json.loads(content)
         if not -_LEEWAY <= until - self._now() <= LIFETIME + _LEEWAY:
             raise ValueError("the WebSocket token expired: ask for another")
-        return SealedCredential(kind, agent, secret)
+        return SealedCredential(kind, agent, secret, nonce.hex())
 
     def credential(self, head: RequestHead, path: bytes) -> SealedCredential | None:
         """
@@ -117,3 +133,36 @@ class WebSocketTokens:
         if kept:
             head.fields += b"\r\nSec-WebSocket-Protocol: " + kept
         return self.open(tokens[0][len(_PREFIX) :], path)
+
+
+class UsedTokens:
+    """
+    Remembers which tokens opened a WebSocket.
+
+    :param store: opens the store that all kas share; while it is away each kas
+        remembers its own.
+    """
+
+    def __init__(self, store: Callable[[], IStore]) -> None:
+        # Most kas see no browser, and need no store.
+        self._store = store
+        self._here: Recent[str, None] = Recent(MAX_USED)
+
+    async def use(self, name: str) -> None:
+        """
+        Use the token of that name (`SealedCredential.sealed_in`).
+
+        :raises CallError: UNAUTHENTICATED, it was used before.
+        """
+        text = "the WebSocket token was used before: ask for another"
+        used = CallError(Status.UNAUTHENTICATED, text)
+        if name in self._here:
+            raise used
+        self._here[name] = None
+        try:
+            await self._store().set(
+                name, b"1", version=0, expires_after=LIFETIME + 2 * _LEEWAY
+            )
+        except CallError as error:
+            if error.status is Status.ABORTED:
+                raise used from None

@@ -298,6 +298,19 @@ class VerifyTests(_Case):
     def refused_claims_raw(self, **changes: Any) -> str:
         return self.refused(raw_token({"alg": "HS256"}, self.claims(**changes)))
 
+    def test_spelling(self) -> None:
+        """Padding, and bits that decode to nothing, are not in a token."""
+        token = jwt.encode(self.claims(), SECRET)
+        self.check(token)
+        head, body, signature = token.split(".")
+        for other in (
+            f"{token}=",
+            f"{head}=.{body}.{signature}",
+            f"{head}.{body}==.{signature}",
+            token[:-1] + chr(ord(token[-1]) + 1),
+        ):
+            self.assertTrue(self.refused(other))
+
     def test_issuer(self) -> None:
         """Exactly the one that is configured, or any when none is."""
         for wrong in (..., None, "gitlab-kas", ["gitlab"], "GitLab"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import string
 from typing import Any
 
 import attrs
 import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
 
@@ -22,7 +24,7 @@ from kas.oidc.authenticator import (
     OidcAuthenticator,
 )
 from kas.oidc.keys import MIN_INTERVAL
-from tests.fakes.identity_provider import make_key
+from tests.fakes.identity_provider import CLIENT_ID, make_key
 from tests.kas.oidc.cases import OidcCase
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, Impersonation
@@ -187,6 +189,55 @@ class OidcAuthenticatorTests(OidcCase):
             access = self.ask(authenticator, dev, agent)
             self.assertEqual((access.read_only, access.secrets), (True, secrets))
 
+    def test_authorized_party(self) -> None:
+        """A token that another client was given is none for kas."""
+        authenticator = self.make()
+        self.ask(authenticator, self.provider.token(azp=CLIENT_ID))
+        both = [CLIENT_ID, "other"]
+        for wrong in ("other", 7, ["other"], ""):
+            token = self.provider.token(aud=both, azp=wrong)
+            self.assert_refused(authenticator, token, "azp")
+        authenticator = self.make(authorized_parties=("other",))
+        self.ask(authenticator, self.provider.token(aud=both, azp="other"))
+        self.assert_refused(authenticator, self.provider.token(azp="third"), "azp")
+
+    def test_one_spelling(self) -> None:
+        """One token is one credential, however its parts are written."""
+        authenticator = self.make()
+        token = self.provider.token()
+        self.ask(authenticator, token)
+        alphabet = (
+            string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+        )
+        last = alphabet.index(token[-1])
+        # The last bits of 64 bytes in base64 decode to nothing.
+        others = [token[:-1] + alphabet[last ^ bits] for bits in range(1, 4)]
+        head, body, signature = token.split(".")
+        for other in (
+            *others,
+            f"{token}=",
+            f"{token}==",
+            f"{head}=.{body}.{signature}",
+            f"{head}.{body}=.{signature}",
+            token + "\n",
+        ):
+            self.assert_refused(authenticator, other)
+
+    def test_another_signature(self) -> None:
+        """Of an elliptic curve there are two for each text: one credential as well."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        self.provider.keys["curve"] = ("ES256", key)
+        authenticator = self.make()
+        token = self.provider.token("curve")
+        head, _, signature = token.rpartition(".")
+        raw = base64.urlsafe_b64decode(signature + "==")
+        order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+        flipped = order - int.from_bytes(raw[32:], "big")
+        other = base64.urlsafe_b64encode(raw[:32] + flipped.to_bytes(32, "big"))
+        found = self.ask(authenticator, token)
+        again = self.ask(authenticator, f"{head}.{other.decode().rstrip('=')}")
+        self.assertEqual(found.credential_id, again.credential_id)
+
     def test_access(self) -> None:
         """Agents by users and groups; more beats read-only."""
         authenticator = self.make(
@@ -345,8 +396,10 @@ class OidcAuthenticatorTests(OidcCase):
         for number in range(FAILED_CHECKS_PER_MINUTE):
             wrong = self.provider.token(aud="another", jti=str(number))
             self.failureResultOf(self.settled(ask(wrong)), CallError)
-        one_more = self.provider.token(aud="another")
-        refused = self.failureResultOf(self.settled(ask(one_more)), CallError).value
+        # A few more wait for their turn, and no others.
+        more = [ask(self.provider.token(aud=f"{number}")) for number in range(20)]
+        self.assertNoResult(self.settled(more[0]))
+        refused = self.failureResultOf(self.settled(more[-1]), CallError).value
         self.assertEqual(refused.status, Status.RESOURCE_EXHAUSTED)
         self.successResultOf(self.settled(ask(known)))
 

@@ -22,6 +22,7 @@ from modules.kubernetes_api.server import KubernetesApiServer
 from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
@@ -35,7 +36,7 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
-from tunnel.testing import FakeTracer
+from tunnel.testing import FakeStore, FakeTracer
 
 WINDOW = 256 * 1024
 
@@ -266,6 +267,8 @@ class ServerApi(Api):
         self.held: Callable[[], Collection[str]] = tuple
         #: What is counted with other workers, by the limit.
         self.together: dict[str, SharedCount] = {}
+        self.stores = FakeStore(clock)
+        self.opened_stores = Stores(lambda: self.stores, clock)
 
     def open_stream(
         self,
@@ -291,6 +294,9 @@ class ServerApi(Api):
 
     def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
         self.held = look
+
+    def store(self, namespace: str) -> NamespaceStore:
+        return self.opened_stores.open("kubernetes_api", namespace)
 
     def count_together(self, limit: str, most: int) -> SharedCount:
         """Of two workers; the other one is silent unless a test speaks for it."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from modules.kubernetes_api.server import KubernetesApiServer
 from modules.kubernetes_api.websocket_tokens import (
     LIFETIME,
+    MAX_USED,
     SealedCredential,
+    UsedTokens,
     WebSocketTokens,
 )
 from tests.modules.kubernetes_api.cases import ProxyCase
@@ -117,8 +122,40 @@ class WebSocketTests(ProxyCase):
         for secret in (b"websocket-token", b"csrf", b"_gitlab_kas"):
             self.assertNotIn(secret, request)
 
+    def test_once(self) -> None:
+        """A token opens one WebSocket, at whichever kas."""
+        protocol = self.token()
+        lines = (*UPGRADE, b"Sec-WebSocket-Protocol: v5.a, " + protocol)
+        self.ask(PATH, *lines)
+        self.assertIn(b"Impersonate-User: alice", self.world.origin.taken())
+        self.assert_error(self.ask(PATH, *lines), 401, "was used before")
+        # Written in another way it is the same token.
+        padded = (*UPGRADE, b"Sec-WebSocket-Protocol: v5.a, " + protocol + b"=")
+        self.assertIn(b" 401 ", self.ask(PATH, *padded).taken())
+        # Another kas has the same store, and the same secret.
+        other: Any = KubernetesApiServer(self.world.server_api)  # type: ignore[arg-type]
+        other.tokens = self.world.server.tokens
+        self.world.server = other
+        self.assert_error(self.ask(PATH, *lines), 401, "was used before")
+
+    def test_once_while_the_store_is_away(self) -> None:
+        """Each kas remembers what it saw."""
+        self.world.server_api.stores.down = True
+        lines = (*UPGRADE, b"Sec-WebSocket-Protocol: v5.a, " + self.token())
+        self.ask(PATH, *lines)
+        self.assertIn(b"Impersonate-User: alice", self.world.origin.taken())
+        self.assert_error(self.ask(PATH, *lines), 401, "was used before")
+
+    def test_used_are_bounded(self) -> None:
+        used = UsedTokens(lambda: self.world.server_api.store("websocket-tokens"))
+        self.world.server_api.stores.down = True
+        for number in range(MAX_USED + 10):
+            coroutine = used.use(f"{number}")
+            self.successResultOf(Deferred.fromCoroutine(coroutine))
+        self.assertEqual(len(used._here), MAX_USED)
+
     def test_same_lines_again(self) -> None:
-        """The token counts each time, also where its first WebSocket was not opened."""
+        """A head that is remembered does not use the token a second time."""
         protocol = self.token()
         lines = (
             b"GET " + PATH + b" HTTP/1.1",
@@ -130,13 +167,12 @@ class WebSocketTests(ProxyCase):
         self.world.link.connected = False
         wire = self.world.client()
         wire.receive(head)
+        self.world.run()
         self.assert_error(wire, 503)
         self.world.link.connected = True
         wire.receive(head)
         self.world.run()
-        request = self.world.origin.taken()
-        self.assertIn(b"\r\nSec-WebSocket-Protocol: v5.a\r\n", request)
-        self.assertNotIn(b"websocket-token", request)
+        self.assert_error(wire, 401, "was used before")
 
     def test_bearer(self) -> None:
         """Whatever the credential is, and it only serves a WebSocket."""
