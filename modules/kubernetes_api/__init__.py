@@ -24,6 +24,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     watch_boundary.py  where one event of a watch ends
     heartbeats.py      PINGs inside an upgraded connection, and who answers them
     metrics.py         what both count
+    reviews.py         ``kubectl auth can-i`` of users who are read-only
 
 One request is one raw stream.  Its OPEN carries the request's header block, its DATA
 the body, FIN ends the body, and a header block before FIN holds trailers.  Back come

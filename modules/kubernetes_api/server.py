@@ -37,6 +37,12 @@ from modules.kubernetes_api.frontdoor import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.reviews import (
+    MAX_REVIEW,
+    ReviewError,
+    is_review,
+    refusal,
+)
 from modules.kubernetes_api.shares import Shares, TooMany
 from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.statuses import status_answer
@@ -344,6 +350,13 @@ class KubernetesApiServer:
             if why is not None:
                 request.fail(403, f"client -> kas: {why}")
                 return
+            if is_review(head.method, request.target):
+                request.collect()
+                return
+        self.take_turn(request, access)
+
+    def take_turn(self, request: ProxiedRequest, access: Access) -> None:
+        """Send *request* on now or later."""
         if self.shares.admits(request, access):
             self.begin(request, access)
         else:
@@ -465,6 +478,7 @@ class ProxiedRequest:
         "_isolated",
         "_over",
         "_packed",
+        "_review",
         "_span",
         "_stream",
         "_trailers",
@@ -513,6 +527,8 @@ class ProxiedRequest:
         self._boundary: Boundary | None = None
         self._ending = False
         self._span: ISpan | None = None
+        # The body of a question that kas may answer itself.
+        self._review: bytearray | None = None
 
     @property
     def over(self) -> bool:
@@ -591,7 +607,10 @@ class ProxiedRequest:
         # It may have been closed before it was returned.
         if not self._over:
             self._stream = stream
-            if head.length:
+            if self._review is not None:
+                stream.write(bytes(self._review))
+                stream.finish()
+            elif head.length:
                 stream.registerProducer(exchange, True)
 
     def _too_large(self, size: int) -> None:
@@ -608,6 +627,29 @@ class ProxiedRequest:
             self.fail(431, message)
         else:
             self.fail(431, "client -> kas: the head of the request is too large")
+
+    def collect(self) -> None:
+        """Read the whole question before it goes further."""
+        self._review = bytearray()
+        if self.exchange.head.length == 0:
+            self.fail(400, "client -> kas: the review has no body")
+
+    def _answer_review(self, body: bytes) -> None:
+        """Deny the right that is asked for, or let the cluster decide."""
+        access = self.access
+        assert access is not None
+        try:
+            answer = refusal(access, self.target, body)
+        except ReviewError as error:
+            self.fail(error.status, f"client -> kas: {error}")
+            return
+        if answer is None:
+            self.module.take_turn(self, access)
+            return
+        self.module.metrics.answered(201)
+        self._end()
+        lines = b"\r\nContent-Type: application/json"
+        self.exchange.respond(201, lines + self._fields, answer)
 
     def give_token(self, credential: SealedCredential) -> None:
         """Answer with a token for a WebSocket at the same path."""
@@ -666,7 +708,11 @@ class ProxiedRequest:
 
     def body_received(self, data: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
-        if self._stream is not None:
+        if self._review is not None and not self._over:
+            self._review += data
+            if len(self._review) > MAX_REVIEW:
+                self.fail(413, "client -> kas: the review is too large")
+        elif self._stream is not None:
             self.module.metrics.bytes_received += len(data)
             if self._heartbeats is not None:
                 self._heartbeats.from_client(data)
@@ -676,7 +722,10 @@ class ProxiedRequest:
     def body_finished(self, trailers: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
         stream = self._stream
-        if stream is not None:
+        if self._review is not None:
+            if not self._over:
+                self._answer_review(bytes(self._review))
+        elif stream is not None:
             if self._heartbeats is not None:
                 self._heartbeats.client_finished()
             stream.unregisterProducer()

@@ -204,7 +204,7 @@ class UpgradeTests(ProxyCase):
         for line in (
             b"GET /api/v1/namespaces/proxy/pods?watch=1 HTTP/1.1",
             b"HEAD /api HTTP/1.1",
-            b"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1",
+            b"POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1",
         ):
             self.world.request(line, token=b"user:1:looker")
             self.assertIn(b"Impersonate-User: alice\r\n", self.world.origin.taken())
