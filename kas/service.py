@@ -89,6 +89,7 @@ from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.sentry import ErrorReports
+from tunnel.program.site import Site
 from tunnel.program.startup import start_or_exit
 from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
@@ -114,10 +115,6 @@ KAS_RESUME_LIMITS = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 #: Seconds that agents get to connect elsewhere before this kas goes on stopping.
 LEAVE_PATIENCE = 15.0
-
-#: Seconds for which requests are taken after the order to stop, where there are other
-#: kas: load balancers look at readiness every few seconds.
-LISTEN_GRACE = 5.0
 
 
 #: Problems of agents that `kasctl status` shows.
@@ -347,6 +344,8 @@ class KasService(LogsItsOwnWay, Service):
         ]
         self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
+        self._observability_port: IListeningPort | None = None
+        self._site: Site | None = None
         self._watchdog = sdnotify.Watchdog(reactor)
         self._renewal = LoopingCall(self._renew)
         self._renewal.clock = reactor
@@ -519,9 +518,10 @@ class KasService(LogsItsOwnWay, Service):
         self._repositories.start()
         await self.modules.start()
         observability = self.configuration.observability
-        await self.listening.listen(
+        self._site = make_site(observability, self.health, self.metrics, self._reactor)
+        self._observability_port = await self.listening.listen(
             observability.listen,
-            make_site(observability, self.health, self.metrics, self._reactor),
+            self._site,
             what=running.OBSERVABILITY,
             setting="observability.listen.address",
         )
@@ -759,6 +759,7 @@ class KasService(LogsItsOwnWay, Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        stopped_at = self._reactor.seconds()
         self.health.ready = False
         self.listening.ending = True
         if self._parent is None:
@@ -808,6 +809,7 @@ class KasService(LogsItsOwnWay, Service):
         await self.fleet.stop()
         for one in self._sockets:
             await one.close()
+        await self._end_observability(stopped_at)
         await self.listening.close_all()
         self.last_seen.stop()
         self.identity.stop()
@@ -842,8 +844,22 @@ class KasService(LogsItsOwnWay, Service):
     async def _let_agents_leave(self, patience: float) -> None:
         since = self._reactor.seconds()
         await until(lambda: not self.registry.agents, self._reactor, patience)
-        left = LISTEN_GRACE - (self._reactor.seconds() - since)
+        # Load balancers look at readiness every few seconds.
+        await self._rest_of(self.configuration.agent.listen.listen_grace_period, since)
+
+    async def _rest_of(self, period: float, since: float) -> None:
+        left = period - (self._reactor.seconds() - since)
         await until(lambda: False, self._reactor, left)
+
+    async def _end_observability(self, stopped_at: float) -> None:
+        """Answer probes for as long as is configured, and finish the last pages."""
+        settings = self.configuration.observability.listen
+        if self._observability_port is None or self._site is None:
+            return
+        await self._rest_of(settings.listen_grace_period, stopped_at)
+        await self.listening.close(self._observability_port)
+        site, grace = self._site, settings.shutdown_grace_period
+        await until(lambda: not site.making, self._reactor, grace)
 
     def _idle(self) -> bool:
         return not (

@@ -66,6 +66,11 @@ class AgentListen(Listen):
         default=False,
         doc="known from GitLab's kas and without effect: the port speaks both, always",
     )
+    listen_grace_period: Duration = field(
+        default=5.0,
+        doc="how long requests are taken at least after the order to stop, where there "
+        "are other kas for the agents",
+    )
     shutdown_grace_period: Duration = field(
         default=10.0, doc="how long requests that run may take after the order to stop"
     )
@@ -118,6 +123,14 @@ class ObservabilityListen(Listen):
     """``observability.listen``: health, metrics and status."""
 
     address: str = field(default="127.0.0.1:8151", doc="host:port for probes, metrics")
+    listen_grace_period: Duration = field(
+        default=0.0,
+        doc="how long probes are answered at least after the order to stop; they are "
+        "answered as long as anything else runs",
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long pages that are being made may take after that"
+    )
 
 
 @attrs.frozen(kw_only=True)

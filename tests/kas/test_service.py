@@ -316,6 +316,48 @@ class StopTests(_Case):
         self.successResultOf(stopping)
         self.assertEqual(len(client.closed), 1)
 
+    def test_requests_are_taken_beside_others(self) -> None:
+        """... for as long as ``agent.listen.listen_grace_period`` says."""
+        text = CONFIGURATION + "    listen_grace_period: 7s\n"
+        service = self.service(text, "a")
+        service.startService()
+        self.patch(type(service.fleet), "others", lambda fleet: ["another kas"])
+        stopping = service.stopService()
+        self.reactor.pump([DRAIN_STEP] * 69)
+        self.assertEqual(Module.happened[-1], ("start a", ()))
+        self.reactor.pump([DRAIN_STEP] * 3)
+        self.successResultOf(stopping)
+
+    def test_probes_are_answered(self) -> None:
+        """... for as long as ``observability.listen.listen_grace_period`` says."""
+        text = CONFIGURATION + "observability: {listen: {listen_grace_period: 4s}}\n"
+        service = self.service(text, "a")
+        service.startService()
+        stopping = service.stopService()
+        self.assertEqual(Module.happened[-1], ("stop a", (8151,)))
+        self.reactor.pump([DRAIN_STEP] * 39)
+        self.assertEqual(self.reactor.open, [8151])
+        self.reactor.pump([DRAIN_STEP] * 2)
+        self.assertEqual(self.reactor.open, [])
+        self.successResultOf(stopping)
+
+    def test_pages_are_finished(self) -> None:
+        """... within ``observability.listen.shutdown_grace_period``."""
+        more = "observability: {listen: {shutdown_grace_period: 2s}}\n"
+        service = self.service(CONFIGURATION + more)
+        for steps in (10, 21):
+            service = self.service(CONFIGURATION + more)
+            service.startService()
+            assert service._site is not None
+            service._site.making = 1
+            stopping = service.stopService()
+            self.assertEqual(self.reactor.open, [])
+            self.reactor.pump([DRAIN_STEP] * 9)
+            self.assertNoResult(stopping)
+            service._site.making = int(steps > 10)
+            self.reactor.pump([DRAIN_STEP] * (steps - 9))
+            self.successResultOf(stopping)
+
 
 class MetricsTests(_Case):
     """What is counted."""

@@ -110,6 +110,8 @@ class Site(ServerFactory):
         self.local = HttpServerFactory(
             self, clock, limits=reserved, render_error=_refusal
         )
+        #: Pages that take their time.
+        self.making = 0
 
     def buildProtocol(self, addr: IAddress | None) -> IProtocol:  # type: ignore[override]
         return (self.local if is_local(addr) else self.others).buildProtocol(addr)
@@ -120,12 +122,18 @@ class Site(ServerFactory):
             _answer(exchange, made)
             return
 
+        self.making += 1
+
+        def made_one(result: object) -> None:
+            self.making -= 1
+
         def failed(failure: Failure) -> None:
             self._log.failure("a page could not be made", failure)
             _answer(exchange, plain("an internal error", 500))
 
         making: Deferred[Page] = Deferred.fromCoroutine(made)
         making.addCallback(lambda page: _answer(exchange, page)).addErrback(failed)
+        making.addBoth(made_one)
 
     def _make(self, exchange: Exchange) -> Page | Coroutine[Any, Any, Page]:
         head = exchange.head

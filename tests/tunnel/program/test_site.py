@@ -92,6 +92,7 @@ class PageTests(_Case):
         self.site = Site({"/": slow}, self.clock)
         wire = self.connect()
         self.assertEqual(self.ask(wire), b"")
+        self.assertEqual(self.site.making, 1)
         later[0].callback(plain("at last"))
         self.clock.advance(0)
         self.assertTrue(wire.taken().endswith(b"at last\n"))
@@ -99,6 +100,7 @@ class PageTests(_Case):
         later[1].errback(ZeroDivisionError())
         self.clock.advance(0)
         self.assertIn(b" 500 ", wire.taken())
+        self.assertEqual(self.site.making, 0)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_nothing_there(self) -> None:
