@@ -110,6 +110,8 @@ if TYPE_CHECKING:
 #: thirds through its life then, so hours do not matter.
 RENEWAL_INTERVAL = 3600.0
 
+ONE_DAY = 24 * 3600.0
+
 #: A kas holds the streams of all agents, and is not counted in MiB as agentk is.
 KAS_RESUME_LIMITS = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
@@ -348,6 +350,7 @@ class KasService(LogsItsOwnWay, Service):
         self._site: Site | None = None
         self._watchdog = sdnotify.Watchdog(reactor)
         self._renewal = LoopingCall(self._renew)
+        self._told_of_expiry: float | None = None
         self._renewal.clock = reactor
 
     def _trace(self, settings: KasTracing | None) -> Tracer | None:
@@ -636,6 +639,7 @@ class KasService(LogsItsOwnWay, Service):
                 file=str(files.certificate_file),
                 pin=files.pin,
             )
+            self._warn_of_expiry(files)
             renewing = self._renewal.start(RENEWAL_INTERVAL, now=False)
             renewing.addErrback(lambda failure: None)
         return files.certificate_file, files.key_file
@@ -643,9 +647,24 @@ class KasService(LogsItsOwnWay, Service):
     def _renew(self) -> None:
         # The listeners read the new file by themselves.
         try:
-            self._development_files()
+            files = self._development_files()
         except (ConfigurationError, OSError):
             self._log.failure("the development certificate was not renewed")
+        else:
+            self._warn_of_expiry(files)
+
+    def _warn_of_expiry(self, files: pki.ServerFiles) -> None:
+        """Once a day, while the certificate will not be renewed."""
+        now = self._reactor.seconds()
+        told = self._told_of_expiry
+        if files.problem is None or (told is not None and now - told < ONE_DAY):
+            return
+        self._told_of_expiry = now
+        self._log.warn(
+            "{problem}; it expires on {day}",
+            problem=files.problem,
+            day=f"{files.expires_at:%Y-%m-%d}",
+        )
 
     def reload(self) -> None:
         self.reopen_log()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -243,3 +244,28 @@ def test_overlay_of_the_documents(tmp_path: Path) -> None:
     assert container["image"] == "registry.example/txkas:1"
     addresses = [one for one in container["command"] if "--kas-address" in one]
     assert addresses == ["--kas-address=tls://kas.example.org:8150"]
+
+
+def test_upgrades_again_and_again(tmp_path: Path) -> None:
+    """The commands of the page put each version in place, and lose none."""
+    page = (DEPLOY.parent / "docs" / "upgrade.rst").read_text()
+    page = page.replace("/opt", shlex.quote(str(tmp_path)))
+
+    def run(*beginnings: str, version: int) -> None:
+        lines = [one.strip() for one in page.splitlines()]
+        for line in (one for one in lines if one.startswith(beginnings)):
+            command = line.replace("txkas-2", f"txkas-{version}")
+            subprocess.run(["sh", "-ec", command], check=True)
+
+    link = tmp_path / "txkas"
+    link.mkdir()
+    (link / "version").write_text("1")
+    for version in (2, 3, 4):
+        new = tmp_path / f"txkas-{version}"
+        new.mkdir()
+        (new / "version").write_text(str(version))
+        run("test -L", "ln -sfn", version=version)
+        assert (link / "version").read_text() == str(version)
+        for older in range(1, version):
+            kept = tmp_path / f"txkas-{older}" / "version"
+            assert kept.read_text() == str(older)

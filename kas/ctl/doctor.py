@@ -357,6 +357,12 @@ class _Doctor:
         left = end - self._ctl.now()
         if path is not None and path != self._own_certificate():
             self._check_dates(path)
+        problem = None
+        if self._state is not None and path == self._own_certificate():
+            problem = pki.renewal_problem(self._state)
+        if problem is not None:
+            when = "expired" if left <= timedelta(0) else "expires"
+            raise _Wrong(f"{problem}; it {when} on {end:%Y-%m-%d}")
         if left <= timedelta(0):
             raise _Wrong(f"{path} expired at {end}; restart kas, which makes it again")
         if certificate.not_valid_before_utc > self._ctl.now():

@@ -37,6 +37,7 @@ __all__ = [
     "ensure",
     "is_for",
     "names_of",
+    "renewal_problem",
     "signed_by",
 ]
 
@@ -67,6 +68,8 @@ class ServerFiles:
     expires_at: datetime
     #: When `ensure` will do something again; None for a certificate of another CA.
     renew_at: datetime | None
+    #: Why it will not be renewed, and what to do; None where it will, or is not ours.
+    problem: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -118,6 +121,7 @@ class DevelopmentPki:
             pin=certificate_pin(certificate.public_bytes(serialization.Encoding.DER)),
             expires_at=certificate.not_valid_after_utc,
             renew_at=_renewal(certificate) if ours else None,
+            problem=renewal_problem(self.state) if ours else None,
         )
 
     def _is_due(self, certificate: x509.Certificate) -> bool:
@@ -154,11 +158,20 @@ class DevelopmentPki:
             key = None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             path = self.state.file(name)
-            message = f"{path}: is not an EC key without password; remove it"
+            advice = (
+                _new_authority("it")
+                if name == CA_KEY
+                else f"restore it, or remove it and {SERVER_CERTIFICATE} to have new "
+                "ones made"
+            )
+            message = f"{path}: is not an EC key without password; {advice}"
             raise ConfigurationError([message])
         return key
 
     def _missing(self, name: str, other: str) -> ConfigurationError:
+        if name == CA_KEY:
+            text = f"is missing although {other} is there; {_new_authority('it')}"
+            return ConfigurationError([f"{self.state.file(name)}: {text}"])
         return ConfigurationError(
             [
                 f"{self.state.file(name)}: is missing although {other} is there; "
@@ -193,7 +206,7 @@ class DevelopmentPki:
             raise ConfigurationError(
                 [
                     f"{self.state.file(CA_KEY)}: does not belong to {CA_CERTIFICATE}; "
-                    "restore the right one, or remove both to have new ones made"
+                    + _new_authority("the right one")
                 ]
             )
         # the same key again: pins stay right, and one rename replaces everything
@@ -209,7 +222,7 @@ class DevelopmentPki:
         life = min(SERVER_LIFE, authority.not_valid_after_utc - self.now())
         if life <= timedelta(0):
             path = self.state.file(CA_CERTIFICATE)
-            message = f"{path}: has expired; remove it together with {CA_KEY}"
+            message = f"{path}: has expired; {_new_authority()}"
             raise ConfigurationError([message])
         alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
         certificate = (
@@ -261,6 +274,29 @@ class DevelopmentPki:
         # public, unlike everything else here
         data = certificate.public_bytes(serialization.Encoding.PEM)
         self.state.write(name, data, mode=0o644)
+
+
+def _new_authority(restored: str = "") -> str:
+    """
+    Say how to get another CA.
+
+    A certificate that stayed would be taken for that of a foreign CA, and expire.
+    """
+    first = f"restore {restored} from a backup, or " if restored else ""
+    return (
+        f"{first}remove {CA_CERTIFICATE}, {CA_KEY} and {SERVER_CERTIFICATE} to have "
+        f"new ones made: agents and kubeconfigs then need the new {CA_CERTIFICATE}"
+    )
+
+
+def renewal_problem(state: StateDirectory) -> str | None:
+    """Why the certificate that kas made will not be renewed, and what to do."""
+    if state.read(CA_KEY) is not None:
+        return None
+    return (
+        f"{state.file(CA_KEY)} is missing, and kas cannot renew its certificate "
+        f"{SERVER_CERTIFICATE} without it; {_new_authority('it')}"
+    )
 
 
 def ensure(

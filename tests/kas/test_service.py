@@ -13,6 +13,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 
@@ -259,6 +260,33 @@ class RevokeTests(_Case):
         agent.pipe.flush()
         self.assertEqual([c.code for c in agent.closed], [ErrorCode.UNAUTHENTICATED])
         self.assertEqual(module.events, ["agent:7:t"])
+
+
+class CertificateTests(_Case):
+    """The certificate that kas makes for itself."""
+
+    def test_not_renewed(self) -> None:
+        """Without the key of its CA kas says so at the start, and once a day."""
+        own = CONFIGURATION.replace("development_certificate: false", "websocket: true")
+        first = self.service(own)
+        first.startService()
+        self.successResultOf(first.stopService())
+        os.unlink(self.state.file("ca.key"))
+        said: list[str] = []
+        service = self.service(own)
+        observer: Any = lambda event: said.append(formatEvent(event))  # noqa: E731
+        self.patch(KasService, "_log", Logger(observer=observer))
+        service.startService()
+
+        def warned() -> int:
+            return sum("ca.key is missing" in text for text in said)
+
+        self.assertEqual(warned(), 1)
+        self.reactor.pump([3600.0] * 23)
+        self.assertEqual(warned(), 1)
+        self.reactor.pump([3600.0] * 25)
+        self.assertEqual(warned(), 3)
+        self.successResultOf(service.stopService())
 
 
 class StopTests(_Case):

@@ -118,6 +118,16 @@ class TestDoctor:
             found = self.diagnose(kasctl, *file)
         assert found["agent listener"][0] is False
 
+    def test_without_the_key_of_the_ca(self, kasctl: Kasctl) -> None:
+        """A start does not help: the certificate ends, and how to have a new one."""
+        self.prepared(kasctl)
+        (kasctl.state / "ca.key").unlink()
+        ok, said = self.diagnose(kasctl)["certificate"]
+        assert not ok
+        assert "ca.key is missing" in said
+        assert "remove ca.crt, ca.key and server.crt" in said
+        assert "restart kas" not in said
+
     def test_another_certificate(self, kasctl: Kasctl, tmp_path: Path) -> None:
         self.prepared(kasctl)
         other = pki.DevelopmentPki(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import stat
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import attrs
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -158,7 +160,42 @@ def test_without_the_key_of_the_ca_it_is_used_and_not_renewed(world: World) -> N
     first = world.ensure()
     os.unlink(world.state.file("ca.key"))
     world.now += timedelta(days=80)
-    assert world.ensure() == first
+    found = world.ensure()
+    assert first.problem is None
+    assert "ca.key is missing" in (found.problem or "")
+    assert attrs.evolve(found, problem=None) == first
+    assert follow_advice(world, found.problem or "").renew_at is not None
+
+
+def follow_advice(world: World, said: str) -> ServerFiles:
+    """Remove what an error says, and nothing else."""
+    (removed,) = re.findall(r"or remove (.*?) to have new ones made", said)
+    for name in re.findall(r"\w+\.(?:crt|key)", removed):
+        world.state.file(name).unlink(missing_ok=True)
+    files = world.ensure()
+    assert files.problem is None
+    assert files.ca_file is not None
+    assert files.expires_at - world.now == SERVER_LIFE
+    return files
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense"])
+def test_damaged_keys(world: World, data: bytes) -> None:
+    """What the error advises leads to a certificate that is renewed again."""
+    world.ensure()
+    world.state.write("ca.key", data)
+    world.now += timedelta(days=80)
+    with pytest.raises(
+        ConfigurationError, match=r"ca\.key: is not an EC key"
+    ) as caught:
+        world.ensure()
+    follow_advice(world, str(caught.value))
+    world.state.write("server.key", data)
+    world.now += timedelta(days=80)
+    with pytest.raises(ConfigurationError, match=r"server\.key: is not an") as caught:
+        world.ensure()
+    said = str(caught.value).replace("remove it and", "remove server.key and")
+    follow_advice(world, said)
 
 
 def test_a_lost_certificate_is_issued_again(world: World) -> None:
@@ -204,8 +241,17 @@ def test_a_foreign_ca_key(world: World, tmp_path: Path) -> None:
     world.ensure()
     world.state.write("ca.key", other.state.read("ca.key") or b"")
     world.now += timedelta(days=80)
-    with pytest.raises(ConfigurationError, match=r"does not belong to ca\.crt"):
+    with pytest.raises(ConfigurationError, match="does not belong to") as caught:
         world.ensure()
+    follow_advice(world, str(caught.value))
+
+
+def test_an_expired_authority(world: World) -> None:
+    world.ensure()
+    world.now += timedelta(days=3700)
+    with pytest.raises(ConfigurationError, match=r"ca\.crt: has expired") as caught:
+        world.ensure()
+    follow_advice(world, str(caught.value).replace("; remove", "; or remove"))
 
 
 def test_no_certificate_outlives_the_ca(world: World) -> None:
