@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 from cryptography import x509
 
 from kas.ctl.common import Ctl
@@ -15,11 +16,46 @@ from kas.state.running import Running
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.util.files import in_words
 
-__all__ = ["NoAuthority", "given_authority", "own_authority"]
+__all__ = [
+    "NoAuthority",
+    "WrongName",
+    "given_authority",
+    "own_authority",
+    "refuse_wrong_name",
+    "system_cas_option",
+]
+
+#: Says that a name which kas' certificate is not for is right.
+system_cas_option = click.option(
+    "--system-cas",
+    is_flag=True,
+    help="Another server answers there, and clients trust the CA of its certificate "
+    "already.",
+)
 
 
 class NoAuthority(TunnelError):
     """The CA that kas made is not the one that a client needs; says why."""
+
+
+class WrongName(NoAuthority):
+    """Where kas itself answers, no client accepts its certificate for that name."""
+
+
+def refuse_wrong_name(option: str, error: NoAuthority) -> None:
+    """
+    Refuse a name that is probably mistyped, before a token is made for it.
+
+    :raises ConfigurationError: saying what can be done.
+    """
+    if isinstance(error, WrongName):
+        raise ConfigurationError(
+            [
+                f"{option}: {error}.  If another server answers there, name its CA "
+                "with --ca-file FILE, or say --system-cas where clients trust it "
+                "already.  No token was made"
+            ]
+        )
 
 
 def given_authority(file: Path) -> bytes:
@@ -64,7 +100,7 @@ def own_authority(
             raise NoAuthority(f"kas uses {shown} there")
     certificate = x509.load_pem_x509_certificate(ours.read_bytes())
     if host is not None and not pki.is_for(certificate, host):
-        raise NoAuthority(
+        raise WrongName(
             f"the certificate that kas made is for "
             f"{', '.join(pki.names_of(certificate))}; if kas itself answers there, add "
             f"{host!r} to development_certificate_names in its configuration file and "

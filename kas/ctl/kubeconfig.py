@@ -20,7 +20,13 @@ from cryptography import x509
 
 from kas.ctl import kubeconfig_file
 from kas.ctl.agents import look
-from kas.ctl.authority import NoAuthority, given_authority, own_authority
+from kas.ctl.authority import (
+    NoAuthority,
+    given_authority,
+    own_authority,
+    refuse_wrong_name,
+    system_cas_option,
+)
 from kas.ctl.common import (
     Ctl,
     command,
@@ -64,6 +70,7 @@ def kubeconfig(
     user: str | None,
     server: str | None,
     ca_file: Path | None,
+    system_cas: bool,
     token_file: Path | None,
     rotate: bool,
     output_file: Path | None,
@@ -105,7 +112,9 @@ def kubeconfig(
                 "add to what is in it with --merge"
             ]
         )
-    url, authority = _reached(ctl, store.state, server, ca_file, pid)
+    # Where a token is made for it, a name that is probably mistyped is refused.
+    lenient = system_cas or plugin is not None or token_file is not None
+    url, authority = _reached(ctl, store.state, server, ca_file, pid, lenient)
     if plugin is not None:
         people = user or "oidc"
         reached = _connected_first(ctl, named or _reachable(identities, None))
@@ -199,6 +208,7 @@ for _option in (
         help="CA of the server's certificate  [default: kas' development CA, where "
         "its certificate is for that server; else the CAs of kubectl's machine]",
     ),
+    system_cas_option,
     click.option(
         "--server",
         metavar="URL",
@@ -306,6 +316,7 @@ def _reached(
     server: str | None,
     ca_file: Path | None,
     pid: int | None,
+    lenient: bool,
 ) -> tuple[str, bytes | None]:
     """The URL of the API proxy, and the CA to write into the file, if any."""
     running = None if server is not None else ctl.running(pid)
@@ -335,6 +346,8 @@ def _reached(
         kas = ctl.all_running() if running is None else (running,)
         return url, own_authority(ctl, state, KUBERNETES_API, kas, host)
     except NoAuthority as error:
+        if not lenient:
+            refuse_wrong_name("--server", error)
         ctl.note(
             f"# No CA is written into it: {error}.  kubectl's machine has to trust the "
             "CA of that server; --ca-file FILE writes one into it."

@@ -12,7 +12,13 @@ from typing import Any
 import click
 import yaml
 
-from kas.ctl.authority import NoAuthority, given_authority, own_authority
+from kas.ctl.authority import (
+    NoAuthority,
+    given_authority,
+    own_authority,
+    refuse_wrong_name,
+    system_cas_option,
+)
 from kas.ctl.common import DURATION, Ctl, command, no_token_made
 from kas.ctl.completion import complete_agents
 from kas.ctl.identities import GRACE
@@ -60,6 +66,7 @@ def declare(group: click.Group) -> None:
     help="CA of kas' certificate  [default: kas' development CA, where its certificate "
     "is for that address]",
 )
+@system_cas_option
 @click.option(
     "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
 )
@@ -96,6 +103,7 @@ def _manifest(
     image: str,
     kas_address: str | None,
     ca_file: Path | None,
+    system_cas: bool,
     namespace: str,
     cluster_role: str,
     impersonate: bool,
@@ -121,7 +129,9 @@ def _manifest(
         )
     address = parse_kas_address(kas_address or _listened(ctl))
     store = ctl.store(create=True)
-    authority = _authority(ctl, store, address, ca_file)
+    # What kas itself says is not mistyped.
+    lenient = system_cas or kas_address is None
+    authority = _authority(ctl, store, address, ca_file, lenient)
 
     def text(token: str) -> tuple[dict[str, Any], str]:
         documents = fill_in(
@@ -185,7 +195,11 @@ def _listened(ctl: Ctl) -> str:
 
 
 def _authority(
-    ctl: Ctl, store: IdentityStore, address: KasAddress, given: Path | None
+    ctl: Ctl,
+    store: IdentityStore,
+    address: KasAddress,
+    given: Path | None,
+    lenient: bool,
 ) -> bytes | None:
     if not address.secure:
         ctl.note(f"# {address} is not encrypted: the token can be read on the way.")
@@ -195,6 +209,8 @@ def _authority(
     try:
         return own_authority(ctl, store.state, AGENTS, ctl.all_running(), address.host)
     except NoAuthority as error:
+        if not lenient:
+            refuse_wrong_name("--kas-address", error)
         ctl.note(
             f"# No CA is in it: {error}.  agentk trusts the CAs of its image; "
             "--ca-file FILE adds another."

@@ -122,7 +122,7 @@ def test_first_remote_agent(
 
     server_url = ("--server", "https://192.0.2.2:8154")
     user = ("kubeconfig", "--agent", "edge", "--user")
-    early = ctl(*user, "a", "--as-agent", *server_url)
+    early = ctl(*user, "a", "--as-agent", *server_url, "--system-cas")
     assert "certificate-authority-data" not in early.stdout
     assert "add '192.0.2.2' to development_certificate_names" in early.stderr
     kas.kill()

@@ -252,7 +252,8 @@ class TestKubeconfig:
         said = kasctl.fails("kubeconfig", "--agent", "prod")
         assert "say where it is reached with --server" in said
         content = kasctl.kubeconfig(
-            "--agent", "prod", "--server", "https://kas:1", "--as-agent"
+            *("--agent", "prod", "--server", "https://kas:1", "--as-agent"),
+            "--system-cas",
         )
         assert (
             content["clusters"][0]["cluster"]["server"] == "https://kas:1/agents/prod"
@@ -284,7 +285,14 @@ class TestKubeconfig:
         pki.DevelopmentPki(
             StateDirectory.open(kasctl.state), "h", lambda: datetime.now(UTC)
         ).ensure()
-        content = kasctl.kubeconfig("--agent", "prod", "--server", server, "--as-agent")
+        command: tuple[str, ...] = ("--agent", "prod", "--server", server)
+        command = (*command, "--as-agent")
+        if not embedded and server.startswith("https"):
+            before = kasctl.store().load()
+            assert "No token was made" in kasctl.fails("kubeconfig", *command)
+            assert kasctl.store().load() == before
+            command = (*command, "--system-cas")
+        content = kasctl.kubeconfig(*command)
         cluster = content["clusters"][0]["cluster"]
         assert cluster["server"] == f"{server.rstrip('/')}/agents/prod"
         assert ("certificate-authority-data" in cluster) is embedded
@@ -293,7 +301,7 @@ class TestKubeconfig:
         state = StateDirectory.open(kasctl.state)
         arguments = ("kubeconfig", "--agent", "prod", "--as-agent")
         server = ("--server", "https://192.0.2.2:8154")
-        result = kasctl.run(*arguments, "--user", "a", *server)
+        result = kasctl.run(*arguments, "--user", "a", *server, "--system-cas")
         assert "certificate-authority-data" not in result.stdout
         assert "is for localhost, 127.0.0.1" in result.stderr
         assert "add '192.0.2.2' to development_certificate_names" in result.stderr
@@ -391,7 +399,8 @@ class TestKubeconfig:
         assert says in kasctl.fails(*arguments, "--server", server)
         assert kasctl.store().load() == before
         # A proxy in front may take any path.
-        kasctl.ok(*arguments, "--server", "https://192.0.2.9:9154/foo")
+        server = "https://192.0.2.9:9154/foo"
+        kasctl.ok(*arguments, "--server", server, "--system-cas")
 
     def test_for_this_machine_only(self, kasctl: Kasctl) -> None:
         state = StateDirectory.open(kasctl.state)

@@ -120,7 +120,8 @@ def test_every_name_is_taken(kasctl: Kasctl) -> None:
 def test_another_url_is_told(kasctl: Kasctl) -> None:
     """It changes where the contexts of other users lead, too."""
     assert "the cluster" not in kasctl.run(*NEW).stderr
-    said = kasctl.run(*NEW, "--rotate", "--server", "https://kas.example.org").stderr
+    other = ("--server", "https://kas.example.org", "--system-cas")
+    said = kasctl.run(*NEW, "--rotate", *other).stderr
     assert (
         "the cluster kas-prod leads to https://kas.example.org/agents/prod now, for "
         "all its contexts; before to https://127.0.0.1:8154/agents/prod" in said

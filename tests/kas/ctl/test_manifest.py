@@ -61,7 +61,7 @@ def test_all_that_a_cluster_needs(kasctl: Kasctl) -> None:
     assert found["Secret"]["metadata"]["name"] in names
 
 
-ADDRESS = ("--kas-address", "wss://kas.example.org/kas")
+ADDRESS = ("--kas-address", "wss://kas.example.org/kas", "--system-cas")
 
 
 def roles(text: str) -> list[str]:
@@ -90,7 +90,9 @@ def test_rights(kasctl: Kasctl) -> None:
 
 
 def test_without_a_private_authority(kasctl: Kasctl) -> None:
-    result = kasctl.run(*COMMAND, "--kas-address", "wss://kas.example.org/kas")
+    assert "No token was made" in kasctl.fails(*COMMAND, *ADDRESS[:2])
+    assert kasctl.store().load().agents == ()
+    result = kasctl.run(*COMMAND, *ADDRESS)
     assert "add 'kas.example.org' to development_certificate_names" in result.stderr
     found = by_kind(result.stdout)
     assert "ConfigMap" not in found

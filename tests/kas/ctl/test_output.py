@@ -11,7 +11,7 @@ import pytest
 
 from tests.kas.ctl.kasctl import Kasctl
 
-_MANIFEST = ("--image", "i", "--kas-address", "tls://192.0.2.2:8150")
+_MANIFEST = ("--system-cas", "--image", "i", "--kas-address", "tls://192.0.2.2:8150")
 _KASCTL = (sys.executable, "-c", "from kas.ctl import main; main()")
 
 

@@ -354,7 +354,8 @@ def test_what_is_connected_is_tried_first(
     found = [agent("1", "prod"), agent("2", "test", CONNECTION), agent("3", "new")]
     with everyone(monkeypatch, *found), control(kasctl.state, os.getpid()):
         content = kasctl.kubeconfig(
-            *("--all", "--user", "me", "--as-agent", "--server", "https://kas")
+            *("--all", "--user", "me", "--as-agent", "--server", "https://kas"),
+            "--system-cas",
         )
     names = [one["name"] for one in content["contexts"]]
     assert names == ["test", "prod", "new"]
