@@ -351,6 +351,8 @@ class KasService(LogsItsOwnWay, Service):
         self._watchdog = sdnotify.Watchdog(reactor)
         self._renewal = LoopingCall(self._renew)
         self._told_of_expiry: float | None = None
+        #: Open while no other kas without Redis may use the state directory.
+        self._held: int | None = None
         self._renewal.clock = reactor
 
     def _trace(self, settings: KasTracing | None) -> Tracer | None:
@@ -497,6 +499,8 @@ class KasService(LogsItsOwnWay, Service):
     async def _start(self) -> None:
         if self._parent is None:
             running.refuse_twins(self._state)
+            if self.configuration.redis is None:
+                self._held = running.hold(self._state)
         self._errors.start()
         if self._tracer is not None:
             self._tracer.start(self._reactor)
@@ -783,6 +787,10 @@ class KasService(LogsItsOwnWay, Service):
         self.listening.ending = True
         if self._parent is None:
             running.leave(self._state)
+        if self._held is not None:
+            # A successor may start while this one ends what it has.
+            os.close(self._held)
+            self._held = None
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         if self._renewal.running:

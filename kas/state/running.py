@@ -11,6 +11,7 @@ and no program here could ask them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -34,6 +35,7 @@ __all__ = [
     "Running",
     "file_name",
     "forget",
+    "hold",
     "is_alive",
     "leave",
     "look",
@@ -46,6 +48,9 @@ _PREFIX = "running-"
 
 #: Of a kas that was told to stop, and ends what runs.
 _LEAVING = "stopping-"
+
+#: Locked by the one kas without Redis.
+_HELD = "kas.lock"
 
 _log = Logger()
 
@@ -120,6 +125,39 @@ def refuse_twins(state: StateDirectory) -> None:
                     "of its own, or a state directory"
                 ]
             )
+
+
+def hold(state: StateDirectory) -> int | None:
+    """
+    Take the directory for one kas without Redis, until it is told to stop.
+
+    Two of them would not know of each other's agents.  The lock ends with its process,
+    however that ends.
+
+    :return: a descriptor to close; None where nothing can be written.
+    :raises ConfigurationError: another kas has it.
+    """
+    file = state.file(_HELD)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            return None
+        known = ", ".join(map(str, look(state)))
+        raise ConfigurationError(
+            [
+                f"{state.path}: another kas {known or 'that starts now'} uses this "
+                "state directory, and without 'redis' the two would not know of each "
+                "other's agents: stop that one, pass another --state-directory, or "
+                "configure 'redis' for both"
+            ]
+        ) from None
+    return descriptor
 
 
 def file_name(pid: int) -> str:

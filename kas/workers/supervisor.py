@@ -119,6 +119,8 @@ class Supervisor(LogsItsOwnWay, Service):
         self._ready: Deferred[None] | None = None
         #: Open while the file of the modules' stores is ours.
         self._store_lock: int | None = None
+        #: Open while no other kas without Redis may use the state directory.
+        self._held: int | None = None
         self._draining = False
         #: Workers that are being told so.
         self._telling: set[WorkerProcess] = set()
@@ -141,6 +143,8 @@ class Supervisor(LogsItsOwnWay, Service):
 
     async def _start(self) -> None:
         running.refuse_twins(self._state)
+        if self._configuration.redis is None:
+            self._held = running.hold(self._state)
         self._made = WorkersFolder.make(self._state, self._configuration.workers)
         try:
             await self._start_in(self._made)
@@ -581,6 +585,10 @@ class Supervisor(LogsItsOwnWay, Service):
     async def _stop(self) -> None:
         self._is_ready = False
         running.leave(self._state)
+        if self._held is not None:
+            # A successor may start while this one ends what it has.
+            os.close(self._held)
+            self._held = None
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         ending = [

@@ -262,6 +262,24 @@ class RevokeTests(_Case):
         self.assertEqual(module.events, ["agent:7:t"])
 
 
+class AloneTests(_Case):
+    """Two kas with one state directory."""
+
+    def test_without_redis(self) -> None:
+        """The second one does not start before the first one is told to stop."""
+        # Here both are one process, which is one of their differences.
+        self.patch(running, "refuse_twins", lambda state: None)
+        first = self.started()
+        with self.assertRaises(SystemExit) as caught:
+            self.service().startService()
+        self.assertIn("uses this state directory", str(caught.exception))
+        stopping = first.stopService()
+        second = self.service()
+        second.startService()
+        self.successResultOf(stopping)
+        self.successResultOf(second.stopService())
+
+
 class CertificateTests(_Case):
     """The certificate that kas makes for itself."""
 

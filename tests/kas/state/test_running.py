@@ -19,6 +19,7 @@ from kas.state.running import (
     Running,
     file_name,
     forget,
+    hold,
     leave,
     look,
     look_at_leaving,
@@ -135,6 +136,34 @@ def test_twins(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
         other.bind(str(path_of(state, os.getppid())))
         other.listen()
         refuse_twins(state)
+
+
+def test_only_one_without_redis(state: StateDirectory) -> None:
+    """The second is refused until the first one stops, or is killed."""
+    first = hold(state)
+    assert first is not None
+    tell(state, LISTENERS)
+    with pytest.raises(ConfigurationError, match=f"another kas {os.getpid()} .*redis"):
+        hold(state)
+    os.close(first)
+    script = (
+        "import sys; from pathlib import Path; from kas.state.running import hold;"
+        "from kas.state.directory import StateDirectory;"
+        "hold(StateDirectory.open(Path(sys.argv[1]))); print(flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(state.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(ConfigurationError):
+            hold(state)
+        other.kill()
+        other.wait()
+    last = hold(state)
+    assert last is not None
+    os.close(last)
 
 
 def test_several(state: StateDirectory) -> None:
