@@ -232,7 +232,7 @@ class _Duration(click.ParamType[timedelta]):
 DURATION = _Duration()
 
 
-class _Size(click.ParamType):
+class _Size(click.ParamType[int]):
     """Bytes, as `tunnel.config` reads them."""
 
     name = "size"

@@ -140,7 +140,7 @@ class RouteTests(ManyCase):
     def test_wrong_secret(self) -> None:
         """A peer that cannot prove itself is refused, and is no peer."""
         self.many.agent(self.two)
-        self.one.peers.hello = lambda: pb.Hello(role="kas", credential=b"guess")
+        self.one.peers.hello = lambda _: pb.Hello(role="kas", credential=b"guess")
         self.one.open(self.client, fin=True)
         self.many.later(ROUTING_TIMEOUT + 1)
         reason = self.client.closed[0]
@@ -156,7 +156,7 @@ class RouteTests(ManyCase):
 
     def test_agents_are_no_peers(self) -> None:
         """The private port takes nobody but kas."""
-        self.one.peers.hello = lambda: pb.Hello(role="agent", credential=b"7")
+        self.one.peers.hello = lambda _: pb.Hello(role="agent", credential=b"7")
         self.many.agent(self.two)
         self.one.open(self.client, fin=True)
         self.many.later(ROUTING_TIMEOUT + 1)
