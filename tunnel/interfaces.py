@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from tunnel.http1 import UpstreamPool
 
 __all__ = [
+    "CLIENT_ADDRESS",
+    "OPERATOR",
     "SESSION_COOKIE",
     "Access",
     "AgentIdentity",
@@ -114,6 +116,13 @@ __all__ = [
 #: The kind of credential that a browser has: its token is the CSRF token of a session
 #: of GitLab, a space, and the cookie of that session.  No bearer token can name it.
 SESSION_COOKIE = "session cookie"
+
+#: In ``call.metadata`` of calls of the external API: the client's address, as kas sees
+#: it; empty: the call came by a unix socket.
+CLIENT_ADDRESS = "client-address"
+
+#: Likewise: the operating system's user of `kasctl`, as `kasctl` itself says.
+OPERATOR = "kasctl-operator"
 
 
 @attrs.frozen

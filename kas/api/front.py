@@ -17,7 +17,7 @@ from tunnel.grpc import fields as grpc
 from tunnel.grpc.fields import Headers, media_type, metadata_from
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.server import CallTransport, Codec, GrpcCall
-from tunnel.interfaces import SpanKind
+from tunnel.interfaces import CLIENT_ADDRESS, SpanKind
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.traces import (
     TRACEPARENT,
@@ -69,9 +69,12 @@ class Front:
         path: str,
         headers: Headers,
         http2: bool,
+        client: str = "",
     ) -> Begun:
         """
         Begin the call that a request asks for, or answer why not.
+
+        :param client: its address; empty: it came by a unix socket.
 
         The token is looked at before anything that could tell what there is.
         """
@@ -118,7 +121,11 @@ class Front:
                 traceparent = span.traceparent
                 trace_id = trace_id_of(traceparent) or trace_id
                 call.told = partial(self._told, path[:SHOWN], trace_id)
-        metadata = {**metadata_from(headers), TRACEPARENT: traceparent}
+        metadata = {
+            **metadata_from(headers),
+            TRACEPARENT: traceparent,
+            CLIENT_ADDRESS: client,
+        }
         call.open(self.services, path, metadata, timeout)
         return Begun(call, authenticated)
 

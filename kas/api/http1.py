@@ -122,7 +122,8 @@ class ApiRequest(BoundedRequest):
             for value in values
         ]
         path = self.path.decode("ascii")
-        begun = self._front.begin(exchange, "POST", path, headers, False)
+        client = getattr(self.getClientAddress(), "host", "")
+        begun = self._front.begin(exchange, "POST", path, headers, False, client)
         if begun.call is not None:
             exchange.call = begun.call
             begun.call.body(self.content.read())

@@ -141,6 +141,7 @@ class ExternalFactory(DrainingFactory):
             special.get(b":path", b"").decode("latin-1"),
             headers,
             True,
+            getattr(connection.transport.getPeer(), "host", ""),
         )
         if begun.authenticated:
             connection.proven()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import pwd
 import ssl
 import time
 from collections.abc import Callable
@@ -28,7 +30,9 @@ from kas.ctl.common import (
 )
 from kas.identity.jwt import read_secret, sign
 from kas.state.process_socket import CALLS, CONTROL
+from tunnel import __version__
 from tunnel.errors import ConfigurationError
+from tunnel.interfaces import OPERATOR
 
 __all__ = ["Callee", "Server", "callee_options"]
 
@@ -36,6 +40,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 # A hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
+
+#: Characters of the user's name.
+MAX_OPERATOR = 100
 
 # For one request; the clock of the other side may differ.
 LIFETIME = 30.0
@@ -71,7 +78,7 @@ class Here:
                 "POST",
                 f"/{method}",
                 json.dumps(request).encode(),
-                {"Content-Type": "application/json"},
+                _fields(),
             )
             response = connection.getresponse()
             status, body = response.status, response.read(MAX_ANSWER)
@@ -138,10 +145,7 @@ class Server:
                     "POST",
                     f"{parts.path.rstrip('/')}/{method}",
                     json.dumps(request).encode(),
-                    {
-                        "Authorization": f"Bearer {token}",
-                        "Content-Type": "application/json",
-                    },
+                    {"Authorization": f"Bearer {token}", **_fields()},
                 )
                 response = connection.getresponse()
                 status, body = response.status, response.read(MAX_ANSWER)
@@ -174,6 +178,27 @@ class Server:
                 f"kas does not answer at {self.url} ({printable(reason)}); {hint}"
             ) from None
         return _content(status, body, self.url)
+
+
+def _fields() -> dict[str, str]:
+    """Return the fields of every request; the audit log has the last two."""
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": f"kasctl/{__version__}",
+        OPERATOR: _operator(),
+    }
+
+
+def _operator() -> str:
+    """Return the user who runs this command, and the one behind ``sudo``."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        # A user without an entry in the system's database.
+        name = str(os.getuid())
+    behind = os.environ.get("SUDO_USER", "")
+    name = f"{behind} as {name}" if behind and behind != name else name
+    return "".join(c if " " <= c <= "~" else "?" for c in name)[:MAX_OPERATOR]
 
 
 def callee_options(function: _F) -> _F:

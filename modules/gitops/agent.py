@@ -22,7 +22,7 @@ from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.folder import remove_leftovers
-from modules.gitops.handover import Handover
+from modules.gitops.handover import ProjectHandover
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
@@ -224,7 +224,7 @@ class GitopsAgent:
                 self._decryptor,
                 self._inventories,
                 Dependencies(self.projects),
-                Handover(settings.label, self.projects),
+                ProjectHandover(settings.label, self.projects),
             )
             try:
                 await project.run()

@@ -23,7 +23,7 @@ import attrs
 from modules.gitops.manifests import Manifest, ObjectKey
 from modules.gitops.settings import ManifestProject
 
-__all__ = ["Handover", "names"]
+__all__ = ["ProjectHandover", "names"]
 
 
 class _Project(Protocol):
@@ -57,7 +57,7 @@ class _Project(Protocol):
 
 
 @attrs.frozen
-class Handover:
+class ProjectHandover:
     """
     What one project asks of the others.
 

@@ -29,7 +29,7 @@ _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 #: Within ``{{ }}``: comments and texts, chains of fields, words, and single characters.
 #: Texts without an end match, too: no file takes longer than its length.
 _TOKEN = re.compile(
-    r"""/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`[^`]*+`?"""
+    r"""/\*.*?(?:\*/|\Z)|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
     r"""|\$?\w*(?:\.\w+)+|\$\w*|[\w.+-]+|\s+|.""",
     re.DOTALL,
 )

@@ -1,4 +1,4 @@
-"""In kas: passes what people ask of an agent's projects to the agentk that leads."""
+"""In kas: passes operators' calls for an agent's projects to the agentk that leads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import attrs
 from modules.gitops import control_pb2
 from modules.repositories import project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.interfaces import (
+    CLIENT_ADDRESS,
+    OPERATOR,
+    AuditEvent,
+    ConnectedAgent,
+    IServerModuleApi,
+)
 
 __all__ = ["CONTROL", "Operators"]
 
@@ -20,11 +26,33 @@ CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 SECONDS = 30.0
 
 
+#: Characters of each detail in the audit log, and objects that it names.
+MAX_DETAIL, MAX_OBJECTS = 200, 20
+
+
 def _passed(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
-    """Answers *method* with what the agent that the request names says."""
+    """Answer *method* as the agent that the request names does."""
 
     async def ask(self: Operators, request: Any, call: Any) -> Any:
         return await self.ask(method, request, call)
+
+    return ask
+
+
+def _decided(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
+    """Likewise, and record the decision in the audit log, whatever comes of it."""
+
+    async def ask(self: Operators, request: Any, call: Any) -> Any:
+        outcome = Status.CANCELLED
+        try:
+            response = await self.ask(method, request, call)
+            outcome = Status.OK
+        except CallError as error:
+            outcome = error.status
+            raise
+        finally:
+            self.record(method, request, call, outcome)
+        return response
 
     return ask
 
@@ -36,20 +64,39 @@ class Operators:
     api: IServerModuleApi
 
     get_status = _passed("GetStatus")
-    approve = _passed("Approve")
+    approve = _decided("Approve")
     get_history = _passed("GetHistory")
     get_kept = _passed("GetKept")
-    undo = _passed("Undo")
-    suspend = _passed("Suspend")
-    resume = _passed("Resume")
-    sync = _passed("Sync")
-    repair = _passed("Repair")
+    undo = _decided("Undo")
+    suspend = _decided("Suspend")
+    resume = _decided("Resume")
+    sync = _decided("Sync")
+    repair = _decided("Repair")
     get_drift = _passed("GetDrift")
     preview = _passed("Preview")
 
+    def record(self, method: str, request: Any, call: Any, outcome: Status) -> None:
+        """Write who decided what, of which project, to the audit log."""
+        details = {
+            "agent": request.agent,
+            "project": request.project,
+            "release": getattr(request, "release", ""),
+            "commit": getattr(request, "commit", ""),
+            "objects": ", ".join(
+                f"{one.kind} {one.namespace}/{one.name}"
+                for one in list(getattr(request, "objects", ()))[:MAX_OBJECTS]
+            ),
+            "operator": call.metadata.get(OPERATOR, ""),
+            "client": call.metadata.get(CLIENT_ADDRESS, ""),
+            "user_agent": call.metadata.get("user-agent", ""),
+        }
+        said = {name: text[:MAX_DETAIL] for name, text in details.items() if text}
+        action = f"gitops.{method.lower()}"
+        self.api.audit(AuditEvent(action, None, outcome.name, said))
+
     async def ask(self, method: str, request: Any, call: Any) -> Any:
         """
-        What the agent says.
+        Return the agent's answer.
 
         :param request: names it in ``agent``.
         :raises CallError: also NOT_FOUND, there is no such agent.

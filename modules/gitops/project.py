@@ -34,7 +34,7 @@ from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import Drift, Drifts, DriftState
-from modules.gitops.handover import Handover, names
+from modules.gitops.handover import ProjectHandover, names
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptState, KeptStates
 from modules.gitops.manifests import Manifest, ObjectKey, Source
@@ -180,7 +180,7 @@ class Project:
         decryptor: Decryptor,
         inventories: str,
         dependencies: Dependencies,
-        handover: Handover,
+        handover: ProjectHandover,
     ) -> None:
         self.settings = settings
         self.orders = Orders()

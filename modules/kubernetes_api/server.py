@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -121,6 +122,9 @@ _FIELDS: Final = {
     429: b"\r\nRetry-After: 1",
     503: b"\r\nRetry-After: 5",
 }
+
+#: Cut off: a client may send 64 KiB.
+_USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
@@ -412,7 +416,7 @@ class KubernetesApiServer:
     ) -> None:
         self.metrics.answered(refused.status)
         self.metrics.failed("client -> kas")
-        self.audit_answer(exchange.head, exchange.head.target, None, refused.status)
+        self.audit_answer(exchange, exchange.head.target, None, refused.status)
         if empty:
             exchange.respond(refused.status, b"", b"")
         else:
@@ -428,11 +432,12 @@ class KubernetesApiServer:
         return fields, body
 
     def audit_answer(
-        self, head: RequestHead, target: bytes, access: Access | None, status: int
+        self, exchange: Exchange, target: bytes, access: Access | None, status: int
     ) -> None:
-        """The audit log learns of an answer, once."""
+        """Record an answer in the audit log, once."""
         if not self.audits:
             return
+        head = exchange.head
         if (
             self.api.audit_level is AuditLevel.CHANGES
             and status not in (401, 403)
@@ -449,9 +454,17 @@ class KubernetesApiServer:
             "subresource": info.subresource,
             "namespace": info.namespace,
             "name": info.name,
+            "client": self._client_address(exchange),
+            "user_agent": _user_agent(head),
         }
         said = {name: value for name, value in details.items() if value}
         self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
+
+    def _client_address(self, exchange: Exchange) -> str:
+        """Return the address of the client, behind trusted proxies too."""
+        proxies = self._proxies
+        client = exchange if proxies is None else proxies.client_of(exchange)
+        return str(getattr(client.peer_address, "host", ""))
 
     def _revoked(self, credential_id: str) -> None:
         for request in self.shares.of(credential_id):
@@ -672,9 +685,7 @@ class ProxiedRequest:
             hop = message.partition(":")[0]
             self.module.metrics.failed(hop)
             self.module.metrics.answered(status)
-            self.module.audit_answer(
-                self.exchange.head, self.target, self.access, status
-            )
+            self.module.audit_answer(self.exchange, self.target, self.access, status)
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             if self._span is not None:
@@ -814,7 +825,7 @@ class ProxiedRequest:
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
         if module.audits:
-            module.audit_answer(self.exchange.head, self.target, self.access, status)
+            module.audit_answer(self.exchange, self.target, self.access, status)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:
@@ -921,6 +932,12 @@ class ProxiedRequest:
 
 
 classImplements(ProxiedRequest, IPathReceiver)
+
+
+def _user_agent(head: RequestHead) -> str:
+    """Return the program that a client says it is, with its version."""
+    found = _USER_AGENT.search(b"\r\n" + head.fields)
+    return "" if found is None else found[1].strip().decode("latin-1")
 
 
 def _explain(reason: Any) -> tuple[int, str, bytes]:

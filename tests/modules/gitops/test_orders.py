@@ -347,6 +347,36 @@ class OrdersTests(HalvesTestCase):
         self.passes(1)
         self.assertGreater(self.status().worked_at.ToMicroseconds(), before)
 
+    def test_decisions_in_the_audit_log(self) -> None:
+        """With operator and client, and whatever comes of them; reading is none."""
+        first = self.begin()
+        self.commit(*config_maps(1, 2))
+        client = self.pair.external(CONTROL)
+        sent = {"kasctl-operator": "alice as root", "user-agent": "kasctl/1"}
+        request = pb.UndoRequest(agent="1", project="apps", commit=first)
+        self.pair.run(client.call("Undo", request, metadata=sent))
+        self.refused("Approve", release="none")
+        self.ask("Suspend")
+        self.ask("GetHistory")
+        events = [
+            (one.action, one.outcome, dict(one.details))
+            for one in self.server._api.audited
+        ]
+        of_project = {"agent": "1", "project": "apps"}
+        by_alice = {"operator": "alice as root", "user_agent": "kasctl/1"}
+        self.assertEqual(
+            events,
+            [
+                ("gitops.undo", "OK", {**of_project, "commit": first, **by_alice}),
+                (
+                    "gitops.approve",
+                    "FAILED_PRECONDITION",
+                    {**of_project, "release": "none"},
+                ),
+                ("gitops.suspend", "OK", of_project),
+            ],
+        )
+
     def test_sync_ends_a_pause(self) -> None:
         """kas was away for long, and agentk would ask again in minutes."""
         self.begin()

@@ -35,7 +35,9 @@ class AuditTests(ProxyCase):
         """What only reads is left out; a command is none of that."""
         self.begin(AuditLevel.CHANGES)
         self.ask(b"GET " + PODS + b" HTTP/1.1")
-        self.ask(b"DELETE " + PODS + b"/x HTTP/1.1", b"Content-Length: 0")
+        program = b"User-Agent: kubectl/v1.36 (linux)"
+        delete = b"DELETE " + PODS + b"/x HTTP/1.1"
+        self.ask(delete, b"Content-Length: 0", program)
         self.ask(*EXEC, answer=SWITCH)
         deleted, executed = self.events()
         self.assertEqual(
@@ -49,6 +51,8 @@ class AuditTests(ProxyCase):
                 "resource": "pods",
                 "namespace": "a",
                 "name": "x",
+                "client": "192.168.1.1",
+                "user_agent": "kubectl/v1.36 (linux)",
             },
         )
         self.assertEqual(
