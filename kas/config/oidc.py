@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import attrs
@@ -16,13 +15,13 @@ from tunnel.config import (
     is_positive,
     is_url,
 )
+from tunnel.util.texts import SUBJECT_RULE, is_subject
 from tunnel.util.urls import is_private
 
-__all__ = ["NAME", "OidcAccess", "OpenIdConnect"]
+__all__ = ["OidcAccess", "OpenIdConnect"]
 
-#: A user or group as a header can hold it, without what a server would cut off.
-NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
-_PREFIX = re.compile(r"([!-~][ -~]{0,127})?")
+#: Characters of a prefix.
+MAX_PREFIX = 128
 
 Algorithm = Literal[
     "RS256",
@@ -47,8 +46,8 @@ def _is_issuer(instance: object, attribute: object, value: str) -> None:
 
 
 def _is_prefix(instance: object, attribute: object, value: str) -> None:
-    if _PREFIX.fullmatch(value) is None:
-        raise ValueError("a prefix is at most 128 printable ASCII characters")
+    if len(value) > MAX_PREFIX or (value and not is_subject(value + "x")):
+        raise ValueError(f"a prefix is at most {MAX_PREFIX} printable characters")
 
 
 def _is_not_empty(instance: object, attribute: object, value: str) -> None:
@@ -58,8 +57,8 @@ def _is_not_empty(instance: object, attribute: object, value: str) -> None:
 
 def _are_names(instance: object, attribute: object, value: tuple[str, ...]) -> None:
     for one in value:
-        if NAME.fullmatch(one) is None:
-            raise ValueError("a user or group is 1 to 256 printable ASCII characters")
+        if not is_subject(one):
+            raise ValueError(f"a user or group is {SUBJECT_RULE}")
 
 
 @attrs.frozen(kw_only=True)

@@ -264,7 +264,7 @@ class AnswerCache(Generic[S, T]):
                 self._refusals.add(key, kept, life)
             self._keep(key, kept, now, life)
             return result
-        self._away = self._away or not isinstance(error, _Heard)
+        self._away = True
         known = self._last(key)
         return result if known is None else known
 

@@ -35,6 +35,7 @@ from tunnel.config import nearest
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.interfaces import Impersonation
 from tunnel.util.files import Replacement
+from tunnel.util.texts import SUBJECT_RULE, is_subject
 
 __all__ = [
     "AGENT_PREFIX",
@@ -64,8 +65,6 @@ MAX_TOKEN = 128
 _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Room for the name of an agent, and for an e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
-# They become HTTP headers.  More is no name but an accident.
-_SUBJECT = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?")
 _IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
 # The one before may stay valid while it is being replaced, older ones not.
 _TOKENS_PER_AGENT = 2
@@ -256,9 +255,10 @@ class IdentityStore:
         rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
         _check(_USER_NAME, "the name of a user", name, rule)
         if impersonation is not None:
-            rule = "1 to 256 printable ASCII characters"
             for subject in (impersonation.username, *impersonation.groups):
-                _check(_SUBJECT, "a Kubernetes user or group", subject, rule)
+                if not is_subject(subject):
+                    text = f"{subject!r} cannot be a Kubernetes user or group"
+                    raise IdentityError(f"{text}: {SUBJECT_RULE}")
         with self._editing() as edit:
             identities = edit.identities
             same = [u for u in identities.users if u.name == name]

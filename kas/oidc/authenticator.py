@@ -20,7 +20,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from kas.config.oidc import NAME, OpenIdConnect
+from kas.config.oidc import OpenIdConnect
 from kas.identity.file import ALL_AGENTS, SYSTEM
 from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
@@ -28,6 +28,7 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
 from tunnel.util.for_each import for_each
 from tunnel.util.recent import Recent
+from tunnel.util.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
@@ -289,7 +290,7 @@ def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
     if claim == "email" and claims.get("email_verified") is not True:
         raise _refused("the identity provider did not verify its e-mail address")
     username = settings.username_prefix + name
-    if NAME.fullmatch(username) is None:
+    if not is_subject(username):
         raise _refused(f"its claim {claim!r} is no name that a cluster can have")
     if username.startswith(SYSTEM) and not settings.allow_system_names:
         raise _refused(f"names that begin with {SYSTEM} are Kubernetes' own")
@@ -312,7 +313,7 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
         dict.fromkeys(
             one
             for one in groups
-            if NAME.fullmatch(one)
+            if is_subject(one)
             and (settings.allow_system_names or not one.startswith(SYSTEM))
         )
     )

@@ -16,7 +16,20 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-__all__ = ["clean", "clean_message", "excerpt", "json_for_yaml"]
+__all__ = [
+    "SUBJECT_RULE",
+    "clean",
+    "clean_message",
+    "excerpt",
+    "is_subject",
+    "json_for_yaml",
+]
+
+#: Characters of a Kubernetes user or group: what is longer is a slip.
+_MAX_SUBJECT = 256
+
+#: What `is_subject` asks for, for messages.
+SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the ends"
 
 #: Characters of a page, or of another answer, that go into an error text.
 _EXCERPT = 200
@@ -70,3 +83,8 @@ def clean_message(message: Message, most: int) -> None:
         elif field.type == field.TYPE_MESSAGE:
             for inner in value:
                 clean_message(inner, most)
+
+
+def is_subject(name: str) -> bool:
+    """Return whether *name* can be a Kubernetes user or group in a header."""
+    return 0 < len(name) <= _MAX_SUBJECT and name.isprintable() and name == name.strip()

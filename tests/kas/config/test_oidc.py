@@ -67,7 +67,7 @@ def test_issuers(issuer: str) -> None:
         ("access: [{agents: ['*']}]", "nobody"),
         ("access: [{groups: ['oidc:a'], agents: []}]", "name agents"),
         ("access: [{groups: [dev], agents: ['*']}]", "does not begin with 'oidc:'"),
-        ("access: [{users: [''], agents: ['*']}]", "ASCII"),
+        ("access: [{users: [''], agents: ['*']}]", "printable"),
         ("access: [{users: ['oidc:a']}]", "agents"),
     ],
 )

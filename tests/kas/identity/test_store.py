@@ -105,6 +105,15 @@ class StoreTests(IdentityCase):
         self.assertEqual(self.store.remove_user("alice").name, "alice")
         self.assertEqual([user.name for user in self.store.load().users], ["bob"])
 
+    def test_names_of_any_language(self) -> None:
+        """As `kubectl --as` sends them."""
+        self.store.add_agent("prod")
+        groups = ("team:ж/é", "DOMAIN\\ops, all (1)", "100% sure")
+        who = Impersonation("jürgen ødegård", groups)
+        self.store.add_user("alice", ["prod"], who)
+        (user,) = self.store.load().users
+        self.assertEqual(user.impersonation, who)
+
     def test_users_are_checked(self) -> None:
         self.store.add_agent("prod")
         for name in ("", "a b", "-a", "a" * 129):
@@ -118,7 +127,8 @@ class StoreTests(IdentityCase):
         for who in (
             Impersonation(""),
             Impersonation("a\r\nX: y"),
-            Impersonation("a", ("é",)),
+            Impersonation("a", ("\u202ee",)),
+            Impersonation("a "),
             Impersonation("a" * 257),
         ):
             self.assertRefused(

@@ -143,12 +143,11 @@ class HappeningTests(SynchronousTestCase):
         checks = [FailedChecks(3, self.clock) for _ in range(2)]
         for each, one in zip(checks, self.workers.all, strict=True):
             each.tell = one.happening("failed", each.count)
-        self.assertTrue(checks[0].begin("x") and checks[1].begin("x"))
-        self.assertTrue(checks[0].begin("x"))
-        self.assertFalse(checks[1].begin("x"))
+        self.assertEqual([checks[n].begin("x") for n in (0, 1, 0)], [0.0] * 3)
+        self.assertIsNone(checks[1].begin("x"))
         checks[0].succeeded("x")
-        self.assertTrue(checks[1].begin("x"))
-        self.assertFalse(checks[0].begin("x"))
+        self.assertEqual(checks[1].begin("x"), 0.0)
+        self.assertIsNone(checks[0].begin("x"))
 
     def test_nothing_is_remembered_of_a_worker(self) -> None:
         self.workers.all[0].happening("connections", lambda key, amount: None)
