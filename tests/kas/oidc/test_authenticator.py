@@ -406,6 +406,8 @@ class OidcAuthenticatorTests(OidcCase):
         self.assertNoResult(self.settled(more[0]))
         refused = self.failureResultOf(self.settled(more[-1]), CallError).value
         self.assertEqual(refused.status, Status.RESOURCE_EXHAUSTED)
+        for one in more:
+            one.addErrback(lambda _: None)
         self.successResultOf(self.settled(ask(known)))
 
 
