@@ -22,6 +22,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     writes.py          which credential changed what, for modules of agentk
     spans.py           spans of requests, for OpenTelemetry
     watch_boundary.py  where one event of a watch ends
+    watch_api.py       GitLab's aggregated watches
     heartbeats.py      PINGs inside an upgraded connection, and who answers them
     metrics.py         what both count
     reviews.py         ``kubectl auth can-i`` of users who are read-only

@@ -24,6 +24,7 @@ __all__ = [
     "METHOD",
     "PACKED_METHOD",
     "error_block",
+    "fitted",
     "packed_block",
     "passed_by",
     "unpacked_block",
@@ -57,6 +58,14 @@ _PHRASES: Final = {
     502: b"Bad Gateway",
     503: b"Service Unavailable",
 }
+
+
+def fitted(block: bytes) -> tuple[str, bytes] | None:
+    """Return the method and the metadata for *block*; None: it is too large."""
+    if len(block) <= MAX_BLOCK:
+        return METHOD, block
+    packed = packed_block(block) if len(block) <= MAX_HEAD else b""
+    return (PACKED_METHOD, packed) if 0 < len(packed) <= MAX_BLOCK else None
 
 
 def packed_block(block: bytes) -> bytes:

@@ -9,9 +9,9 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements, directlyProvides
@@ -23,9 +23,7 @@ from modules.kubernetes_api.fields import (
     MAX_BLOCK,
     MAX_HEAD,
     MAX_LINES,
-    METHOD,
-    PACKED_METHOD,
-    packed_block,
+    fitted,
     passed_by,
 )
 from modules.kubernetes_api.forwarded import TrustedProxies
@@ -44,9 +42,10 @@ from modules.kubernetes_api.reviews import (
     is_review,
     refusal,
 )
-from modules.kubernetes_api.shares import Shares, TooMany
+from modules.kubernetes_api.shares import Shares, Sharing, TooMany
 from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.statuses import status_answer
+from modules.kubernetes_api.watch_api import PATH, WatchConnection, wants_watches
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.websocket_tokens import (
     SealedCredential,
@@ -70,6 +69,7 @@ from tunnel.http1 import (
     HttpServerFactory,
     RequestHead,
     RequestReceiver,
+    ResponseHead,
     ResponseParser,
     UpstreamLimits,
     clean_trailers,
@@ -159,6 +159,23 @@ _NOT_FOR_CLIENTS: Final = (
 )
 
 
+class Ending(Protocol):
+    """An answer of events that ends when kas stops."""
+
+    def end_watch(self) -> None:
+        """End the answer."""
+
+
+class Held(Sharing, Protocol):
+    """What a credential holds open."""
+
+    def revoke(self) -> None:
+        """The credential is not valid any longer."""
+
+    def client_gone(self, reason: Exception) -> object:
+        """kas stops."""
+
+
 class KubernetesApiServer:
     """
     Serves the Kubernetes API of every connected agent's cluster.
@@ -201,8 +218,8 @@ class KubernetesApiServer:
         self._tracer = api.tracer
         self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
-        self.watches: set[ProxiedRequest] = set()
-        self.shares: Shares[ProxiedRequest] = Shares(
+        self.watches: set[Ending] = set()
+        self.shares: Shares[Held] = Shares(
             api.clock,
             settings.max_requests_per_credential,
             settings.max_requests_per_agent,
@@ -290,6 +307,8 @@ class KubernetesApiServer:
             )
         except CallError:
             answer = fail()
+        if exchange.head.upgrade and wants_watches(exchange.head, entry.target):
+            return self._aggregate(exchange, answer, fields)
         # Nearly always known already; a callback would cost more than the look-up.
         if isinstance(answer, Deferred):
             exchange.pauseProducing()
@@ -305,6 +324,88 @@ class KubernetesApiServer:
             self._admit(request, answer)
         return request
 
+    # Aggregated watches: `modules.kubernetes_api.watch_api.WatchHost`.
+
+    def _aggregate(
+        self, exchange: Exchange, answer: Access | Deferred[Access], fields: bytes
+    ) -> RequestReceiver:
+        connection = WatchConnection(self, exchange, fields)
+        if not isinstance(answer, Deferred):
+            answer = succeed(answer)
+        exchange.pauseProducing()
+        connection.checking = answer
+        answer.addCallbacks(
+            connection.authorized,
+            lambda failure: connection.refuse(*self._refusal(failure)),
+        )
+        answer.addErrback(self._log_failed_watch, connection)
+        answer.addBoth(lambda _: connection.over or exchange.resumeProducing())
+        return connection
+
+    def _log_failed_watch(self, failure: Failure, connection: WatchConnection) -> None:
+        self._log.failure("cannot begin aggregated watches", failure)
+        connection.refuse(500, "kas: an internal error; see the log of kas")
+
+    def watch_enters(self, watch: Any, access: Access) -> bool:
+        """Count a watch."""
+        self.metrics.in_flight += 1
+        self.shares.enter(watch, access, self.clock.seconds())
+        if isinstance(watch, WatchConnection):
+            return True
+        return self.shares.admits(watch, access)
+
+    def watch_leaves(self, watch: Any, access: Access) -> None:
+        """A watch is over."""
+        self.metrics.in_flight -= 1
+        self.shares.leave(watch, access)
+
+    def open_watch(
+        self, head: RequestHead, access: Access, receiver: IPathReceiver
+    ) -> IStream:
+        """Open the stream of a watch."""
+        fields = self._outgoing.of(head, access)
+        found = fitted(encode_request(b"GET", head.target, fields))
+        if found is None:
+            raise Refused(431, f"kas -> agent: {access.who} has too many groups")
+        if self._count is not None:
+            self._count(access.usage or _USED)
+        method, block = found
+        options = _OPTIONS[True, True, True]
+        return self.api.open_stream(access.agent_id, method, receiver, block, options)
+
+    def read_head(self, block: bytes) -> ResponseHead:
+        """Read the head of a watch's answer."""
+        return self.responses.parse(block, b"GET")
+
+    def watch_answered(self, head: RequestHead, access: Access, status: int) -> None:
+        """Count and audit the answer to a watch."""
+        self.metrics.answered(status)
+        self.audit_answer(head, head.target, access, status)
+
+    def explain(self, reason: Exception) -> str:
+        """Say why a stream of a watch ended."""
+        return str(reason) if isinstance(reason, Refused) else _explain(reason)[1]
+
+    def refuse_watches(
+        self, exchange: Exchange, status: int, message: str, access: Access | None
+    ) -> None:
+        """Answer a request for aggregated watches with an error."""
+        self.metrics.answered(status)
+        self.metrics.failed("client -> kas")
+        self.audit_answer(exchange.head, exchange.head.target, access, status)
+        self.refuse(exchange, status, message, _FIELDS.get(status, b""), access)
+
+    def watches_begin(self, connection: WatchConnection) -> None:
+        """A connection of aggregated watches begins."""
+        self.metrics.answered(101)
+        self.metrics.upgrades["switched"] += 1
+        self.audit_answer(connection.exchange.head, PATH, connection.access, 101)
+        self.watches.add(connection)
+
+    def watches_end(self, connection: WatchConnection) -> None:
+        """A connection of aggregated watches is over."""
+        self.watches.discard(connection)
+
     async def _authorize_once(self, entry: Entry, client: HasPeer) -> Access:
         await self._used.use(entry.sealed_in)
         answer = self.api.authorize(entry.kind, entry.agent, entry.token, client)
@@ -319,19 +420,19 @@ class KubernetesApiServer:
 
     def _not_authorized(self, failure: Failure, request: ProxiedRequest) -> None:
         request.checking = None
-        error = failure.value
         if request.over:
             return  # the client left
-        if isinstance(error, CallError):
-            status = _STATUSES.get(error.status, 500)
-            message = f"client -> kas: {error.message or error.status.name.lower()}"
-        else:
-            self._log.failure("cannot check a credential", failure)
-            status, message = (
-                500,
-                "kas: cannot check the credential; see the log of kas",
-            )
+        status, message = self._refusal(failure)
         request.fail(status, message, _FIELDS.get(status, b""))
+
+    def _refusal(self, failure: Failure) -> tuple[int, str]:
+        """Status and message for a credential that was not accepted."""
+        error = failure.value
+        if isinstance(error, CallError):
+            said = error.message or error.status.name.lower()
+            return _STATUSES.get(error.status, 500), f"client -> kas: {said}"
+        self._log.failure("cannot check a credential", failure)
+        return 500, "kas: cannot check the credential; see the log of kas"
 
     def _log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
         self._log.failure("cannot begin a request", failure)
@@ -590,15 +691,13 @@ class ProxiedRequest:
             expect_continue=head.expect_continue,
         )
         assert self.access is not None
-        method = METHOD
-        if len(block) > MAX_BLOCK:
-            method = PACKED_METHOD
-            packed = packed_block(block) if len(block) <= MAX_HEAD else b""
-            if not 0 < len(packed) <= MAX_BLOCK:
-                self._too_large(len(block))
-                return
-            block = packed
-            self._packed = True
+        size = len(block)
+        found = fitted(block)
+        if found is None:
+            self._too_large(size)
+            return
+        method, block = found
+        self._packed = size > MAX_BLOCK
         fin = head.length == 0 and not head.upgrade
         goes_on = lasts(head.method, self.target)
         self._watch = goes_on is Lasts.WATCH

@@ -1,0 +1,730 @@
+"""
+GitLab's aggregated watches: all watches of a page in one WebSocket.
+
+    page --WebSocket /watch--> kas --a plain watch each--> agentk --> API server
+
+The page asks with the subprotocol ``gitlab-agent-watch-api``.  Its messages are JSON in
+snake_case, those of kas JSON in camelCase, as ``@gitlab/cluster-client`` has them::
+
+    {"type": "watch", "watch_id": "pods", "watch_params": {"version": "v1", …}}
+    {"type": "unwatch", "watch_id": "pods"}
+
+    {"type": "event", "watchId": "pods", "watchEvent": {"type": "ADDED", "object": …}}
+    {"type": "error", "watchId": "pods", "error": {"object": Status}}
+    {"type": "stop", "watchId": "pods"}
+
+Each watch is a request of its own, with the caller's rights and share.  The client
+ignores MODIFIED of an object that it has not seen, and adds an object twice that is
+ADDED twice: kas knows which objects it sent, and corrects the type.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from typing import Any, Final, NoReturn, Protocol
+from urllib.parse import urlencode
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.logger import Logger
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Protocol as WebSocketCore
+from websockets.protocol import Side, State
+from zope.interface import implementer
+
+from tunnel.errors import ErrorCode
+from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
+from tunnel.interfaces import Access, IPathReceiver, IStream
+from tunnel.util.timers import cancel_call
+
+__all__ = ["WatchConnection", "WatchHost", "wants_watches"]
+
+PATH: Final = b"/watch"
+SUBPROTOCOL: Final = b"gitlab-agent-watch-api"
+
+#: Watches of one connection: a page of GitLab has ten.
+MAX_WATCHES: Final = 100
+
+#: Bytes of a client's message; those of the real client have 300.
+MAX_MESSAGE: Final = 16 * 1024
+
+#: Bytes of one event.  etcd takes objects of 1.5 MiB, and a cluster may be hostile.
+MAX_EVENT: Final = 4 * 1024 * 1024
+
+#: Bytes of events that are not whole, of all watches of a connection together.
+MAX_HELD: Final = 16 * 1024 * 1024
+
+#: Objects of all watches of a connection, 100 bytes each in kas: no page shows so many.
+MAX_OBJECTS: Final = 20_000
+
+#: Bytes of an answer that is not a watch.
+MAX_REFUSAL: Final = 64 * 1024
+
+#: Characters of a client's name for a watch.
+MAX_ID: Final = 256
+
+#: Seconds between two PINGs; a client that is silent for three is gone.
+PING_SECONDS: Final = 30.0
+DEAD_AFTER: Final = 3
+
+#: Seconds before a watch that ended is begun again, and how often it may end without
+#: an event in between.
+AGAIN_SECONDS: Final = 1.0
+MAX_AGAIN: Final = 5
+
+_KEY = re.compile(
+    rb"\r\nsec-websocket-key:[ \t]*([A-Za-z0-9+/]{22}==)[ \t]*(?=\r|\Z)", re.I
+)
+_VERSION = re.compile(rb"\r\nsec-websocket-version:[ \t]*13[ \t]*(?=\r|\Z)", re.I)
+_PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.I)
+_AGENT = re.compile(rb"\r\nuser-agent:[^\r]*", re.I)
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_PARTS: Final = {
+    "group": re.compile(rf"{_LABEL}(\.{_LABEL}){{0,10}}"),
+    "version": re.compile(_LABEL),
+    "resource": re.compile(_LABEL),
+    "namespace": re.compile(_LABEL),
+}
+_QUERY: Final = {
+    "label_selector": "labelSelector",
+    "field_selector": "fieldSelector",
+    "resource_version": "resourceVersion",
+    "resource_version_match": "resourceVersionMatch",
+    "send_initial_events": "sendInitialEvents",
+}
+
+
+def wants_watches(head: RequestHead, target: bytes) -> bool:
+    """Return whether a request opens a connection for aggregated watches."""
+    if target.partition(b"?")[0] != PATH or head.upgrade.lower() != b"websocket":
+        return False
+    found = b",".join(_PROTOCOLS.findall(head.fields))
+    return SUBPROTOCOL in [one.strip(b" \t") for one in found.split(b",")]
+
+
+class WatchHost(Protocol):
+    """What aggregated watches need of the module."""
+
+    clock: IReactorTime
+
+    def watch_enters(self, watch: Any, access: Access) -> bool:
+        """
+        Count *watch* among the requests of its caller.
+
+        :return: whether it begins now; if not, its ``begin`` is called later.
+        :raises TooMany: it must be refused; it is counted all the same.
+        """
+
+    def watch_leaves(self, watch: Any, access: Access) -> None:
+        """*watch* is over."""
+
+    def open_watch(
+        self, head: RequestHead, access: Access, receiver: IPathReceiver
+    ) -> IStream:
+        """
+        Open the stream of one watch.
+
+        :raises TunnelError: it cannot be opened.
+        """
+
+    def read_head(self, block: bytes) -> ResponseHead:
+        """:raises HeadError: the answer cannot be read."""
+
+    def watch_answered(self, head: RequestHead, access: Access, status: int) -> None:
+        """Count and audit the answer to one watch."""
+
+    def explain(self, reason: Exception) -> str:
+        """Return why a stream ended."""
+
+    def refuse_watches(
+        self, exchange: Exchange, status: int, message: str, access: Access | None
+    ) -> None:
+        """Answer the request of a connection with an error."""
+
+    def watches_begin(self, connection: WatchConnection) -> None:
+        """*connection* is to be told when kas stops."""
+
+    def watches_end(self, connection: WatchConnection) -> None:
+        """*connection* is over."""
+
+
+class _Invalid(Exception):
+    """A message of the client that cannot be used."""
+
+
+@implementer(IPushProducer)
+class WatchConnection:
+    """
+    One WebSocket, and its watches: the receiver of an `Exchange`.
+
+    :param fields: of the answer.
+    """
+
+    _log = Logger()
+
+    def __init__(self, host: WatchHost, exchange: Exchange, fields: bytes) -> None:
+        self.exchange = exchange
+        self.host = host
+        self.fields = fields
+        self.access: Access | None = None
+        #: The answer about its credential, until it comes.
+        self.checking: Deferred[Access] | None = None
+        self.over = False
+        self.paused = False
+        self.watches: dict[str, _Watch] = {}
+        self.objects = 0
+        self._core = WebSocketCore(Side.SERVER, max_size=MAX_MESSAGE)
+        self._parts = b""
+        self._ping: IDelayedCall | None = None
+        self._silent = 0
+        self._early: list[bytes] = []
+
+    # Its beginning.
+
+    def authorized(self, access: Access) -> None:
+        """Switch to the WebSocket, for the caller of *access*."""
+        self.checking = None
+        if self.over:
+            return
+        self.access = access
+        try:
+            self.host.watch_enters(self, access)
+        except Exception as error:
+            # `TooMany`, which says of what.
+            self.refuse(429, f"client -> kas: too many requests {error}")
+            return
+        fields = self.exchange.head.fields
+        key = _KEY.search(fields)
+        if key is None or _VERSION.search(fields) is None:
+            self.refuse(400, "client -> kas: this is not a WebSocket of version 13")
+            return
+        accept = base64.b64encode(
+            hashlib.sha1(key[1] + _GUID, usedforsecurity=False).digest()
+        )
+        block = (
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\nSec-WebSocket-Accept: %b\r\n"
+            b"Sec-WebSocket-Protocol: %b%b\r\n" % (accept, SUBPROTOCOL, self.fields)
+        )
+        self.exchange.registerProducer(self, True)
+        self.host.watches_begin(self)
+        self._ping = self.host.clock.callLater(PING_SECONDS, self._tick)
+        self.exchange.upgrade(block)
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer with an error."""
+        if not self.over:
+            access = self.access
+            self._end()
+            self.host.refuse_watches(self.exchange, status, message, access)
+
+    # `Sharing`: the connection counts as one request of its caller.
+
+    def begin(self) -> None:
+        """It began."""
+
+    def revoke(self) -> None:
+        """End it: the credential is not valid any longer."""
+        self.close(CloseCode.POLICY_VIOLATION, "the credential was revoked")
+
+    def end_watch(self) -> None:
+        """End it, because kas stops; the page comes again."""
+        self.close(CloseCode.GOING_AWAY, "kas stops")
+
+    # From the client.
+
+    def body_received(self, data: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        if self.over:
+            return
+        self._silent = 0
+        core = self._core
+        core.receive_data(data)
+        for event in core.events_received():
+            if isinstance(event, Frame) and not self.over:
+                self._frame(event)
+        self._flush()
+        if core.state is not State.OPEN and not self.over:
+            # A closing handshake of the client, or bytes that are no WebSocket.
+            self._finish()
+
+    def body_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        self._finish()
+
+    def client_gone(self, reason: Exception) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        self._end()
+        if self.checking is not None:
+            self.checking.cancel()
+
+    def _frame(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
+            self._parts = bytes(frame.data)
+        elif frame.opcode is Opcode.CONT:
+            self._parts += frame.data
+        else:
+            return
+        if len(self._parts) > MAX_MESSAGE:
+            self.close(CloseCode.MESSAGE_TOO_BIG, "a message is too large")
+        elif frame.fin:
+            text, self._parts = self._parts, b""
+            self._message(text)
+
+    def _message(self, text: bytes) -> None:
+        name = ""
+        try:
+            message = _object(text)
+            name = message.get("watch_id", "")
+            if not isinstance(name, str) or not 0 < len(name) <= MAX_ID:
+                name = ""
+                raise _Invalid(f"watch_id has to be a text of 1 to {MAX_ID} characters")
+            kind = message.get("type")
+            if kind == "unwatch":
+                watch = self.watches.pop(name, None)
+                if watch is not None:
+                    watch.cancel()
+            elif kind == "watch":
+                self._watch(name, message.get("watch_params"))
+            else:
+                raise _Invalid("type has to be watch or unwatch")
+        except _Invalid as error:
+            self.tell(
+                {"type": "error", "watchId": name, "error": {"message": str(error)}}
+            )
+
+    def _watch(self, name: str, params: Any) -> None:
+        if name in self.watches:
+            raise _Invalid("a watch of this watch_id is under way")
+        if len(self.watches) >= MAX_WATCHES:
+            raise _Invalid(f"a connection has at most {MAX_WATCHES} watches")
+        path, query, bookmarks = _request(params)
+        watch = self.watches[name] = _Watch(self, name, path, query, bookmarks)
+        watch.enter()
+
+    # To the client.
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self.send(json.dumps(message).encode())
+
+    def send(self, text: bytes) -> None:
+        """Send the text of a message."""
+        if not self.over and self._core.state is State.OPEN:
+            self._core.send_text(text)
+            self._flush()
+
+    def close(self, code: int, reason: str) -> None:
+        """End the connection, and say why."""
+        if self.over:
+            return
+        if not self.exchange.head_sent:
+            self.refuse(503, f"kas: {reason}")
+            return
+        if self._core.state is State.OPEN:
+            self._core.send_close(code, reason)
+        self._flush()
+        self._finish()
+
+    def _flush(self) -> None:
+        for data in self._core.data_to_send():
+            if data:
+                self.exchange.write(data)
+
+    def _finish(self) -> None:
+        if not self.over:
+            self._end()
+            self.exchange.finish()
+
+    def _end(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        cancel_call(self._ping)
+        watches, self.watches = self.watches, {}
+        for watch in watches.values():
+            watch.cancel()
+        self.host.watches_end(self)
+        if self.access is not None:
+            self.host.watch_leaves(self, self.access)
+
+    def _tick(self) -> None:
+        self._ping = None
+        self._silent += 1
+        if self._silent > DEAD_AFTER:
+            self._end()
+            self.exchange.abort()
+            return
+        if self._core.state is State.OPEN:
+            self._core.send_ping(b"")
+            self._flush()
+        self._ping = self.host.clock.callLater(PING_SECONDS, self._tick)
+
+    # `IPushProducer`: the client reads slower than events come.
+
+    def pauseProducing(self) -> None:
+        """Read nothing more of any watch, and nothing of the client."""
+        self.paused = True
+        self.exchange.pauseProducing()
+        for watch in self.watches.values():
+            watch.pause()
+
+    def resumeProducing(self) -> None:
+        """Go on."""
+        self.paused = False
+        self.exchange.resumeProducing()
+        for watch in tuple(self.watches.values()):
+            watch.resume()
+
+    def stopProducing(self) -> None:
+        """The client is gone: `client_gone` says so."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of events that are not whole."""
+        return sum(len(watch.buffer) for watch in self.watches.values())
+
+
+@implementer(IPathReceiver)
+class _Watch:
+    """One watch: the receiver of a stream, and of the next one when that ends."""
+
+    def __init__(
+        self,
+        connection: WatchConnection,
+        name: str,
+        path: str,
+        query: dict[str, str],
+        bookmarks: bool,
+    ) -> None:
+        self._connection = connection
+        self._name = name
+        self._path = path
+        self._query = query
+        self._bookmarks = bookmarks
+        self.over = False
+        self.buffer = bytearray()
+        self._stream: IStream | None = None
+        #: A stream was opened, and its end was not seen yet.
+        self._live = False
+        self._head: RequestHead | None = None
+        self._answer: ResponseHead | None = None
+        #: What follows a status other than 200.
+        self._refusal = bytearray()
+        self._seen: set[str] = set()
+        #: Where it goes on once the API server ends it.
+        self._version = ""
+        self._ends = 0
+        self._later: IDelayedCall | None = None
+        assert connection.access is not None
+        self._access = connection.access
+
+    def enter(self) -> None:
+        """Begin, once it is the caller's turn."""
+        try:
+            if self._connection.host.watch_enters(self, self._access):
+                self.begin()
+        except Exception as error:
+            # `TooMany`, which says of what.
+            self._fail({"message": f"too many requests {error}"})
+
+    def begin(self) -> None:
+        """Send the request."""
+        self._later = None
+        query = dict(self._query)
+        if self._version:
+            # The objects are known: from here on only what changes.
+            for name in ("sendInitialEvents", "resourceVersionMatch"):
+                query.pop(name, None)
+            query["resourceVersion"] = self._version
+        target = f"{self._path}?{urlencode(query)}".encode("ascii")
+        came = self._connection.exchange.head
+        fields = b"\r\nAccept: application/json"
+        if (agent := _AGENT.search(came.fields)) is not None:
+            fields += agent[0]
+        taken = {
+            name: values
+            for name, values in came.taken.items()
+            if name == b"via" or name.startswith(b"impersonate-")
+        }
+        self._head = RequestHead(b"GET", target, 1, fields, taken=taken)
+        self._answer = None
+        self.buffer.clear()
+        self._live = True
+        try:
+            stream = self._connection.host.open_watch(self._head, self._access, self)
+        except Exception as error:
+            self._live = False
+            self._fail({"message": self._connection.host.explain(error)})
+            return
+        if not self._live:
+            # It was closed before it was returned.
+            return
+        if self.over:
+            stream.reset(ErrorCode.CANCELLED, "the client watches no more")
+            return
+        self._stream = stream
+        if self._connection.paused:
+            stream.pauseProducing()
+
+    def revoke(self) -> None:
+        """The connection ends, and this with it."""
+        self._connection.revoke()
+
+    def client_gone(self, reason: Exception) -> None:
+        """kas stops."""
+        self._connection.end_watch()
+
+    def end_watch(self) -> None:
+        """See `client_gone`."""
+        self._connection.end_watch()
+
+    def cancel(self) -> None:
+        """Watch no more."""
+        if self.over:
+            return
+        self.over = True
+        connection = self._connection
+        connection.objects -= len(self._seen)
+        self._seen.clear()
+        self.buffer.clear()
+        cancel_call(self._later)
+        connection.host.watch_leaves(self, self._access)
+        self._live = False
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.reset(ErrorCode.CANCELLED, "the client watches no more")
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._stream is not None:
+            self._stream.pauseProducing()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._stream is not None:
+            self._stream.resumeProducing()
+
+    # From the agent.
+
+    def headers_received(self, block: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self.over or self._answer is not None:
+            return
+        host = self._connection.host
+        try:
+            head = host.read_head(block)
+        except HeadError as error:
+            self._fail({"message": f"kas -> agent: {error}"})
+            return
+        if head.status == 101:
+            self._fail({"message": "kas -> agent: an upgrade that nothing asked for"})
+        elif head.status >= 200:
+            self._answer = head
+            assert self._head is not None
+            host.watch_answered(self._head, self._access, head.status)
+
+    def data_received(self, data: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self.over or self._answer is None:
+            return
+        if self._answer.status != 200:
+            self._refusal += data[: MAX_REFUSAL - len(self._refusal)]
+            return
+        # Only the last piece may complete an event.
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            line = bytes(self.buffer) + piece
+            self.buffer.clear()
+            if len(line) > MAX_EVENT:
+                break
+            if line.strip():
+                self._event(line)
+            if self.over:
+                return
+        else:
+            self.buffer += rest
+            if len(self.buffer) <= MAX_EVENT and self._connection.held <= MAX_HELD:
+                return
+        self._fail({"message": f"an event has more than {MAX_EVENT // 1024**2} MiB"})
+
+    def fin_received(self) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if not self.over:
+            # Both halves are finished: the stream closes by itself.
+            self._live, self._stream = False, None
+            self._ended()
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if not self._live:
+            return
+        self._live, self._stream = False, None
+        if self.over:
+            return
+        if reason is None:
+            self._ended()
+        elif self._version:
+            # It goes on where it was, at whichever agentk there is.
+            self._go_on()
+        else:
+            self._fail({"message": self._connection.host.explain(reason)})
+
+    def path_in_doubt(self) -> None:
+        """kas takes another path where that is fine."""
+
+    def path_missing(self) -> None:
+        """Its agentk is probably dead: go on where it was, at another one."""
+        self._live = False
+        stream, self._stream = self._stream, None
+        if stream is not None and not self.over:
+            stream.reset(ErrorCode.CANCELLED, "the watch goes on at another agentk")
+            if self._version:
+                self._go_on()
+            else:
+                self._fail({"message": "kas -> agent: the agent's connection was lost"})
+
+    def _ended(self) -> None:
+        if self._answer is None:
+            self._fail(
+                {"message": "kas -> agent: the agent ended the watch unanswered"}
+            )
+        elif self._answer.status != 200:
+            self._fail(_status(bytes(self._refusal), self._answer.status))
+        elif self._version:
+            self._go_on()
+        else:
+            self._stop()
+
+    def _go_on(self) -> None:
+        """An API server ends each watch after a while."""
+        self._ends += 1
+        if self._ends > MAX_AGAIN:
+            self._fail({"message": "the API server ends the watch again and again"})
+            return
+        clock = self._connection.host.clock
+        self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
+
+    def _event(self, line: bytes) -> None:
+        try:
+            event = _object(line)
+            kind, value = event.get("type"), event.get("object")
+            if not isinstance(value, dict):
+                raise _Invalid("an event has no object")
+            metadata = value.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+        except _Invalid as error:
+            self._fail({"message": f"agent -> API server: {error}"})
+            return
+        if kind == "ERROR":
+            self._fail({"object": value})
+            return
+        version = metadata.get("resourceVersion")
+        if isinstance(version, str):
+            self._version = version
+        self._ends = 0
+        if kind == "BOOKMARK":
+            if self._bookmarks:
+                self._send(line)
+            return
+        uid = metadata.get("uid")
+        uid = uid if isinstance(uid, str) else ""
+        wanted = kind
+        if kind in ("ADDED", "MODIFIED") and uid:
+            wanted = "MODIFIED" if uid in self._seen else "ADDED"
+            if uid not in self._seen:
+                if self._connection.objects >= MAX_OBJECTS:
+                    text = f"there are more than {MAX_OBJECTS} objects"
+                    self._fail({"message": text})
+                    return
+                self._seen.add(uid)
+                self._connection.objects += 1
+        elif kind == "DELETED" and uid in self._seen:
+            self._seen.discard(uid)
+            self._connection.objects -= 1
+        if wanted != kind:
+            line = json.dumps({**event, "type": wanted}).encode()
+        self._send(line)
+
+    def _send(self, event: bytes) -> None:
+        # It was parsed: it is one JSON value, and can end nothing around it.
+        name = json.dumps(self._name).encode()
+        self._connection.send(
+            b'{"type":"event","watchId":%b,"watchEvent":%b}' % (name, event)
+        )
+
+    def _fail(self, error: dict[str, Any]) -> None:
+        """Tell the client why the watch is over."""
+        message = {"type": "error", "watchId": self._name, "error": error}
+        self._connection.tell(message)
+        self._stop()
+
+    def _stop(self) -> None:
+        connection = self._connection
+        connection.tell({"type": "stop", "watchId": self._name})
+        if connection.watches.get(self._name) is self:
+            del connection.watches[self._name]
+        self.cancel()
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """:raises _Invalid: *text* is not a JSON object."""
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise _Invalid("not JSON") from None
+    if not isinstance(found, dict):
+        raise _Invalid("not a JSON object")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def _request(params: Any) -> tuple[str, dict[str, str], bool]:
+    """
+    Return path and query of a watch, and whether the client wants bookmarks.
+
+    :raises _Invalid: *params* cannot be those of a watch.
+    """
+    if not isinstance(params, dict):
+        raise _Invalid("watch_params is missing")
+    parts = {}
+    for name, pattern in _PARTS.items():
+        value = params.get(name) or ""
+        needed = name in ("version", "resource")
+        if not isinstance(value, str) or (
+            pattern.fullmatch(value) is None and (value or needed)
+        ):
+            raise _Invalid(f"watch_params.{name} is missing or malformed")
+        parts[name] = value
+    path = f"/apis/{parts['group']}" if parts["group"] else "/api"
+    path += f"/{parts['version']}"
+    if parts["namespace"]:
+        path += f"/namespaces/{parts['namespace']}"
+    path += f"/{parts['resource']}"
+    query = {"watch": "true", "allowWatchBookmarks": "true"}
+    for name, parameter in _QUERY.items():
+        value = params.get(name)
+        if value is None or value == "":
+            continue
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if not isinstance(value, str):
+            raise _Invalid(f"watch_params.{name} has to be a text")
+        query[parameter] = value
+    return path, query, params.get("allow_watch_bookmarks") is True
+
+
+def _status(body: bytes, code: int) -> dict[str, Any]:
+    """The error of an answer that is not a watch: a Status of Kubernetes, mostly."""
+    try:
+        return {"object": _object(body)}
+    except _Invalid:
+        return {"message": f"the API server answered {code}"}

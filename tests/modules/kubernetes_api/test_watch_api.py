@@ -1,0 +1,440 @@
+"""GitLab's aggregated watches: one WebSocket of a page, and a plain watch for each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol as WebSocketCore
+from websockets.protocol import Side
+
+from modules.kubernetes_api import watch_api
+from tests.modules.kubernetes_api.cases import ProxyCase
+from tests.modules.kubernetes_api.pair import ALICE, World
+from tests.tunnel.http1.wire import Wire
+from tunnel.errors import CallError, Status
+
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
+UPGRADE = (
+    b"Connection: Upgrade",
+    b"Upgrade: websocket",
+    b"Sec-WebSocket-Version: 13",
+    b"Sec-WebSocket-Key: " + KEY,
+)
+PROTOCOL = b"Sec-WebSocket-Protocol: gitlab-agent-watch-api"
+PODS = {"version": "v1", "resource": "pods", "namespace": "apps"}
+STREAM = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+END = b"0\r\n\r\n"
+
+
+def event(kind: str, uid: str = "a", version: str = "1", **more: Any) -> dict[str, Any]:
+    metadata = {"uid": uid, "name": uid, "resourceVersion": version}
+    return {"type": kind, "object": {"kind": "Pod", "metadata": metadata, **more}}
+
+
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}
+
+
+class Page:
+    """A browser with one WebSocket."""
+
+    def __init__(
+        self, world: World, *lines: bytes, token: bytes = b"user:1:alice"
+    ) -> None:
+        self.world = world
+        self.wire = world.client()
+        self.core = WebSocketCore(Side.CLIENT)
+        head = (
+            b"GET /watch HTTP/1.1",
+            b"Host: kas",
+            b"User-Agent: page",
+            b"Accept-Encoding: gzip",
+            b"Authorization: Bearer " + token,
+            *(lines or (*UPGRADE, PROTOCOL)),
+        )
+        self.wire.receive(b"".join(line + b"\r\n" for line in head) + b"\r\n")
+        world.run()
+        self.head, _, self._received = self.wire.taken().partition(b"\r\n\r\n")
+
+    def say(self, **message: Any) -> None:
+        self.send(json.dumps(message).encode())
+
+    def send(self, text: bytes) -> None:
+        self.core.send_text(text)
+        self.wire.receive(b"".join(self.core.data_to_send()))
+        self.world.run()
+
+    def watch(self, name: str = "pods", **params: Any) -> Wire:
+        """Begin a watch; return the connection at the API server that it came by."""
+        self.say(type="watch", watch_id=name, watch_params={**PODS, **params})
+        return self.world.origin
+
+    def frames(self) -> list[Frame]:
+        self.world.run()
+        received, self._received = self._received, b""
+        self.core.receive_data(received + self.wire.taken())
+        return [one for one in self.core.events_received() if isinstance(one, Frame)]
+
+    def told(self) -> list[dict[str, Any]]:
+        texts = [one.data for one in self.frames() if one.opcode is Opcode.TEXT]
+        return [json.loads(one) for one in texts]
+
+    def events(self) -> list[tuple[str, str]]:
+        """Type and uid of each."""
+        return [
+            (one["watchEvent"]["type"], one["watchEvent"]["object"]["metadata"]["uid"])
+            for one in self.told()
+        ]
+
+
+class WatchTests(ProxyCase):
+    """`modules.kubernetes_api.watch_api`."""
+
+    def feed(self, wire: Wire, *events: dict[str, Any]) -> None:
+        """The API server sends events."""
+        for one in events:
+            line = json.dumps(one).encode() + b"\n"
+            wire.receive(b"%x\r\n%b\r\n" % (len(line), line))
+        self.world.run()
+
+    def answer(self, wire: Wire, *events: dict[str, Any]) -> bytes:
+        """The API server takes a watch; return the request."""
+        request: bytes = wire.taken()
+        wire.receive(STREAM)
+        self.feed(wire, *events)
+        return request
+
+    def assert_over(self, page: Page) -> None:
+        page.wire.lose()
+        self.world.run()
+        for wire in self.world.cluster.connections.wires:
+            wire.settle()
+        self.assert_clean()
+        self.assertEqual(len(self.world.server.watches), 0)
+
+    def test_handshake(self) -> None:
+        page = Page(self.world)
+        self.assertTrue(page.head.startswith(b"HTTP/1.1 101 "), page.head)
+        accept = b"\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        self.assertIn(accept, page.head)
+        self.assertIn(b"\r\nSec-WebSocket-Protocol: gitlab-agent-watch-api", page.head)
+        self.assert_over(page)
+
+    def test_no_websocket(self) -> None:
+        """A request for watches that is no WebSocket, and one for something else."""
+        page = Page(self.world, *UPGRADE[:2], PROTOCOL)
+        self.assertIn(b" 400 ", page.head)
+        page = Page(self.world, *UPGRADE, PROTOCOL, token=b"user:1:unknown")
+        self.assertIn(b" 401 ", page.head)
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        Page(self.world, *UPGRADE, b"Sec-WebSocket-Protocol: v5.channel.k8s.io")
+        self.assertIn(b"GET /watch HTTP/1.1", self.world.origin.taken())
+
+    def test_a_watch(self) -> None:
+        """It is the caller's, and plain."""
+        page = Page(self.world)
+        wire = page.watch(label_selector="app=x", field_selector="a=b&c")
+        request = self.answer(wire, event("ADDED"), event("MODIFIED"), event("DELETED"))
+        self.assertEqual(
+            request.split(b" ")[1],
+            b"/api/v1/namespaces/apps/pods?watch=true&allowWatchBookmarks=true"
+            b"&labelSelector=app%3Dx&fieldSelector=a%3Db%26c",
+        )
+        self.assertIn(b"\r\nImpersonate-User: alice\r\n", request)
+        self.assertIn(b"\r\nAccept: application/json\r\n", request)
+        for other in (b"Sec-WebSocket", b"Accept-Encoding", b"Upgrade"):
+            self.assertNotIn(other, request)
+        told = page.told()
+        self.assertEqual(
+            told[0],
+            {"type": "event", "watchId": "pods", "watchEvent": event("ADDED")},
+        )
+        kinds = [one["watchEvent"]["type"] for one in told]
+        self.assertEqual(kinds, ["ADDED", "MODIFIED", "DELETED"])
+        self.assert_over(page)
+
+    def test_parameters(self) -> None:
+        page = Page(self.world)
+        params = {
+            "group": "apps",
+            "version": "v1",
+            "resource": "deployments",
+            "resource_version": "7",
+            "send_initial_events": True,
+            "resource_version_match": "NotOlderThan",
+            "unknown": 1,
+        }
+        page.say(type="watch", watch_id="d", watch_params=params)
+        self.assertEqual(
+            self.world.origin.taken().split(b" ")[1],
+            b"/apis/apps/v1/deployments?watch=true&allowWatchBookmarks=true"
+            b"&resourceVersion=7&resourceVersionMatch=NotOlderThan"
+            b"&sendInitialEvents=true",
+        )
+
+    def test_added_comes_first(self) -> None:
+        """The client ignores an object that it did not see, and doubles others."""
+        page = Page(self.world)
+        self.answer(
+            page.watch(resource_version="5"),
+            event("MODIFIED", "a"),
+            event("ADDED", "a"),
+            event("ADDED", "b"),
+            BOOKMARK,
+            event("DELETED", "a"),
+            event("MODIFIED", "a"),
+        )
+        self.assertEqual(
+            page.events(),
+            [
+                ("ADDED", "a"),
+                ("MODIFIED", "a"),
+                ("ADDED", "b"),
+                ("DELETED", "a"),
+                ("ADDED", "a"),
+            ],
+        )
+
+    def test_bookmarks(self) -> None:
+        """For a client that asks for them."""
+        page = Page(self.world)
+        self.answer(page.watch(allow_watch_bookmarks=True), BOOKMARK)
+        self.assertEqual([one["watchEvent"] for one in page.told()], [BOOKMARK])
+
+    def test_several(self) -> None:
+        """Side by side, and one of them ended by the client."""
+        page = Page(self.world)
+        pods = page.watch("pods")
+        nodes = page.watch("nodes", resource="nodes", namespace=None)
+        self.answer(pods, event("ADDED", "p"))
+        self.answer(nodes, event("ADDED", "n"))
+        self.assertEqual([one["watchId"] for one in page.told()], ["pods", "nodes"])
+        page.say(type="unwatch", watch_id="pods")
+        self.assertTrue(pods.aborted)
+        self.feed(nodes, event("ADDED", "m"))
+        self.assertEqual(page.events(), [("ADDED", "m")])
+        self.assert_over(page)
+
+    def test_refused_by_the_cluster(self) -> None:
+        """Its Status is the error."""
+        page = Page(self.world)
+        status = {"kind": "Status", "code": 403, "message": "pods is forbidden"}
+        body = json.dumps(status).encode()
+        head = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(body)
+        page.watch().receive(head + body)
+        self.assertEqual(
+            page.told(),
+            [
+                {"type": "error", "watchId": "pods", "error": {"object": status}},
+                {"type": "stop", "watchId": "pods"},
+            ],
+        )
+        # Its name is free again.
+        self.answer(page.watch(), event("ADDED"))
+        self.assertEqual(page.events(), [("ADDED", "a")])
+
+    def test_error_event(self) -> None:
+        page = Page(self.world)
+        gone = {"kind": "Status", "code": 410}
+        self.answer(page.watch(), {"type": "ERROR", "object": gone})
+        error, stop = page.told()
+        self.assertEqual((error["error"], stop["type"]), ({"object": gone}, "stop"))
+
+    def test_it_goes_on(self) -> None:
+        """The API server ends each watch after a while; the page does not notice."""
+        page = Page(self.world)
+        wire = page.watch(send_initial_events=True)
+        self.answer(wire, event("ADDED", "a", "7"))
+        wire.receive(END)
+        self.world.run()
+        target = self.world.origin.taken().split(b" ")[1]
+        self.assertIn(b"&resourceVersion=7", target)
+        self.assertNotIn(b"sendInitialEvents", target)
+        self.answer(self.world.origin, event("MODIFIED", "a", "8"))
+        self.assertEqual(page.events(), [("ADDED", "a"), ("MODIFIED", "a")])
+        # Not forever, where nothing comes in between.
+        for _ in range(watch_api.MAX_AGAIN):
+            self.world.origin.receive(END)
+            self.world.run()
+            self.world.clock.pump([1.0] * watch_api.MAX_AGAIN)
+            self.world.run()
+            self.world.origin.receive(STREAM)
+            self.world.run()
+        self.world.origin.receive(END)
+        error, stop = page.told()
+        self.assertIn("again and again", error["error"]["message"])
+        self.assertEqual(stop["type"], "stop")
+
+    def test_ends_without_a_version(self) -> None:
+        page = Page(self.world)
+        wire = page.watch()
+        self.answer(wire)
+        wire.receive(END)
+        self.assertEqual(page.told(), [{"type": "stop", "watchId": "pods"}])
+
+    def test_agent_away(self) -> None:
+        page = Page(self.world)
+        self.world.link.connected = False
+        page.say(type="watch", watch_id="pods", watch_params=PODS)
+        error, stop = page.told()
+        self.assertIn("not connected", error["error"]["message"])
+        self.assertEqual(stop["type"], "stop")
+
+    def test_messages_that_cannot_be(self) -> None:
+        page = Page(self.world)
+        for text in (b"", b"{", b"[]", b"1", b"[" * 10_000, b"{}", b'{"watch_id": 1}'):
+            page.send(text)
+            (error,) = page.told()
+            self.assertEqual((error["type"], error["watchId"]), ("error", ""), text)
+        everything: list[Any] = [
+            None,
+            [],
+            {},
+            {"version": "v1"},
+            {"version": "../v1", "resource": "pods"},
+            {**PODS, "namespace": "a/../../secrets"},
+            {**PODS, "namespace": "a?watch"},
+            {**PODS, "resource": "pods/x/exec"},
+            {**PODS, "group": "a/b"},
+            {**PODS, "group": ["a"]},
+            {**PODS, "label_selector": 1},
+        ]
+        for params in everything:
+            page.say(type="watch", watch_id="x", watch_params=params)
+            (error,) = page.told()
+            self.assertIn("watch_params", error["error"]["message"], params)
+        page.say(type="other", watch_id="x")
+        self.assertIn("type has to be", page.told()[0]["error"]["message"])
+        page.watch("x")
+        page.say(type="watch", watch_id="x", watch_params=PODS)
+        self.assertIn("under way", page.told()[0]["error"]["message"])
+        self.assertEqual(len(self.world.cluster.connections.wires), 1)
+
+    def test_bytes_that_are_no_websocket(self) -> None:
+        page = Page(self.world)
+        page.watch()
+        page.wire.receive(b"\xff" * 100)
+        self.assert_over(page)
+
+    def test_limits(self) -> None:
+        """Watches, objects, events and messages of one page."""
+        self.patch(watch_api, "MAX_WATCHES", 2)
+        self.patch(watch_api, "MAX_OBJECTS", 3)
+        self.patch(watch_api, "MAX_EVENT", 1000)
+        page = Page(self.world)
+        first = page.watch("1")
+        second = page.watch("2")
+        page.say(type="watch", watch_id="3", watch_params=PODS)
+        self.assertIn("at most 2", page.told()[0]["error"]["message"])
+        self.answer(first, event("ADDED", "a"), event("ADDED", "b"))
+        self.answer(second, event("ADDED", "c"), event("ADDED", "d"))
+        self.assertIn("more than 3 objects", page.told()[-2]["error"]["message"])
+        # Those of a watch that is over count no more.
+        third = page.watch("3")
+        self.answer(third, event("ADDED", "e"))
+        self.assertEqual(page.events(), [("ADDED", "e")])
+        self.feed(third, event("ADDED", "f", data="x" * 2000))
+        self.assertIn("an event has more than", page.told()[0]["error"]["message"])
+        # Also one that never ends.
+        first.receive(b"fffff\r\n" + b"x" * 1500)
+        self.assertIn("an event has more than", page.told()[0]["error"]["message"])
+        page.send(b" " * (watch_api.MAX_MESSAGE + 1))
+        (close,) = [one for one in page.frames() if one.opcode is Opcode.CLOSE]
+        self.assertEqual(close.data[:2], (1009).to_bytes(2, "big"))
+        self.assert_over(page)
+
+    def test_held_together(self) -> None:
+        """Events that are not whole, of all watches."""
+        self.patch(watch_api, "MAX_HELD", 1000)
+        page = Page(self.world)
+        for number in range(3):
+            wire = page.watch(str(number))
+            self.answer(wire)
+            wire.receive(b"fffff\r\n" + b"x" * 400)
+            self.world.run()
+        self.assertEqual([one["watchId"] for one in page.told()], ["2", "2"])
+
+    def test_slow_page(self) -> None:
+        """A client that does not read stops the watches, and fills no memory of kas."""
+        page = Page(self.world)
+        wire = page.watch()
+        self.answer(wire)
+        assert page.wire.producer is not None
+        page.wire.producer.pauseProducing()
+        line = json.dumps(event("ADDED", data="x" * 30_000)).encode() + b"\n"
+        for _ in range(50):
+            wire.receive(b"%x\r\n%b\r\n" % (len(line), line))
+            self.world.run()
+        self.assertEqual(wire.producerState, "paused")
+        self.assertEqual(page.told(), [])
+        page.wire.producer.resumeProducing()
+        self.world.run()
+        self.assertEqual(len(page.told()), 50)
+
+    def test_revoked(self) -> None:
+        """Watches end with the credential."""
+        page = Page(self.world)
+        page.watch()
+        self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
+        self.assertIn("user:alice", self.world.server_api.held())
+        self.world.server_api.publish("credential.revoked", "user:alice")
+        (close,) = page.frames()
+        self.assertIs(close.opcode, Opcode.CLOSE)
+        self.assertIn(b"revoked", close.data)
+        self.assert_over(page)
+
+    def test_kas_stops(self) -> None:
+        page = Page(self.world)
+        page.watch()
+        self.world.server._draining(None)
+        (close,) = page.frames()
+        self.assertEqual(close.data[:2], (1001).to_bytes(2, "big"))
+        self.assert_over(page)
+
+    def test_too_many(self) -> None:
+        """Each watch counts as a request of its caller, and so does the connection."""
+        self.world = World(max_requests_per_credential=2)
+        page = Page(self.world)
+        page.watch()
+        page.say(type="watch", watch_id="2", watch_params=PODS)
+        self.assertIn("too many requests", page.told()[0]["error"]["message"])
+        self.assert_over(page)
+
+    def test_silent_client(self) -> None:
+        """A client that answers no PING is gone."""
+        page = Page(self.world)
+        page.watch()
+        self.world.clock.advance(watch_api.PING_SECONDS)
+        (ping,) = page.frames()
+        self.assertIs(ping.opcode, Opcode.PING)
+        page.wire.receive(b"".join(page.core.data_to_send()))
+        for _ in range(watch_api.DEAD_AFTER):
+            self.world.clock.advance(watch_api.PING_SECONDS)
+            self.assertFalse(page.wire.aborted)
+        self.world.clock.advance(watch_api.PING_SECONDS)
+        self.assertTrue(page.wire.aborted)
+        self.assert_over(page)
+
+    def test_checked_later(self) -> None:
+        """A credential that has to be asked about."""
+        answer: Deferred[Any] = Deferred()
+        self.world.server_api.access["later"] = answer
+        page = Page(self.world, token=b"user:1:later")
+        self.assertEqual(page.head, b"")
+        answer.callback(ALICE)
+        self.world.run()
+        head, _, _ = page.wire.taken().partition(b"\r\n\r\n")
+        self.assertIn(b" 101 ", head)
+        self.answer(page.watch(), event("ADDED"))
+        self.assertEqual(page.events(), [("ADDED", "a")])
+        refused: Deferred[Any] = Deferred()
+        self.world.server_api.access["no"] = refused
+        page = Page(self.world, token=b"user:1:no")
+        refused.errback(CallError(Status.PERMISSION_DENIED, "no"))
+        self.world.run()
+        self.assertIn(b" 403 ", page.wire.taken())
