@@ -339,8 +339,12 @@ class KubernetesApiServer:
             lambda failure: connection.refuse(*self._refusal(failure)),
         )
         answer.addErrback(self._log_failed_watch, connection)
-        answer.addBoth(lambda _: connection.over or exchange.resumeProducing())
+        answer.addBoth(self._read_on, connection)
         return connection
+
+    def _read_on(self, _: object, connection: WatchConnection) -> None:
+        if not connection.over:
+            connection.exchange.resumeProducing()
 
     def _log_failed_watch(self, failure: Failure, connection: WatchConnection) -> None:
         self._log.failure("cannot begin aggregated watches", failure)

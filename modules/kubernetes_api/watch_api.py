@@ -543,9 +543,7 @@ class _Watch:
             self.buffer.clear()
             if len(line) > MAX_EVENT:
                 break
-            if line.strip():
-                self._event(line)
-            if self.over:
+            if line.strip() and not self._event(line):
                 return
         else:
             self.buffer += rest
@@ -610,7 +608,12 @@ class _Watch:
         clock = self._connection.host.clock
         self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
 
-    def _event(self, line: bytes) -> None:
+    def _event(self, line: bytes) -> bool:
+        """Pass an event on; return whether the watch goes on."""
+        self._pass_on(line)
+        return not self.over
+
+    def _pass_on(self, line: bytes) -> None:
         try:
             event = _object(line)
             kind, value = event.get("type"), event.get("object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client, config, watch
 from kubernetes.stream import portforward, stream
 
@@ -17,6 +19,7 @@ from tests.integration.kubectl import Kubectl
 from tests.integration.processes import clean_environment
 
 _JAVASCRIPT = Path(__file__).parent / "javascript"
+_OF_GITLAB = Path(__file__).parent / "cluster_client"
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +158,38 @@ def test_javascript(javascript: Path, kubeconfig: Path, with_pods: str) -> None:
         "forward": 100_000,
         "logs": True,
     }
+
+
+def test_gitlabs_watch_manager(kubeconfigs: dict[str, Path], namespace: str) -> None:
+    """Several watches of GitLab's own library in one WebSocket, and one that fails."""
+    folder = node.installed(_OF_GITLAB, "@gitlab/cluster-client", "watch.js")
+    bundle = folder / "bundle.cjs"
+    subprocess.run(
+        [
+            *("node_modules/.bin/esbuild", "watch.js", "--bundle"),
+            *("--platform=node", "--format=cjs", f"--outfile={bundle}"),
+            "--log-level=error",
+        ],
+        cwd=folder,
+        check=True,
+        timeout=60,
+    )
+    file = yaml.safe_load(kubeconfigs["proxied"].read_text())
+    cluster, user = file["clusters"][0]["cluster"], file["users"][0]["user"]
+    authority = cluster.get("certificate-authority")
+    if authority is None:
+        authority = folder / "ca.crt"
+        authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
+    ended = subprocess.run(
+        ["node", bundle, namespace, cluster["server"], user["token"]],
+        cwd=folder,
+        env=clean_environment({"NODE_EXTRA_CA_CERTS": str(authority)}),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found = json.loads(ended.stdout)
+    assert found["names"] == ["kube-root-ca.crt", "of-gitlab"]
+    assert found["left"] == ["kube-root-ca.crt"]
+    assert "could not find the requested resource" in found["errors"][0]

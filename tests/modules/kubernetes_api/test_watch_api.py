@@ -82,7 +82,7 @@ class Page:
 
     def told(self) -> list[dict[str, Any]]:
         texts = [one.data for one in self.frames() if one.opcode is Opcode.TEXT]
-        return [json.loads(one) for one in texts]
+        return [json.loads(bytes(one)) for one in texts]
 
     def events(self) -> list[tuple[str, str]]:
         """Type and uid of each."""
