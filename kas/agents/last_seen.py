@@ -87,6 +87,8 @@ class LastSeen:
     #: Since when this kas, or one with the same state directory, remembers.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
+    #: Those of which the store has said what it knows.
+    _answered: set[str] = attrs.field(factory=set, init=False)
     _saving: IDelayedCall | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
     _complained: bool = attrs.field(default=False, init=False)
@@ -124,6 +126,7 @@ class LastSeen:
     async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """When each was last seen, at whichever kas; without those never seen."""
         self._merge(await self._shared.last_seen(agent_ids))
+        self._answered.update(agent_ids)
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     def sought(self, agent_id: str) -> None:
@@ -133,6 +136,7 @@ class LastSeen:
             return
         if len(self._asked) >= MAX_AGENTS:
             self._asked.clear()
+            self._answered.clear()
         self._asked[agent_id] = now
         asking = Deferred.fromCoroutine(self.of([agent_id]))
         asking.addErrback(self._not_answered)
@@ -140,6 +144,21 @@ class LastSeen:
     def _not_answered(self, failure: Failure) -> None:
         if failure.check(TunnelError) is None:
             self._log.failure("while asking when an agent was last seen", failure)
+
+    def never(self, agent_id: str) -> bool:
+        """
+        Whether an agent has certainly never connected, to whichever kas.
+
+        It was added while kas remembered, and the store, which `sought` asks, has
+        answered.
+        """
+        agent = self._find(agent_id)
+        return (
+            agent_id in self._answered
+            and agent_id not in self._seen
+            and agent is not None
+            and agent.created_at.timestamp() >= self._since
+        )
 
     def absence(self, agent_id: str) -> str:
         """That it is not connected, and since when, as the beginning of a sentence."""

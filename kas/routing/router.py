@@ -38,6 +38,13 @@ ROUTING_TIMEOUT: Final = 20.0
 #: they show an error, and one such wait is enough for all of it.
 SHORT_TIMEOUT: Final = 2.0
 
+#: Seconds that a stream waits for an agent that has never connected: nothing says that
+#: it is about to, and the sooner who sets it up learns that, the better.
+NEVER_TIMEOUT: Final = 2.0
+
+#: ... where another one waited for it in vain, within the last `MISSED_SECONDS`.
+NEVER_SHORT_TIMEOUT: Final = 0.2
+
 #: Seconds after which one stream waits for the whole time again.
 MISSED_SECONDS: Final = 60.0
 
@@ -58,6 +65,9 @@ class Absences(Protocol):
     def sought(self, agent_id: str) -> None:
         """A stream begins to wait for an agent."""
 
+    def never(self, agent_id: str) -> bool:
+        """Whether the agent has certainly never connected."""
+
     def absence(self, agent_id: str) -> str:
         """That the agent is not connected, and since when: begins a sentence."""
 
@@ -67,6 +77,9 @@ class _Unknown:
 
     def sought(self, agent_id: str) -> None:
         pass
+
+    def never(self, agent_id: str) -> bool:
+        return False
 
     def absence(self, agent_id: str) -> str:
         return f"agent {agent_id} is not connected"
@@ -311,9 +324,12 @@ class Router:
     def patience(self, agent_id: str) -> float:
         """Seconds that a stream which begins to wait for this agent does so."""
         missed = self._missed.get(agent_id)
-        if missed is None or self.clock.seconds() - missed >= MISSED_SECONDS:
-            return self.timeout
-        return min(self.timeout, SHORT_TIMEOUT)
+        lately = missed is not None and self.clock.seconds() - missed < MISSED_SECONDS
+        if self.absences.never(agent_id):
+            longest = NEVER_SHORT_TIMEOUT if lately else NEVER_TIMEOUT
+        else:
+            longest = SHORT_TIMEOUT if lately else self.timeout
+        return min(self.timeout, longest)
 
     def missed(self, agent_id: str) -> None:
         """A stream waited for the agent in vain."""
@@ -336,7 +352,12 @@ class Router:
         self._look = None
         for agent_id in tuple(self._waiting):
             # Asking the directory is what makes it look, in its own time.
-            if self.revoked(agent_id) or next(self.paths(agent_id), None) is not None:
+            if (
+                self.revoked(agent_id)
+                or next(self.paths(agent_id), None) is not None
+                # Another store may have said so only now.
+                or self.absences.never(agent_id)
+            ):
                 self.registry.wake(agent_id)
         if self._waiting:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)

@@ -232,6 +232,13 @@ class RoutedStream:
             text = f"agent {agent_id} was revoked"
             self._close(AgentUnavailable(agent_id, text))
             return
+        elif self._late is not None and router.absences.never(agent_id):
+            # What was not known when it began to wait.
+            now = router.clock.seconds()
+            sooner = now + router.patience(agent_id)
+            if sooner < self._patience:
+                self._patience = sooner
+                self._late.reset(sooner - now)
         self._waiter.wait(self._attempts)
 
     def _woken(self) -> None:

@@ -123,8 +123,23 @@ def test_never(world: World) -> None:
     assert world.last_seen.absence("1") == (
         "agent demo is not connected, and was not since 2026-11-22 06:00:00 UTC"
     )
+    # Another kas may have seen it, which the store knows.
+    assert not world.last_seen.never("4")
+    for agent_id in ("1", "4", "9"):
+        world.last_seen.sought(agent_id)
+    never = [one for one in ("1", "4", "9") if world.last_seen.never(one)]
+    assert never == ["4"]
     # A number that nobody has.
     assert "agent 9 is not connected" in world.last_seen.absence("9")
+
+
+def test_never_in_the_store(world: World) -> None:
+    """What another kas saw has connected."""
+    world.clock.advance(10)
+    world.add("4", "new")
+    world.store.seen["4"] = world.now() - 1
+    world.last_seen.sought("4")
+    assert not world.last_seen.never("4")
 
 
 def test_restart(world: World) -> None:

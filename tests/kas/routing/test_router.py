@@ -16,6 +16,7 @@ from kas.routing.router import (
     MAX_MISSED,
     MAX_WAITING,
     MISSED_SECONDS,
+    NEVER_SHORT_TIMEOUT,
     ROUTING_TIMEOUT,
     SHORT_TIMEOUT,
     Router,
@@ -260,6 +261,32 @@ class WaitTests(_Case):
             self.clock.advance(0.1)
             (reason,) = following.closed
             self.assertIn("kas waited for it in vain", str(reason))
+        self.assert_nothing_left()
+
+    def test_never_connected(self) -> None:
+        """Streams for an agent that has never connected end soon, and then at once."""
+        absences = self.router.absences = Sought([])
+        absences.nevers.add("7")
+        self.open()
+        self.clock.pump([0.1] * 19)
+        self.assertEqual(self.receiver.closed, [])
+        self.clock.advance(0.1)
+        self.assertEqual(len(self.receiver.closed), 1)
+        for _ in range(3):
+            following = RecordingReceiver()
+            self.open(receiver=following)
+            self.clock.advance(NEVER_SHORT_TIMEOUT)
+            self.assertEqual(len(following.closed), 1)
+        self.assert_nothing_left()
+
+    def test_never_connected_is_heard_later(self) -> None:
+        """What the store says only after a stream began to wait counts as well."""
+        absences = self.router.absences = Sought([])
+        self.open()
+        self.clock.advance(0.5)
+        absences.nevers.add("7")
+        self.clock.pump([0.1] * 45)
+        self.assertEqual(len(self.receiver.closed), 1)
         self.assert_nothing_left()
 
     def waited_long(self) -> bool:
@@ -630,9 +657,13 @@ class Sought:
 
     def __init__(self, sought: list[str]) -> None:
         self._sought = sought
+        self.nevers: set[str] = set()
 
     def sought(self, agent_id: str) -> None:
         self._sought.append(agent_id)
+
+    def never(self, agent_id: str) -> bool:
+        return agent_id in self.nevers
 
     def absence(self, agent_id: str) -> str:
         return f"agent {agent_id} is not connected"
