@@ -45,6 +45,15 @@ FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 #: every connection after a while must not keep the agent away for longer than that.
 FORGIVEN_AFTER = 2.0
 
+#: Seconds that a connection has to live for its loss to be news: a restart of kas or of
+#: a balancer, or a path that comes back.
+STEADY = 30.0
+
+#: Seconds after such a loss in which no pause is longer than `SOON`.  A quarter of a
+#: minute without kas would else be followed by up to half a minute without the agent;
+#: what comes back at once is still spread over seconds.
+RECENT, SOON = 120.0, 8.0
+
 #: Seconds in which kas closes a connection that has nothing to do any more.
 FAREWELL = 1.0
 
@@ -118,6 +127,8 @@ class Dialer(TunnelOwner):
         ),
     )
     _connect_timeout: float = FIRST_CONNECT_TIMEOUT
+    #: When a connection that was steady ended.
+    _lost_at: float | None = None
     #: How often another process took our place.
     _replaced: int = 0
     _generation: int = 0
@@ -282,7 +293,11 @@ class Dialer(TunnelOwner):
         # Kas sends both with every WELCOME.
         backoff = self._backoff
         backoff.first, backoff.most = timing.reconnect_min, timing.reconnect_max
-        most = max(backoff.failed(), min(within, MAX_SPREAD))
+        longest = backoff.failed()
+        lost_at = self._lost_at
+        if lost_at is not None and self.clock.seconds() - lost_at < RECENT:
+            longest = min(longest, SOON)
+        most = max(longest, min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
         delay = most * self.random()
         self._log.warn(
@@ -388,6 +403,8 @@ class Dialer(TunnelOwner):
 
     def _lived(self, since: float) -> None:
         lived = self.clock.seconds() - since
+        if lived >= STEADY:
+            self._lost_at = self.clock.seconds()
         forgiven = int(lived // FORGIVEN_AFTER)
         self._backoff.doublings = max(0, self._backoff.doublings - forgiven)
         if lived > UNDISPUTED:

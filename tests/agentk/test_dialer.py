@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from agentk.dialer import CONNECT_TIMEOUT, FORGIVEN_AFTER
+from agentk.dialer import CONNECT_TIMEOUT, FORGIVEN_AFTER, RECENT, SOON, STEADY
 from tests.agentk.dialling import TIMING, DialCase
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
@@ -209,6 +209,24 @@ class BackoffTests(DialCase):
         self.network.tunnel().end(ErrorCode.NONE, "")
         self.network.settle()
         self.assertEqual(self.next_dial(), TIMING.reconnect_min)
+
+    def test_soon_after_a_cut(self) -> None:
+        """A path that comes back within two minutes is noticed within seconds."""
+        self.start()
+        self.later(STEADY)
+        self.assert_up()
+        self.network.state = "refused"
+        self.network.tunnel().end(ErrorCode.NONE, "")
+        self.network.settle()
+        waits = []
+        since = self.clock.seconds()
+        while self.clock.seconds() - since < RECENT:
+            waits.append(self.next_dial())
+            self.clock.advance(waits[-1])
+        self.assertEqual(waits[:6], [0.5, 1, 2, 4, SOON, SOON])
+        self.assertEqual(max(waits), SOON)
+        # Whoever is away for longer is called less often.
+        self.assertEqual(self.next_dial(), TIMING.reconnect_max)
 
     def test_short_connections_take_some_of_it_back(self) -> None:
         """One doubling for each while that they lived."""
