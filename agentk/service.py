@@ -32,6 +32,7 @@ from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
+from agentk.module_reports import ModuleReports
 from agentk.modules import AgentContext, AgentModuleApi
 from tunnel import __version__
 from tunnel.errors import ConfigurationError
@@ -181,6 +182,13 @@ class AgentkService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
+        self.module_reports = ModuleReports(
+            lambda: self.modules.problems,
+            self.dialer.open_stream,
+            lambda: self.dialer.services,
+            reactor,
+        )
+        self.modules.on_changed = self.module_reports.report
 
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
@@ -245,6 +253,7 @@ class AgentkService(LogsItsOwnWay, Service):
         sdnotify.notify("READY=1")
         self._election.agent_is(agent_id)
         self.reach.connected()
+        self.module_reports.connected()
 
     def _make_context(self, *, any_name: bool = False) -> ssl.SSLContext:
         options = self._options

@@ -744,6 +744,11 @@ class KasService(LogsItsOwnWay, Service):
             for module, agents in self._context.problems.items()
             for name, why in agents.values()
         ]
+        said += [
+            (f"{one.agent.agent_name}: {module}", f"restarting: {why}")
+            for one in self.registry
+            for module, why in one.restarting.items()
+        ]
         if said:
             known["agent_problems"] = dict(said[:SHOWN_PROBLEMS])
         if fleet.redis is not None:

@@ -48,6 +48,7 @@ class AgentConnection:
     :ivar leaving: we asked it to leave: it serves until it is connected elsewhere.
     :ivar retired: no new streams go there; what runs may finish.
     :ivar extra: an extra tunnel of an instance whose connection is elsewhere.
+    :ivar restarting: the modules of agentk that failed, and why.
     :ivar reported_at: when the agent last reported a change; see `kas.agents.reports`.
     """
 
@@ -57,6 +58,7 @@ class AgentConnection:
         "extra",
         "leaving",
         "reported_at",
+        "restarting",
         "retired",
         "tunnel",
     )
@@ -71,6 +73,7 @@ class AgentConnection:
         self.tunnel = tunnel
         self.agent = agent
         self.credential_id = credential_id
+        self.restarting: dict[str, str] = {}
         self.extra = extra
         self.leaving = False
         self.retired = False

@@ -24,6 +24,12 @@ _SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
 #: Characters of a problem that are kept.
 MAX_PROBLEM = 400
 
+#: Modules of one agent that are remembered as restarting; it has a dozen at most.
+MAX_MODULES = 32
+
+#: Characters of the name of a module that are kept.
+MAX_NAME = 64
+
 #: Seconds between two changes of one connection: each goes to all kas.
 MIN_INTERVAL = 2.0
 
@@ -63,6 +69,20 @@ class AgentReports:
             self._tell(changed)
         self._bus.publish("agent.changed", changed)
         return reports_pb2.ClusterReported()
+
+    async def modules(
+        self, report: reports_pb2.ModulesReport, call: Any
+    ) -> reports_pb2.ModulesReported:
+        """Which modules of agentk failed; ``kasctl status`` of this kas shows it."""
+        agent: ConnectedAgent | None = call.agent
+        connection = None if agent is None else self._registry.connection(agent)
+        if connection is None:
+            raise CallError(Status.FAILED_PRECONDITION, "the agent is not connected")
+        connection.restarting = {
+            clean(one.module, MAX_NAME): clean(one.problem, MAX_PROBLEM)
+            for one in report.restarting[:MAX_MODULES]
+        }
+        return reports_pb2.ModulesReported()
 
     def _tell(self, agent: ConnectedAgent) -> None:
         say: Callable[..., None] = self._log.info

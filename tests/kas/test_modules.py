@@ -325,6 +325,8 @@ class FailureTests(_Case):
 
     def setUp(self) -> None:
         super().setUp()
+        # Each failure is in the log, with its traceback.
+        self.addCleanup(self.flushLoggedErrors, ValueError)
         Busy.made = []
         self.host = ModuleHost(
             [Prepared(name, Busy, None) for name in ("one", "two")],

@@ -128,6 +128,8 @@ class _Hosted:
         self.starting: Deferred[None] | None = None
         self.stopping: Deferred[None] | None = None
         self.restart: IDelayedCall | None = None
+        #: Why it failed; empty once it has started again.
+        self.problem = ""
 
 
 class ModuleHost:
@@ -160,6 +162,8 @@ class ModuleHost:
         self._release = release
         self._clock = clock
         self._stopping = False
+        #: Called when a module failed, and when it runs again.
+        self.on_changed: Callable[[], None] = lambda: None
 
     @property
     def states(self) -> dict[str, str]:
@@ -167,6 +171,15 @@ class ModuleHost:
         return {
             name: "running" if hosted.up else "restarting"
             for name, hosted in self._hosted.items()
+        }
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why those that are ``restarting`` failed, by name."""
+        return {
+            name: hosted.problem
+            for name, hosted in self._hosted.items()
+            if hosted.problem
         }
 
     async def start(self) -> None:
@@ -223,12 +236,15 @@ class ModuleHost:
 
     async def _failed(self, hosted: _Hosted, reason: Exception) -> None:
         delay = hosted.backoff.pause()
-        self._log.error(
+        hosted.problem = _with_type(reason)
+        self._log.failure(
             "module {name} failed and starts again in {delay:.1f} s: {reason}",
+            Failure(reason),
             name=hosted.prepared.name,
             delay=delay,
-            reason=_one_line(reason),
+            reason=hosted.problem,
         )
+        self.on_changed()
         # Never two of it at a time: what it holds may be free only once it stopped.
         await self._stop(hosted)
         if not self._stopping:
@@ -265,6 +281,9 @@ class ModuleHost:
         if hosted.refusal is not None:
             raise hosted.refusal
         hosted.beginning, hosted.up = False, True
+        if hosted.problem:
+            hosted.problem = ""
+            self.on_changed()
         self._log.info("module {name} runs", name=hosted.prepared.name)
 
     async def _stop(self, hosted: _Hosted) -> None:
@@ -304,6 +323,13 @@ class ModuleHost:
     def _unexpected(self, failure: Failure) -> None:
         if failure.check(CancelledError, AlreadyCalled, AlreadyCancelled) is None:
             self._log.failure("hosting modules failed", failure)
+
+
+def _with_type(error: Exception) -> str:
+    """In one line, for operators and for authors of modules."""
+    text = " ".join(str(error).split())
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind
 
 
 def _one_line(error: Exception) -> str:

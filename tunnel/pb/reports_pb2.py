@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tunnel/pb/reports.proto\x12\x0ftxkas.tunnel.v1\" \n\rClusterReport\x12\x0f\n\x07problem\x18\x01 \x01(\t\"\x11\n\x0f\x43lusterReported2[\n\x0c\x41gentReports\x12K\n\x07\x43luster\x12\x1e.txkas.tunnel.v1.ClusterReport\x1a .txkas.tunnel.v1.ClusterReportedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tunnel/pb/reports.proto\x12\x0ftxkas.tunnel.v1\" \n\rClusterReport\x12\x0f\n\x07problem\x18\x01 \x01(\t\"\x11\n\x0f\x43lusterReported\"0\n\rModuleProblem\x12\x0e\n\x06module\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"C\n\rModulesReport\x12\x32\n\nrestarting\x18\x01 \x03(\x0b\x32\x1e.txkas.tunnel.v1.ModuleProblem\"\x11\n\x0fModulesReported2\xa8\x01\n\x0c\x41gentReports\x12K\n\x07\x43luster\x12\x1e.txkas.tunnel.v1.ClusterReport\x1a .txkas.tunnel.v1.ClusterReported\x12K\n\x07Modules\x12\x1e.txkas.tunnel.v1.ModulesReport\x1a .txkas.tunnel.v1.ModulesReportedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTERREPORT']._serialized_end=76
   _globals['_CLUSTERREPORTED']._serialized_start=78
   _globals['_CLUSTERREPORTED']._serialized_end=95
-  _globals['_AGENTREPORTS']._serialized_start=97
-  _globals['_AGENTREPORTS']._serialized_end=188
+  _globals['_MODULEPROBLEM']._serialized_start=97
+  _globals['_MODULEPROBLEM']._serialized_end=145
+  _globals['_MODULESREPORT']._serialized_start=147
+  _globals['_MODULESREPORT']._serialized_end=214
+  _globals['_MODULESREPORTED']._serialized_start=216
+  _globals['_MODULESREPORTED']._serialized_end=233
+  _globals['_AGENTREPORTS']._serialized_start=236
+  _globals['_AGENTREPORTS']._serialized_end=404
 # @@protoc_insertion_point(module_scope)

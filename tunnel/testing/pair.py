@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,6 +93,7 @@ class ModulePair:
         method: str = "GET",
         body: bytes = b"",
         wait: float = 0,
+        headers: Mapping[str, str] | None = None,
         **fields: str,
     ) -> Answer:
         """
@@ -100,9 +101,15 @@ class ModulePair:
 
         :param path: with its query.
         :param wait: seconds by which the clock moves before there has to be an answer.
-        :param fields: of the head, with ``_`` for ``-``.
+        :param headers: fields of the head, by their names.
+        :param fields: more of them, with ``_`` for ``-``.
         """
-        return visit(self._pages, path, method, body, fields, partial(self._pass, wait))
+        head = dict(headers or {})
+        head.update((name.replace("_", "-"), text) for name, text in fields.items())
+        for name, text in head.items():
+            if not isinstance(text, str):
+                raise TypeError(f"the field {name!r} of the head has to be a str")
+        return visit(self._pages, path, method, body, head, partial(self._pass, wait))
 
     def _pass(self, seconds: float) -> None:
         self.settle()

@@ -56,6 +56,7 @@ def visit(
     """
     The answer to one request.
 
+    :param fields: of the head, by their names.
     :param settle: lets happen what has to until there is one.
     """
     site: Any = Site(_Root(pages))
@@ -64,7 +65,7 @@ def visit(
     connection: Any = site.buildProtocol(None)
     connection.makeConnection(transport)
     head = [f"{method} {path} HTTP/1.0", f"Content-Length: {len(body)}"]
-    head += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    head += [f"{name}: {value}" for name, value in fields.items()]
     connection.dataReceived("\r\n".join([*head, "", ""]).encode() + body)
     settle()
     answer, found, rest = transport.value().partition(b"\r\n\r\n")

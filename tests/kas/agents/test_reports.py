@@ -9,7 +9,12 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.agents.reports import MAX_PROBLEM, MIN_INTERVAL, AgentReports
+from kas.agents.reports import (
+    MAX_MODULES,
+    MAX_PROBLEM,
+    MIN_INTERVAL,
+    AgentReports,
+)
 from kas.observability.site import Health
 from tests.kas.world import Agent, World
 from tests.tunnel.hostile import HOSTILE
@@ -73,6 +78,25 @@ class ReportTests(SynchronousTestCase):
         )
         told = [one.cluster_problem for one in self.changes]
         self.assertEqual(told, ["cannot reach it", "still cannot", ""])
+
+    def test_modules(self) -> None:
+        """The status of this kas names those that restart, with a bound."""
+        client = ServiceClient(SERVICE, self.agent.open_stream, self.world.clock)
+        for names in (["gitops", "echo"], [], [str(number) for number in range(99)]):
+            report = reports_pb2.ModulesReport(
+                restarting=[
+                    reports_pb2.ModuleProblem(module=name, problem="ValueError: \x1b")
+                    for name in names
+                ]
+            )
+            done = Deferred.fromCoroutine(client.call("Modules", report))
+            for _ in range(4):
+                self.world.clock.advance(0)
+                self.agent.pipe.flush()
+            self.successResultOf(done)
+            (connection,) = self.world.registry
+            self.assertEqual([*connection.restarting], names[:MAX_MODULES])
+            self.assertNotIn("\x1b", str([*connection.restarting.values()]))
 
     def test_too_often(self) -> None:
         """All kas would have to hear of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from tests.tunnel.hosted import HostCase
@@ -10,6 +11,11 @@ from tunnel.hosting.modules import RESTART_FIRST, RESTART_MOST, STOP_TIMEOUT
 
 class RestartTests(HostCase):
     """One fails, the others do not notice."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        # Each failure is in the log, with its traceback.
+        self.addCleanup(self.flushLoggedErrors, ValueError, OSError)
 
     def wait(self) -> float:
         """Seconds until the module is made again."""
@@ -113,7 +119,21 @@ class RestartTests(HostCase):
         self.clock.advance(STOP_TIMEOUT)
         self.clock.advance(RESTART_FIRST)
         self.assertEqual(self.script.happened[-1], "start a")
-        self.assertEqual(len(self.flushLoggedErrors()), 1)
+        self.assertEqual(len(self.flushLoggedErrors(defer.TimeoutError)), 1)
+
+    def test_told(self) -> None:
+        """The log has type and traceback, and agentk is told for kas."""
+        host = self.started("a")
+        changes: list[dict[str, str]] = []
+        host.on_changed = lambda: changes.append(host.problems)
+        try:
+            raise ValueError("gone\nfor good")
+        except ValueError as error:
+            self.api("a").fail(error)
+        (logged,) = self.flushLoggedErrors(ValueError)
+        self.assertIn("test_told", logged.getTraceback())
+        self.clock.advance(RESTART_FIRST)
+        self.assertEqual(changes, [{"a": "ValueError: gone for good"}, {}])
 
     def test_stop_meanwhile(self) -> None:
         """A module that waits for its restart stays as it is."""

@@ -115,6 +115,11 @@ class ModulePairTests(SynchronousTestCase):
         answer = self.pair.visit("/echo/it/a?b", "POST", b"body", x_told="it")
         self.assertEqual((answer.status, answer.fields["x-said"]), (200, "it"))
         self.assertEqual(answer.body, b"POST [b'a'] body")
+        told = {"X-Told": "it"}
+        again = self.pair.visit("/echo/it/a?b", "POST", b"body", headers=told)
+        self.assertEqual(again, answer)
+        with self.assertRaises(TypeError):
+            self.pair.visit("/echo/it/a?b", x_told={"X-Told": "it"})  # type: ignore[arg-type]
         self.assertEqual(self.pair.visit("/echo").status, 404)
         with self.assertRaisesRegex(ValueError, "module echo has /echo/it"):
             self.pair.server_half(Listener).api.web("/echo", page)
