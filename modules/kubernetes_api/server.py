@@ -381,10 +381,12 @@ class KubernetesApiServer:
         """Read the head of a watch's answer."""
         return self.responses.parse(block, b"GET")
 
-    def watch_answered(self, head: RequestHead, access: Access, status: int) -> None:
+    def watch_answered(
+        self, exchange: Exchange, head: RequestHead, access: Access, status: int
+    ) -> None:
         """Count and audit the answer to a watch."""
         self.metrics.answered(status)
-        self.audit_answer(head, head.target, access, status)
+        self.audit_answer(exchange, head.target, access, status, head)
 
     def explain(self, reason: Exception) -> str:
         """Say why a stream of a watch ended."""
@@ -396,14 +398,14 @@ class KubernetesApiServer:
         """Answer a request for aggregated watches with an error."""
         self.metrics.answered(status)
         self.metrics.failed("client -> kas")
-        self.audit_answer(exchange.head, exchange.head.target, access, status)
+        self.audit_answer(exchange, exchange.head.target, access, status)
         self.refuse(exchange, status, message, _FIELDS.get(status, b""), access)
 
     def watches_begin(self, connection: WatchConnection) -> None:
         """A connection of aggregated watches begins."""
         self.metrics.answered(101)
         self.metrics.upgrades["switched"] += 1
-        self.audit_answer(connection.exchange.head, PATH, connection.access, 101)
+        self.audit_answer(connection.exchange, PATH, connection.access, 101)
         self.watches.add(connection)
 
     def watches_end(self, connection: WatchConnection) -> None:
@@ -537,12 +539,21 @@ class KubernetesApiServer:
         return fields, body
 
     def audit_answer(
-        self, exchange: Exchange, target: bytes, access: Access | None, status: int
+        self,
+        exchange: Exchange,
+        target: bytes,
+        access: Access | None,
+        status: int,
+        head: RequestHead | None = None,
     ) -> None:
-        """Record an answer in the audit log, once."""
+        """
+        Record an answer in the audit log, once.
+
+        :param head: of the request, if it is another one than the exchange's.
+        """
         if not self.audits:
             return
-        head = exchange.head
+        head = head or exchange.head
         if (
             self.api.audit_level is AuditLevel.CHANGES
             and status not in (401, 403)
@@ -560,7 +571,7 @@ class KubernetesApiServer:
             "namespace": info.namespace,
             "name": info.name,
             "client": self._client_address(exchange),
-            "user_agent": _user_agent(head),
+            "user_agent": _user_agent(exchange.head),
         }
         said = {name: value for name, value in details.items() if value}
         self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))

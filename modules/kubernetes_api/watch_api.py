@@ -135,8 +135,15 @@ class WatchHost(Protocol):
     def read_head(self, block: bytes) -> ResponseHead:
         """:raises HeadError: the answer cannot be read."""
 
-    def watch_answered(self, head: RequestHead, access: Access, status: int) -> None:
-        """Count and audit the answer to one watch."""
+    def watch_answered(
+        self, exchange: Exchange, head: RequestHead, access: Access, status: int
+    ) -> None:
+        """
+        Count and audit the answer to one watch.
+
+        :param exchange: of the connection that the watch belongs to.
+        :param head: of the watch itself.
+        """
 
     def explain(self, reason: Exception) -> str:
         """Return why a stream ended."""
@@ -527,7 +534,8 @@ class _Watch:
         elif head.status >= 200:
             self._answer = head
             assert self._head is not None
-            host.watch_answered(self._head, self._access, head.status)
+            exchange = self._connection.exchange
+            host.watch_answered(exchange, self._head, self._access, head.status)
 
     def data_received(self, data: bytes) -> None:
         """See `tunnel.interfaces.IStreamReceiver`."""
