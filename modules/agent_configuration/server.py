@@ -27,6 +27,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.util.counts import one_less
 from tunnel.util.recent import Recent
 from tunnel.util.texts import clean
 
@@ -39,6 +40,10 @@ MAX_KEPT = 64 * 1024
 
 #: Characters of one problem that an agentk tells.
 MAX_PROBLEM = 400
+
+#: Agentk of one agent that are told its configuration: replicas, old ones and new ones
+#: of a rollout, and connections that are not known to be dead yet.
+MAX_STREAMS = 64
 
 #: Agents of which is remembered what GitLab was told: ten times those of one kas.  One
 #: that is forgotten is told once more.
@@ -126,6 +131,10 @@ class AgentConfigurationServer:
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
         #: The commit of the configuration that GitLab was told, by agent.
         self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
+        #: The commit of the configuration that `_store` has, likewise.
+        self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
+        #: How many streams each agent has.
+        self._counts: dict[str, int] = {}
         #: One stream for each agentk: a second ends the first.
         self._streams: dict[bytes, _Stream] = {}
         self._draining = False
@@ -151,8 +160,12 @@ class AgentConfigurationServer:
         followed = self._repository_of(agent)
         if self._draining:
             return
-        stream = _Stream(agent, followed)
         before = self._streams.pop(agent.instance_id, None)
+        if before is None and self._counts.get(agent.agent_id, 0) >= MAX_STREAMS:
+            text = f"{MAX_STREAMS} agentk of this agent follow its configuration"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        self._counts[agent.agent_id] = self._counts.get(agent.agent_id, 0) + 1
+        stream = _Stream(agent, followed)
         if before is not None:
             before.end()
         self._streams[agent.instance_id] = stream
@@ -176,13 +189,17 @@ class AgentConfigurationServer:
                 self._register(agent, followed, document)
                 if document.commit != has:
                     has = stream.told = document.commit
-                    await self._keep(agent, document)
+                    if self._kept.get(agent.agent_id) != document.commit:
+                        # Once for all agentk of it: each costs a write to the disk.
+                        self._kept[agent.agent_id] = document.commit
+                        await self._keep(agent, document)
                     yield self._response(agent, followed, document)
                 elif unwell:
                     yield rpc_pb2.ConfigurationResponse(commit_id=document.commit)
                 unwell = False
         finally:
             stream.leave()
+            one_less(self._counts, agent.agent_id)
             if self._streams.get(agent.instance_id) is stream:
                 del self._streams[agent.instance_id]
             if not self._streams_of(agent.agent_id):
@@ -372,6 +389,7 @@ class AgentConfigurationServer:
             else:
                 await self._store.set(agent.agent_id, value)
         except CallError as error:
+            self._kept.pop(agent.agent_id, None)
             self._log.warn(
                 "the configuration of agent {agent_name} is not kept for the next "
                 "start: {reason}",

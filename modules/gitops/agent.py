@@ -17,7 +17,7 @@ from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.child_processes import ChildProcesses
+from modules.gitops.child_processes import PREVIEWS_AT_ONCE, ChildProcesses
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
@@ -88,6 +88,9 @@ class GitopsAgent:
         children = ChildProcesses(api.reactor)
         self._renderer = Renderer(children, options.kustomize, options.helm)
         self._decryptor = Decryptor(children, options.sops)
+        of_previews = ChildProcesses(api.reactor, PREVIEWS_AT_ONCE)
+        self._preview_renderer = attrs.evolve(self._renderer, children=of_previews)
+        self._preview_decryptor = attrs.evolve(self._decryptor, children=of_previews)
         self._inventories = options.inventory_namespace
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
@@ -222,6 +225,8 @@ class GitopsAgent:
                 self._reports.add,
                 self._renderer,
                 self._decryptor,
+                self._preview_renderer,
+                self._preview_decryptor,
                 self._inventories,
                 Dependencies(self.projects),
                 ProjectHandover(settings.label, self.projects),

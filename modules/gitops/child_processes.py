@@ -22,10 +22,14 @@ from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
 from tunnel.util.timers import cancel_call
 
-__all__ = ["ChildProcesses", "Rendered"]
+__all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 
-#: Renderers at the same time: each takes a core and up to `MEMORY`.
+#: Renderers of commits at the same time: each takes a core and up to `MEMORY`.
 AT_ONCE = 2
+
+#: Those of previews, whose charts and kustomizations have been read by no other person
+#: than their author: where one loops it holds other previews, and no commit.
+PREVIEWS_AT_ONCE = 1
 
 #: Seconds until one is killed; and of its work, all cores together.
 SECONDS, CPU_SECONDS = 60.0, 60
@@ -69,13 +73,14 @@ class ChildProcesses:
     Runs renderers.
 
     :param reactor: with processes.
+    :param at_once: so many at the same time.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, at_once: int = AT_ONCE) -> None:
         self._reactor = reactor
-        self._room = DeferredSemaphore(AT_ONCE)
+        self._room = DeferredSemaphore(at_once)
         #: The kernel gave a network namespace once, and has to each time.
         self._has_namespaces = False
         #: Of the kernel; 0: it has none.

@@ -32,13 +32,25 @@ from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
 from tunnel.util.texts import clean
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "Rendering"]
 
 #: Seconds between two commits at the least, whatever kas sends.
 BETWEEN = 1.0
 
 #: Characters of what is wrong.
 MAX_PROBLEM = 2000
+
+
+@attrs.frozen
+class Rendering:
+    """
+    Programs that work on a commit.
+
+    :ivar decrypted: gives a source with its Secrets as they are.
+    """
+
+    renderer: Renderer
+    decrypted: Callable[[Source], Awaitable[Source]]
 
 
 @attrs.define(eq=False)
@@ -48,7 +60,7 @@ class Commits:
 
     :param name: of the project, for the log.
     :param service: what asks kas for files.
-    :param decrypted: a source with its Secrets as they are.
+    :param rendering: of commits that are applied; *previewed*: of those that are shown.
     :param came: is told of each commit, and what was read of it.
     :param changed: is called when another problem is there, or none.
     :ivar seen: the commit that came last, good or not.
@@ -60,8 +72,8 @@ class Commits:
     _service: IServiceClient
     _settings: ManifestProject
     _random: Callable[[], float]
-    _renderer: Renderer
-    _decrypted: Callable[[Source], Awaitable[Source]]
+    _rendering: Rendering
+    _previewed: Rendering
     _came: Callable[[Snapshot, Source], None]
     _changed: Callable[[], None]
     seen: str = attrs.field(default="", init=False)
@@ -100,15 +112,15 @@ class Commits:
     def _end(self) -> None:
         self._ends = True
 
-    async def at(self, ref: rpc_pb2.Ref | None = None) -> tuple[Snapshot, Source]:
+    async def at(self, ref: rpc_pb2.Ref | None) -> tuple[Snapshot, Source]:
         """
-        The commit that *ref* is at, whatever is followed.
+        Return the commit that *ref* is at, for a preview.
 
         :param ref: None: that which is followed.
         :raises CallError: there is none; it cannot be had or read now.
         """
         asked = ref_message(self._settings.ref) if ref is None else ref
-        return await self._received(self._asked(asked, ""))
+        return await self._received(self._asked(asked, ""), self._previewed)
 
     async def of_history(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -120,9 +132,8 @@ class Commits:
             text = f"{commit[:64]!r} is not the id of a commit"
             raise CallError(Status.INVALID_ARGUMENT, text)
         ref = ref_message(self._settings.ref)
-        return await self._received(
-            self._asked(rpc_pb2.Ref(commit=commit), "", history_of=ref)
-        )
+        answer = self._asked(rpc_pb2.Ref(commit=commit), "", history_of=ref)
+        return await self._received(answer, self._rendering)
 
     async def newest(self) -> str:
         """
@@ -144,13 +155,15 @@ class Commits:
         return found.commit
 
     async def _received(
-        self, answer: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]
+        self,
+        answer: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse],
+        made: Rendering,
     ) -> tuple[Snapshot, Source]:
         snapshot = await receive(answer)
         if snapshot is None:
             text = "kas stops, and another one has to be asked"
             raise CallError(Status.UNAVAILABLE, text)
-        return attrs.evolve(snapshot, files=()), await self._read(snapshot)
+        return attrs.evolve(snapshot, files=()), await self._read(snapshot, made)
 
     async def _follow(self) -> None:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
@@ -246,7 +259,7 @@ class Commits:
 
     async def _read_one(self, snapshot: Snapshot, backoff: Backoff) -> None:
         try:
-            source = await self._read(snapshot)
+            source = await self._read(snapshot, self._rendering)
         except CallError as error:
             self._not_read = self._complain(self._not_read, error)
             self._changed()
@@ -263,10 +276,10 @@ class Commits:
         )
         self._came(attrs.evolve(snapshot, files=()), source)
 
-    async def _read(self, snapshot: Snapshot) -> Source:
+    async def _read(self, snapshot: Snapshot, made: Rendering) -> Source:
         settings, client = self._settings, self._api.kubernetes_as_agentk()
-        source = await read_snapshot(snapshot, settings, self._renderer, client)
-        source = await self._decrypted(source)
+        source = await read_snapshot(snapshot, settings, made.renderer, client)
+        source = await made.decrypted(source)
         return without_ignored(source, settings.drift.ignore)
 
     def _asked(

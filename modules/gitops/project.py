@@ -29,7 +29,7 @@ from modules.gitops.act import Outcome, Result, Settled, Superseded, digest_of
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commit_id import COMMIT
-from modules.gitops.commits import Commits
+from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
@@ -152,6 +152,7 @@ class Project:
     :param writes: what clients of kas wrote lately.
     :param renderer: runs kustomize and Helm.
     :param decryptor: runs sops.
+    :param preview_renderer: the same for previews; likewise *preview_decryptor*.
     :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: on other projects of this agent, and theirs on this one.
     :param handover: of objects, from and to those.
@@ -178,6 +179,8 @@ class Project:
         drifted: Callable[[str, Drift], None],
         renderer: Renderer,
         decryptor: Decryptor,
+        preview_renderer: Renderer,
+        preview_decryptor: Decryptor,
         inventories: str,
         dependencies: Dependencies,
         handover: ProjectHandover,
@@ -218,12 +221,8 @@ class Project:
             service,
             settings,
             random,
-            renderer,
-            lambda source: decryptor.decrypt(
-                source,
-                self._client,
-                settings.decryption.secret if settings.decryption else "",
-            ),
+            Rendering(renderer, partial(self._decrypted, decryptor)),
+            Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
             self._came,
             self._note_sync,
         )
@@ -261,6 +260,12 @@ class Project:
         #: is worked on.
         self._refused = Report("")
         self._summary = ("", "")
+
+    async def _decrypted(self, decryptor: Decryptor, source: Source) -> Source:
+        """Return a source with its Secrets as they are."""
+        decryption = self.settings.decryption
+        secret = decryption.secret if decryption else ""
+        return await decryptor.decrypt(source, self._client, secret)
 
     @property
     def name(self) -> str:

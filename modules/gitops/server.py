@@ -33,6 +33,7 @@ from tunnel.interfaces import (
     IServerModuleFactory,
 )
 from tunnel.util.counts import one_less
+from tunnel.util.turns import Turns
 
 __all__ = ["GITOPS", "GitopsServer"]
 
@@ -44,9 +45,13 @@ PART = 128 * 1024
 #: Repositories that a message names.
 SHOWN = 5
 
-#: Streams of one agentk: one for each source, and a source that is begun again before
+#: Streams of one agent: one for each source, and a source that is begun again before
 #: its last stream has ended.
 MAX_STREAMS = 1000
+
+#: Streams of one agent for which a repository is read at the same time, half of what
+#: kas reads at all: the others wait in their order, and other agents do not.
+READINGS = 4
 
 #: Characters of all globs of one request, braces expanded: kas does nothing else while
 #: it compiles them.
@@ -80,7 +85,9 @@ class GitopsServer:
         self._settings: GitopsSettings = api.configuration
         self._random = SystemRandom().random
         self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
-        self._streams: dict[bytes, int] = {}
+        #: By agent.
+        self._streams: dict[str, int] = {}
+        self._turns: Turns[str] = Turns(READINGS)
         #: Each waits for a commit, by the agent that wants it.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
@@ -134,11 +141,11 @@ class GitopsServer:
             return
         name, address, project_id = self._repository_of(agent, request.project_id)
         globs = [] if request.only_commit else self._globs(request)
-        count = self._streams.get(agent.instance_id, 0)
+        count = self._streams.get(agent.agent_id, 0)
         if count >= MAX_STREAMS:
-            text = f"one agentk has at most {MAX_STREAMS} sources"
+            text = f"one agent has at most {MAX_STREAMS} sources"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        self._streams[agent.instance_id] = count + 1
+        self._streams[agent.agent_id] = count + 1
         try:
             try:
                 commit = await self._commit(agent, name, address, request)
@@ -154,10 +161,11 @@ class GitopsServer:
                 yield _trailer(Fingerprint())
                 return
             hidden = request.hidden_folders
-            async for response in self._files(repository, commit, globs, hidden):
-                yield response
+            async with self._turns.of(agent.agent_id):
+                async for response in self._files(repository, commit, globs, hidden):
+                    yield response
         finally:
-            one_less(self._streams, agent.instance_id)
+            one_less(self._streams, agent.agent_id)
 
     async def _files(
         self, repository: IRepository, commit: str, globs: list[Glob], hidden: bool
@@ -212,13 +220,20 @@ class GitopsServer:
             if ref == request.commit_id:
                 # It never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
-            if request.HasField("history_of"):
-                await self._check_history(address, ref, _name_of(request.history_of))
-            return await self._followed(name, address, ref).next("")
+            async with self._turns.of(agent.agent_id):
+                if request.HasField("history_of"):
+                    within = _name_of(request.history_of)
+                    await self._check_history(address, ref, within)
+                followed = self._followed(name, address, ref)
+                return await self._next(agent, followed, "")
         followed = self._followed(name, address, ref)
         if request.only_commit and not request.commit_id:
             # The answer is what the ref is at now, not a moment ago.
             followed.pushed()
+        if not followed.followed:
+            # The first look at a ref; the others are as rare as poll_period and pushes.
+            async with self._turns.of(agent.agent_id):
+                await self._next(agent, followed, "")
         while True:
             commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from modules.agent_configuration import rpc_pb2
+from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
@@ -407,6 +409,51 @@ class HalvesTests(SynchronousTestCase):
         self.assertEqual(self.repository.resolved, 4)
         self.pass_time(600)
         self.assertEqual(self.repository.resolved, 14)
+
+    def test_a_crowd_of_one_agent(self) -> None:
+        """So many agentk of one agent; its configuration is written down once."""
+        self.patch(module, "MAX_STREAMS", 5)
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        written: list[str] = []
+        store, server = self.server._store, self.server
+
+        class Counting:
+            async def get(self, key: str) -> Any:
+                return await store.get(key)
+
+            async def set(self, key: str, value: bytes) -> Any:
+                written.append(key)
+                return await store.set(key, value)
+
+        server._store = Counting()
+
+        async def follow(agent: Any) -> None:
+            request = rpc_pb2.ConfigurationRequest()
+            call = SimpleNamespace(agent=agent)
+            async for _ in server.get_configuration(request, call):
+                pass
+
+        def begin(agent_id: str, number: int) -> Deferred[None]:
+            agent = attrs.evolve(AGENT, agent_id=agent_id, instance_id=b"%d" % number)
+            found = Deferred.fromCoroutine(follow(agent))
+            self.pass_time(2)
+            return found
+
+        # One is the agentk of this test.
+        following = [begin("1", number) for number in range(4)]
+        refused = self.failureResultOf(begin("1", 9), CallError).value
+        self.assertIs(refused.status, Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(written, [])
+        other = begin("2", 10)
+        self.assertNoResult(other)
+        # The same agentk again takes the place of its last stream.
+        following.append(begin("1", 3))
+        self.assertNoResult(following[-1])
+        for one in (*following, other):
+            one.addErrback(lambda failure: failure.trap(CancelledError))
+            one.cancel()
+        self.assertEqual(server._counts, {"1": 1})
 
     def test_last_good_outlives_kas(self) -> None:
         """A new agentk that meets a broken file gets what worked before."""

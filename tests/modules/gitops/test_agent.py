@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
+from modules.gitops import rpc_pb2
 from modules.gitops.brakes import OWNER
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
@@ -320,6 +321,32 @@ class HalvesTests(HalvesTestCase):
         self.server._settings = limits
         self.passes(2 * ASK_MOST)
         self.assertIsNotNone(self.live("one"))
+
+    def test_previews_that_hang(self) -> None:
+        """They have slots of their own, and no commit waits for them."""
+        agent = self.agent
+        for one, other in (
+            (agent._renderer, agent._preview_renderer),
+            (agent._decryptor, agent._preview_decryptor),
+        ):
+            self.assertIsNot(one.children, other.children)
+        agent._renderer, agent._preview_renderer = renderer, shown = (
+            Hanging(),
+            Hanging(),
+        )
+        renderer.makes = text(*config_maps(1)).encode()
+        self.apps.commit({"kustomization.yaml": "resources: [a.yaml]"})
+        self.configure({"id": "apps", "source": {"kind": "kustomize"}})
+        preview = Deferred.fromCoroutine(agent.projects["apps"].preview(rpc_pb2.Ref()))
+        self.passes(5)
+        self.assertEqual((renderer.begun, shown.begun, shown.ended), (1, 1, 0))
+        renderer.makes = text(*config_maps(2)).encode()
+        self.apps.commit({"kustomization.yaml": "resources: [b.yaml]"})
+        self.pushed()
+        self.assertIsNotNone(self.live("m002"))
+        self.assertNoResult(preview)
+        preview.addErrback(lambda failure: failure.trap(CancelledError))
+        preview.cancel()
 
     def test_folders_that_begin_with_a_dot(self) -> None:
         """What is rendered is given files in them; plain files there are none."""

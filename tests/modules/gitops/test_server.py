@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -33,6 +34,7 @@ from tunnel.interfaces import (
     TreeEntryKind,
 )
 from tunnel.testing import ModulePair
+from tunnel.testing.ends import AGENT
 
 URL = "https://git.example.org/apps.git"
 OTHER = "https://git.example.org/other.git"
@@ -552,6 +554,42 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(self.server._waiting, {})
 
     # Bounds, and the end.
+
+    def test_a_crowd_of_one_agent(self) -> None:
+        """Its streams wait for each other, and another agent for none of them."""
+        hanging: list[Deferred[bytes]] = []
+        read = self.repository.read
+
+        async def slow(*given: Any, **more: Any) -> bytes:
+            hanging.append(Deferred())
+            return await hanging[-1]
+
+        for number in range(20):
+            self.repository.commit({"a.yaml": f"{number}"}, f"refs/heads/b{number}")
+        self.patch(self.repository, "read", slow)
+        crowd = [self.ask(branch=f"b{number}") for number in range(20)]
+        self.passes(20)
+        self.assertEqual(len(hanging), module.READINGS)
+        self.patch(self.repository, "read", read)
+        parts: list[Any] = []
+
+        async def other() -> None:
+            agent = attrs.evolve(AGENT, agent_id="2", instance_id=b"other")
+            request = _Request(paths=[rpc_pb2.Path(glob="*")])
+            request.ref.branch = "b0"
+            call = SimpleNamespace(agent=agent)
+            async for one in self.server.get_objects_to_synchronize(request, call):
+                parts.append(one)
+
+        asking = Deferred.fromCoroutine(other())
+        self.passes(MIN_PAUSE)
+        self.successResultOf(asking)
+        self.assertEqual(parts[1].object.data, b"0")
+        for one in hanging:
+            one.callback(b"late")
+        self.passes(20)
+        self.assertTrue(all(one.ended for one in crowd))
+        self.assertEqual(len(self.server._turns), 0)
 
     def test_streams_of_one_agentk(self) -> None:
         self.patch(module, "MAX_STREAMS", 2)
