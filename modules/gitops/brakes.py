@@ -8,9 +8,11 @@ asks all of them, whatever it is for.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from modules.gitops.manifests import Definition, ObjectKey, definition_of
+from modules.gitops.parallel import in_parallel
 from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
@@ -262,7 +264,6 @@ async def _content(
     owner: str,
     going: Callable[[ObjectKey], bool],
 ) -> str:
-    staying: list[ObjectKey] = []
     resources = await client.resources()
     groups = {one.group for one in resources} | _MEASURED
     elsewhere = await groups_elsewhere(client)
@@ -273,22 +274,27 @@ async def _content(
             f"what would go with it cannot be seen: the API server of {names} is away"
         )
     inside = {(one.group, one.kind) for one in resources if one.namespaced}
-    seen: set[tuple[str, str]] = set()
+    kinds: dict[tuple[str, str], KubernetesResource] = {}
     for resource in resources:
         kind = (resource.group, resource.kind)
-        if not resource.namespaced or not {"list", "delete"} <= resource.verbs:
-            continue
-        if kind in _USUAL_KINDS or kind in seen:
-            continue
-        seen.add(kind)
+        listed = resource.namespaced and {"list", "delete"} <= resource.verbs
+        if listed and kind not in _USUAL_KINDS:
+            # Of one that is served in several versions the first is enough.
+            kinds.setdefault(kind, resource)
+
+    async def staying(resource: KubernetesResource) -> list[ObjectKey]:
+        found: list[ObjectKey] = []
         async for key, one in _listed(client, resource, namespace):
             owners = one["metadata"].get("ownerReferences") or ()
             # What another object of this Namespace owns is as that one is.
             owned = owners and all(_kind_of(each) in inside for each in owners)
             usual = (key.group, key.kind, key.name) in _USUAL
             if not (usual or owned or _goes(key, one, owner, going)):
-                staying.append(key)
-    return _named("objects in it would go, too", staying)
+                found.append(key)
+        return found
+
+    found = await in_parallel(partial(staying, one) for one in kinds.values())
+    return _named("objects in it would go, too", [key for one in found for key in one])
 
 
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:

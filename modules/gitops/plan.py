@@ -231,7 +231,13 @@ async def make_plan(
         else one
         for one in leaving
     ]
-    held = _held(commit, leaving, inventory, len(keys), settings)
+    # What would never be deleted makes no share of deletes smaller.
+    never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
+        one.key
+        for one in wanted
+        if one.manifest is not None and is_kept(one.manifest.object)
+    }
+    held = _held(commit, leaving, inventory, never, len(keys), settings)
     kept = [
         one.key
         for one in leaving
@@ -450,6 +456,7 @@ def _held(
     commit: str,
     leaving: Collection[Action],
     inventory: Inventory,
+    never: Collection[ObjectKey],
     wanted: int,
     settings: SourceSettings,
 ) -> dict[ObjectKey, str]:
@@ -463,8 +470,8 @@ def _held(
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
-    # What is not there any more, or never was, makes no share smaller.
-    gone = {one.key for one in leaving if one.verb is Verb.FORGET}
+    # What is not there any more, or never was, makes no share smaller either.
+    gone = {one.key for one in leaving if one.verb is Verb.FORGET}.union(never)
     count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
     if others and inventory.of_other:

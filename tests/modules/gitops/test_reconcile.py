@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import attrs
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
-from modules.gitops.brakes import AWAY, OWNER
+from modules.gitops.brakes import AWAY, OWNER, brake_of_object
 from modules.gitops.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
@@ -548,6 +548,50 @@ class PruneTests(ReconcileCase):
         self.approve(report)
         self.commit(commit="x")
         self.assertEqual(self.names(), set())
+
+    def test_what_never_goes_counts_for_nothing(self) -> None:
+        """Objects that are kept make no share of deletes smaller, in Git or not."""
+        keep = {"annotations": {"helm.sh/resource-policy": "keep"}}
+        kept = config_maps(*range(20, 28), metadata=keep)
+        limits = PruneLimits(percent=50, count=100)
+        self.commit(*config_maps(*range(8)), *kept, limits=limits)
+        # Five of eight, where sixteen are there.
+        report = self.commit(*config_maps(*range(3)), *kept, limits=limits)
+        self.assertEqual(len(report.blocked), 5)
+        self.assertIn("5 of 8 objects would go", report.blocked[0].reason)
+        self.commit(*config_maps(*range(8)), *kept, limits=limits)
+        report = self.commit(*config_maps(*range(3)), limits=limits)
+        self.assertIn("5 of 8 objects would go", report.blocked[0].reason)
+
+    def test_a_namespace_is_looked_through_at_once(self) -> None:
+        """Each kind is listed once, and none waits for another."""
+        space = self.objects.put(object_("here", "Namespace"))
+        asked: list[str] = []
+        held: Deferred[None] = Deferred()
+        client = self.client
+
+        class Slow:
+            """Answers no list before several have been asked for."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(client, name)
+
+            async def list(self, resource: Any, *given: Any, **more: Any) -> Any:
+                if given:
+                    asked.append(resource.kind)
+                    if len(asked) == 3:
+                        held.callback(None)
+                    await held
+                async for page in client.list(resource, *given, **more):
+                    yield page
+
+        done = Deferred.fromCoroutine(
+            brake_of_object(cast(Any, Slow()), space, "i", lambda key: False)
+        )
+        for _ in range(5):
+            self.pair.settle()
+        self.assertEqual(self.successResultOf(done), "")
+        self.assertEqual(len(asked), len(set(asked)))
 
     def test_another_default_namespace(self) -> None:
         """What is known of the old one is found; nothing goes there unasked."""
