@@ -31,9 +31,9 @@ from modules.gitops.plan import (
     nothing_given,
     plan_some,
 )
-from modules.gitops.rendering import Renderer, capabilities_of
+from modules.gitops.rendering import Refused, Renderer, capabilities_of
 from modules.gitops.resolve import resolve
-from modules.gitops.settings import ManifestProject
+from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
@@ -105,7 +105,17 @@ async def read_snapshot(
         if error.status is Status.UNAVAILABLE:
             raise
         origin = Origin(kind.path or "the root of the repository")
-        return Source((), (SourceProblem(origin, error.message),))
+        reasons = error.reasons if isinstance(error, Refused) else (error.message,)
+        refused = tuple(SourceProblem(origin, one) for one in reasons)
+        if not isinstance(error, Refused) or error.made is None:
+            return Source((), refused)
+        # The rest of what is wrong with it is told with it.
+        source = await _read_made(kind, error.made)
+        return Source((), (*refused, *source.problems))
+    return await _read_made(kind, made)
+
+
+async def _read_made(kind: SourceKind, made: tuple[str, bytes]) -> Source:
     name, text = made
     # A folder may be called as a file of JSON is.
     name += "/" * name.endswith(".json")

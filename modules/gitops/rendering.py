@@ -28,7 +28,7 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 from tunnel.util.texts import clean
 
-__all__ = ["Capabilities", "Renderer", "capabilities_of"]
+__all__ = ["Capabilities", "Refused", "Renderer", "capabilities_of"]
 
 #: Names of the file that says what a kustomization is of.
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -77,6 +77,9 @@ _REMOTE = re.compile(
 #: A kustomization that is larger is none that a person wrote.
 MAX_KUSTOMIZATION = 256 * 1024
 
+#: Reasons that are told of one source; the first ones show what is wrong.
+MAX_REASONS = 20
+
 #: Values and characters of all kustomizations of a source; large ones have thousands.
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
@@ -119,6 +122,23 @@ class Capabilities:
     api_versions: tuple[str, ...]
 
 
+class Refused(CallError):
+    """
+    A source that may not be rendered.
+
+    :ivar reasons: all of them.
+    :ivar made: what came of it all the same, as `Renderer.render` gives it; None:
+        nothing did.
+    """
+
+    def __init__(
+        self, reasons: Sequence[str], made: tuple[str, bytes] | None = None
+    ) -> None:
+        super().__init__(Status.FAILED_PRECONDITION, "; ".join(reasons))
+        self.reasons = tuple(reasons)
+        self.made = made
+
+
 async def capabilities_of(client: IKubernetesClient) -> Capabilities:
     """
     Those of the cluster now.
@@ -155,14 +175,21 @@ class Renderer:
         A name for what was made, and its text.
 
         :param namespace: of a release of Helm that names none.
+        :raises Refused: the source may not be rendered, with all reasons.
         :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, and why;
             UNAVAILABLE, it can be tried again.
         """
-        refuse = _kustomize_problems if kind.kind == "kustomize" else _helm_problems
         # Beside the reactor: it reads what strangers wrote.
-        why = await deferToThread(lambda: next(refuse(kind, dict(files)), ""))
-        if why:
-            raise CallError(Status.FAILED_PRECONDITION, why)
+        if kind.kind == "kustomize":
+            checked = dict(files)
+            why = await deferToThread(
+                lambda: next(_kustomize_problems(kind, checked), "")
+            )
+            if why:
+                raise Refused([why])
+            looks: list[str] = []
+        else:
+            looks = await deferToThread(_checked_chart, kind, dict(files))
         place = TemporaryFolder()
         folder = place.path
         # Values may be secrets as well, and are in no file.
@@ -180,15 +207,22 @@ class Renderer:
             assert capabilities is not None
             what = f"helm template {kind.path or '.'}"
             arguments = _helm_arguments(kind, namespace, folder, capabilities)
-            first = await self._made(self.helm, arguments, folder, what, quotes)
-            second = await self._made(self.helm, arguments, folder, what, quotes)
+            try:
+                first = await self._made(self.helm, arguments, folder, what, quotes)
+                second = await self._made(self.helm, arguments, folder, what, quotes)
+            except CallError as error:
+                if error.status is Status.UNAVAILABLE or not looks:
+                    raise
+                # It may fail because of what it looks up.
+                raise Refused([*looks, error.message]) from None
             differing = await deferToThread(_differing, first, second)
             if differing:
-                raise CallError(
-                    Status.FAILED_PRECONDITION,
+                looks.append(
                     f"{what}: it renders {differing} differently each time, and would "
-                    "be changed again and again: give values for what is random",
+                    "be changed again and again: give values for what is random"
                 )
+            if looks:
+                raise Refused(looks, (what, first))
             return what, first
         finally:
             await deferToThread(place.remove)
@@ -383,6 +417,18 @@ def _list(found: Any) -> list[Any]:
 # Helm.
 
 
+def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
+    """
+    Look through a chart.
+
+    :return: where it looks into the cluster; it can be rendered all the same.
+    :raises Refused: something does.
+    """
+    if problems := [*_helm_problems(kind, files)]:
+        raise Refused([*problems, *_lookups(kind, files)][:MAX_REASONS])
+    return [*_lookups(kind, files)][:MAX_REASONS]
+
+
 def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
     if posixpath.join(kind.path, "Chart.yaml") not in files:
         yield f"there is no Chart.yaml in {kind.path or 'the root of the repository'}"
@@ -394,6 +440,12 @@ def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str
         if path.startswith(below) and posixpath.basename(path) == "values.schema.json":
             if leads := _schema_leads_to(data):
                 yield f"{path}: {leads}"
+
+
+def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
+    """Where a chart looks into the cluster, or may."""
+    below = f"{kind.path}/" if kind.path else ""
+    for path, data in files.items():
         if kind.lookup != "refuse" or not path.startswith(below):
             continue
         if path.endswith(".tgz") and "/charts/" in f"/{path}":

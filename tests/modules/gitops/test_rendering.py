@@ -31,8 +31,8 @@ from modules.gitops.rendering import (
     _FIELDS,
     Capabilities,
     Renderer,
-    _helm_problems,
     _kustomize_problems,
+    _lookups,
 )
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
@@ -196,6 +196,45 @@ async def test_objects_of_a_chart() -> None:
     assert [one.key.name for one in source.manifests] == ["crd", "sub", "web-of-lib"]
 
 
+@async_test
+async def test_all_that_is_wrong_with_a_chart() -> None:
+    """Lookups, hooks and random values come in one answer."""
+    files = {
+        **CHART,
+        "web/templates/h.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, "
+        "annotations: {helm.sh/hook: pre-install}}\n",
+        "web/templates/l.yaml": 'a: {{ lookup "v1" "Secret" "a" "b" | len }}\n'
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: l}\n",
+        "web/templates/m.yaml": '{{ with lookup "v1" "Secret" "" "" }}{{ end }}\n',
+        "web/templates/r.yaml": "apiVersion: v1\nkind: ConfigMap\n"
+        "metadata: {name: r}\ndata: {r: {{ randAlphaNum 9 | quote }}}\n",
+    }
+
+    async def problems() -> list[str]:
+        settings = ManifestProject(source=SourceKind(kind="helm", path="web"))
+        snapshot = Snapshot("c" * 40, 0, "apps", tuple(encoded(files).items()))
+        cluster: Any = Cluster()
+        source = await read_snapshot(snapshot, settings, renderer(), cluster)
+        assert source.manifests == ()
+        return [one.message for one in source.problems]
+
+    first, second, random, hook = await problems()
+    assert first.startswith("web/templates/l.yaml:1: ")
+    assert second.startswith("web/templates/m.yaml:1: ")
+    assert "renders web/templates/r.yaml differently each time" in random
+    assert "ConfigMap h is a hook" in hook
+    # Where helm fails, perhaps for want of what is looked up, that is told as well.
+    files["web/templates/l.yaml"] = '{{ (lookup "v1" "Secret" "a" "b").data.x.y }}\n'
+    first, second, failed = await problems()
+    assert "lookup" in first and "lookup" in second
+    assert failed.startswith("helm template web: ")
+    # Nothing is rendered that cannot be.
+    del files["web/Chart.yaml"]
+    nothing, *looks = await problems()
+    assert "there is no Chart.yaml in web" in nothing
+    assert len(looks) == 2
+
+
 class Cluster:
     """What a chart asks of."""
 
@@ -319,7 +358,7 @@ async def test_a_chart_that_is_another_one_each_time() -> None:
 async def test_lookup_in_templates(template: str, line: int) -> None:
     """A call is told from text, comments and values of that name."""
     files = {**CHART, "web/templates/z.yaml": template}
-    found = list(_helm_problems(SourceKind(kind="helm", path="web"), encoded(files)))
+    found = list(_lookups(SourceKind(kind="helm", path="web"), encoded(files)))
     assert [one.split(" ")[0] for one in found] == [
         f"web/templates/z.yaml:{line}:" for _ in range(min(line, 1))
     ]
@@ -334,7 +373,7 @@ async def test_a_template_that_is_made_to_be_slow(part: str) -> None:
     text = part * (2**20 // len(part))
     begun = time.process_time()
     files = encoded({"web/Chart.yaml": "", "web/templates/z.yaml": text})
-    list(_helm_problems(SourceKind(kind="helm", path="web"), files))
+    list(_lookups(SourceKind(kind="helm", path="web"), files))
     assert time.process_time() - begun < 5
 
 
