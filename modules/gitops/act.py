@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
 from modules.gitops.conflicts import since_when
 from modules.gitops.differences import AppliedVersion, applied_version
-from modules.gitops.health import HealthStatus, health_of
+from modules.gitops.health import HealthStatus, health_of, why_it_stays
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.kept import KeptStates, Replaced
 from modules.gitops.listing import Seen
@@ -34,6 +34,7 @@ from tunnel.util.backoff import Backoff
 __all__ = [
     "Act",
     "Outcome",
+    "Pruning",
     "Result",
     "Settled",
     "Superseded",
@@ -132,6 +133,23 @@ class Settled:
         return f"{_FORM}:{self.digest}:{self.owned}"
 
 
+@attrs.define(eq=False)
+class Pruning:
+    """
+    How far the deletes of a commit are.
+
+    :ivar total: objects that are deleted.
+    :ivar approved: an operator approved some of them.
+    :ivar gone: how many are not there any more.
+    :ivar stays: why each of the others is still there, of those that are waited for.
+    """
+
+    total: int
+    approved: bool
+    gone: int = 0
+    stays: Mapping[ObjectKey, str] = attrs.field(factory=dict)
+
+
 class Superseded(Exception):
     """Another agentk leads now, or a person spoke: nothing more may be changed."""
 
@@ -145,6 +163,7 @@ class Act:
     :param applied_one: told of each object that was applied, as it is since then.
     :param kept: is told what objects were; None: nobody wants to know.
     :param stays: see `make_plan`; asked again before each delete.
+    :param prunes: told when deletes begin; what it was told changes with them.
     :param settled: what was applied before, and is not applied again while the object
         has the fields that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
@@ -162,6 +181,8 @@ class Act:
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     _kept: KeptStates | None = None
     _stays: Callable[[ObjectKey], str] = lambda key: ""
+    _prunes: Callable[[Pruning], None] = lambda pruning: None
+    _pruning: Pruning = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
     #: Of what leaves, by what each needs.
@@ -223,7 +244,12 @@ class Act:
             for other, needs in plan.leaving_order.needs.items():
                 for key in needs:
                     self._needed_by.setdefault(key, []).append(other)
-            pruned = (one for one in plan.leaving.values() if one.verb is Verb.PRUNE)
+            pruned = [one for one in plan.leaving.values() if one.verb is Verb.PRUNE]
+            approval = plan.inventory.approval
+            approved = any(approval.covers(plan.commit, one.key) for one in pruned)
+            self._pruning = Pruning(len(pruned), approved)
+            if pruned:
+                self._prunes(self._pruning)
             await self._keep(Replaced.PRUNED, (one.live for one in pruned))
             for layer in reversed(plan.leaving_order.layers):
                 await in_parallel(partial(self._prune, key) for key in layer)
@@ -767,6 +793,8 @@ class Act:
             }
             for key in waiting - reasons.keys():
                 self._entries.pop(key, None)
+                self._pruning.gone += 1
+            self._pruning.stays = reasons
             waiting &= reasons.keys()
             if waiting and self._clock.seconds() >= until:
                 for key in waiting:
@@ -787,7 +815,7 @@ class Act:
             return "" if error.status is Status.NOT_FOUND else error.message
         if live is None or live["metadata"].get("uid", "") != action.uid:
             return ""
-        return health_of(live, self._now()).reason or "it is still there"
+        return why_it_stays(live, self._now())
 
 
 def _held(why: str) -> CallError:

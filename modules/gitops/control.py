@@ -331,7 +331,7 @@ def _status(project: Project) -> pb.ProjectStatus:
     if report is None:
         return status
     status.commit = report.commit
-    status.release = report.release
+    status.release = project.release
     if project.worked_at is not None:
         status.worked_at.CopyFrom(timestamp(project.worked_at))
     counts = Counter(one.outcome.value for one in report.results.values())

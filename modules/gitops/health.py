@@ -75,6 +75,24 @@ def health_of(found: KubernetesObject, now: float) -> ObjectHealth:
     return rule(view)
 
 
+def why_it_stays(found: KubernetesObject, now: float) -> str:
+    """
+    Say why an object that is being deleted is still there.
+
+    A Namespace says itself what of it remains, and what holds that.
+    """
+    if (found.get("apiVersion"), found.get("kind")) == ("v1", "Namespace"):
+        view = _View(found, now)
+        said = [
+            str(one.get("message"))
+            for one in view.conditions()
+            if one.get("status") == "True" and one.get("message")
+        ]
+        if said:
+            return "; ".join(said)
+    return health_of(found, now).reason or "it is still there"
+
+
 class _View:
     """An object that may lack anything, or have something else there."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -25,7 +25,14 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
-from modules.gitops.act import Outcome, Result, Settled, Superseded, digest_of
+from modules.gitops.act import (
+    Outcome,
+    Pruning,
+    Result,
+    Settled,
+    Superseded,
+    digest_of,
+)
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commit_id import COMMIT
@@ -73,6 +80,9 @@ REST = 3600.0
 
 #: Commits that a project remembers: no other one of its branch is further behind.
 MAX_PAST = 100
+
+#: Objects that are being deleted of which status says why they are still there.
+MAX_STAYING = 5
 
 #: Lines of one report; what it has beyond that is counted.  Characters of one: names of
 #: files and keys are what anyone likes, and a circle names thousands of objects.
@@ -250,6 +260,8 @@ class Project:
         self._repairing: frozenset[ObjectKey] | None = None
         #: The commit that was worked on last.  Another may have come, and wait.
         self._worked = ""
+        #: How far deletes are; None: none are under way.
+        self._pruning: Pruning | None = None
         #: There is another commit than the work at hand is of.
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
@@ -330,10 +342,21 @@ class Project:
     def problems(self) -> list[str]:
         """What is wrong, as the log has it."""
         refused = self._refused
+        pruning = self._pruning
+        said = self._said
+        if pruning is not None:
+            # Of what was said before some is waited for no longer.
+            said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
         why = _bounded(
             f"commit {refused.commit[:12]}: {one}" for one in refused.problems
         )
-        return [*filter(None, [self._commits.problem]), *why, *self._said]
+        return [*filter(None, [self._commits.problem]), *why, *said]
+
+    @property
+    def release(self) -> str:
+        """See `Report.release`; empty as well while the approved deletes are made."""
+        approved = self._pruning is not None and self._pruning.approved
+        return "" if self.report is None or approved else self.report.release
 
     @property
     def state(self) -> State:
@@ -704,6 +727,7 @@ class Project:
             return False
         finally:
             self._busy = False
+            self._pruning = None
             self.drifts.worked()
         self.report = report
         self.worked_at = self._now()
@@ -719,6 +743,9 @@ class Project:
         if self._took:
             self._handover.changed()
         return not (report.problems or report.failed or self._waits_for_others)
+
+    def _note_pruning(self, pruning: Pruning) -> None:
+        self._pruning = pruning
 
     def _stays(self, key: ObjectKey) -> str:
         """See `make_plan`."""
@@ -864,6 +891,7 @@ class Project:
             leaves=self.drifts.leaves,
             stays=self._stays,
             given=self._given,
+            prunes=self._note_pruning,
         )
 
     # What others change.
@@ -996,6 +1024,14 @@ class Project:
             what="in the cluster" if not report.failed else "in the cluster in part",
             summary=summary,
         )
+
+
+def _pruning_lines(pruning: Pruning) -> Iterator[str]:
+    """How far deletes are, and what holds the first ones that stay."""
+    word = "approved" if pruning.approved else "pruning"
+    yield f"{word}, {pruning.gone} of {pruning.total} gone"
+    for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
+        yield f"{key} is still there: {clean(why, MAX_LINE, ' ')}"
 
 
 def _bounded(lines: Iterable[object]) -> list[str]:

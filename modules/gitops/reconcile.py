@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.act import Act, Outcome, Result, Settled, Superseded
+from modules.gitops.act import Act, Outcome, Pruning, Result, Settled, Superseded
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptStates
@@ -148,6 +148,7 @@ class Reconciler:
     :param settled: see `Act`; likewise *kept*.
     :param leaves: whether an object stays as others have changed it.
     :param stays: see `make_plan`; likewise *given*.
+    :param prunes: see `Act`.
     """
 
     client: IKubernetesClient
@@ -163,6 +164,7 @@ class Reconciler:
     leaves: Callable[[Manifest], bool] = lambda manifest: False
     stays: Callable[[ObjectKey], str] = lambda key: ""
     given: Given = nothing_given
+    prunes: Callable[[Pruning], None] = lambda pruning: None
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -274,6 +276,7 @@ class Reconciler:
             self.settled,
             self.kept,
             self.stays,
+            self.prunes,
         )
         await act.run()
         return act

@@ -184,6 +184,33 @@ class ControlTests(HalvesTestCase):
         (found,) = self.status()
         self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
 
+    def test_while_what_was_approved_goes(self) -> None:
+        """Status asks no more, and says how many are gone and what holds the others."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, 4))})
+        self.configure({"id": "apps"})
+        stuck = self.live("m004")
+        stuck["metadata"]["finalizers"] = ["x.io/never"]
+        self.cluster.objects.put(stuck)
+        self.apps.commit({"a.yaml": ""})
+        self.pushed()
+        (status,) = self.ask("GetStatus", pb.GetStatusRequest(agent="1")).projects
+        self.assertEqual(status.state, pb.ProjectStatus.STATE_HELD)
+        request = pb.ApproveRequest(agent="1", project="apps", release=status.release)
+        self.ask("Approve", request)
+        self.passes(10)
+        (status,) = self.ask("GetStatus", pb.GetStatusRequest(agent="1")).projects
+        self.assertEqual(status.state, pb.ProjectStatus.STATE_WORKING)
+        self.assertEqual(status.release, "")
+        how_far, why = status.problems
+        self.assertEqual(how_far, "approved, 3 of 4 gone")
+        self.assertTrue(why.startswith("ConfigMap default/m004 is still there: "))
+        self.assertIn("x.io/never", why)
+        self.cluster.objects.remove("v1", "ConfigMap", "m004", "default")
+        self.passes(10)
+        (status,) = self.ask("GetStatus", pb.GetStatusRequest(agent="1")).projects
+        self.assertEqual(status.state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertEqual(list(status.problems), [])
+
     def test_a_configuration_that_is_refused(self) -> None:
         """What is in effect is not what people see in Git."""
         self.configure({"id": "apps"})

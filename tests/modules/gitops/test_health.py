@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modules.gitops.health import HealthStatus, ObjectHealth, health_of
+from modules.gitops.health import HealthStatus, ObjectHealth, health_of, why_it_stays
 
 C, P, F, T = (
     HealthStatus.CURRENT,
@@ -251,6 +251,26 @@ def test_what_is_being_deleted() -> None:
     assert stuck == ObjectHealth(T, "it is being deleted; its finalizers: x.io/never")
     gone = health("Pod", {}, {}, deletionTimestamp="2026-11-22T00:00:00Z")
     assert gone == ObjectHealth(T, "it is being deleted")
+
+
+def test_why_a_namespace_stays() -> None:
+    """Its own conditions say what of it remains."""
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "a", "deletionTimestamp": "2026-11-22T00:00:00Z"},
+        "status": {
+            "conditions": [
+                {"type": "NamespaceDeletionDiscoveryFailure", "status": "False"},
+                on("NamespaceContentRemaining", message="pods. has 1 instance"),
+                on("NamespaceFinalizersRemaining", message="x.io/never in 1"),
+            ]
+        },
+    }
+    assert why_it_stays(namespace, 0.0) == "pods. has 1 instance; x.io/never in 1"
+    del namespace["status"]
+    assert why_it_stays(namespace, 0.0) == "it is being deleted"
+    assert why_it_stays({"kind": "Pod", "metadata": {}}, 0.0)
 
 
 def test_reasons() -> None:
