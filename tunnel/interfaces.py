@@ -657,7 +657,7 @@ class TreeEntryKind(Enum):
 
     FILE = "file"
     FOLDER = "folder"
-    #: A symbolic link: nothing here follows it.
+    #: A symbolic link: a repository follows none by itself.
     LINK = "link"
     SUBMODULE = "submodule"
 
@@ -715,6 +715,13 @@ class IRepository(Interface):
         What is in the file *path* of a commit.
 
         :param limit: bytes; a file that has more is RESOURCE_EXHAUSTED, and not read.
+        """
+
+    def link(commit: str, path: str) -> Awaitable[str]:
+        """
+        Give what the symbolic link *path* of a commit says: a path, as it was written.
+
+        Nothing is followed here; whoever follows it has to see that it stays inside.
         """
 
     def changed(old: str, new: str, path: str = "") -> Awaitable[list[str]]:

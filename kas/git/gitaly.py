@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from zope.interface import implementer
 
 from kas.git.limits import GitLimits
-from kas.git.names import check_commit, check_path, full_ref, is_commit
+from kas.git.names import MAX_NAME, check_commit, check_path, full_ref, is_commit
 from kas.git.outcomes import Outcomes
 from kas.git.turns import Turns
 from kas.request_queue import RequestQueue
@@ -253,6 +253,16 @@ class GitalyRepository:
 
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""
+        return await self._content(commit, path, limit, is_link=False)
+
+    async def link(self, commit: str, path: str) -> str:
+        """See `IRepository.link`."""
+        found = await self._content(commit, path, MAX_NAME, is_link=True)
+        return found.decode("utf-8", "replace")
+
+    async def _content(
+        self, commit: str, path: str, limit: int, *, is_link: bool
+    ) -> bytes:
         path = check_path(path)
         limit = min(limit, self._servers.limits.blob)
         too_large = CallError(
@@ -271,7 +281,7 @@ class GitalyRepository:
             async for response in self._stream("CommitService", "TreeEntry", request):
                 if first:
                     first = False
-                    self._check_file(response, path, commit)
+                    self._check_file(response, path, commit, is_link=is_link)
                 size += len(response.data)
                 # Gitaly's word on the size is not taken for what it sends.
                 if max(size, response.size) > limit:
@@ -383,11 +393,15 @@ class GitalyRepository:
             metadata["authorization"] = f"Bearer v2.{mac}.{issued}"
         return metadata
 
-    def _check_file(self, response: Any, path: str, commit: str) -> None:
+    def _check_file(
+        self, response: Any, path: str, commit: str, *, is_link: bool
+    ) -> None:
         if not response.oid:
             raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
-        if response.type != pb.TreeEntryResponse.BLOB or _is_link(response.mode):
-            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no file")
+        is_blob = response.type == pb.TreeEntryResponse.BLOB
+        if not is_blob or _is_link(response.mode) is not is_link:
+            what = "symbolic link" if is_link else "file"
+            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no {what}")
 
     def _entry(self, entry: Any, kind: TreeEntryKind) -> TreeEntry:
         limit = self._servers.limits.depth

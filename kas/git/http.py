@@ -69,6 +69,10 @@ class HttpRepository:
         """See `IRepository.read`."""
         return await self._here().read(commit, path, limit)
 
+    async def link(self, commit: str, path: str) -> str:
+        """See `IRepository.link`."""
+        return await self._here().link(commit, path)
+
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
         return await self._here().changed(old, new, path)

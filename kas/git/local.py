@@ -35,6 +35,10 @@ class LocalRepository:
         """See `IRepository.read`."""
         return await self._objects.read(commit, path, limit)
 
+    async def link(self, commit: str, path: str) -> str:
+        """See `IRepository.link`."""
+        return await self._objects.link(commit, path)
+
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
         return await self._objects.changed(old, new, path)

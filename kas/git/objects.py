@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kas.git.names import check_commit, check_path
+from kas.git.names import MAX_NAME, check_commit, check_path
 from kas.git.program import Ended, GitProgram
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
@@ -21,8 +21,9 @@ _KINDS = {
 }
 
 _WORDS = {
+    TreeEntryKind.FILE: "a file",
     TreeEntryKind.FOLDER: "a folder",
-    TreeEntryKind.LINK: "a symbolic link, which is not followed",
+    TreeEntryKind.LINK: "a symbolic link, and no file",
     TreeEntryKind.SUBMODULE: "a submodule, which is not followed",
 }
 
@@ -91,12 +92,22 @@ class Objects:
 
     async def read(self, commit: str, path: str, limit: int) -> bytes:
         """See `IRepository.read`."""
+        return await self._content(commit, path, limit, TreeEntryKind.FILE)
+
+    async def link(self, commit: str, path: str) -> str:
+        """See `IRepository.link`."""
+        found = await self._content(commit, path, MAX_NAME, TreeEntryKind.LINK)
+        return found.decode("utf-8", "replace")
+
+    async def _content(
+        self, commit: str, path: str, limit: int, kind: TreeEntryKind
+    ) -> bytes:
         path = check_path(path)
         limit = min(limit, self._limits.blob)
         entry = (await self._kinds(commit, path)).get(path)
         if entry is None:
             raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
-        if entry.kind is not TreeEntryKind.FILE:
+        if entry.kind is not kind:
             word = _WORDS[entry.kind]
             raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is {word}")
         too_large = CallError(

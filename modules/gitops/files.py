@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
+from modules.gitops.links import Place, followed
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
+from tunnel.interfaces import IRepository, TreeEntryKind
 
 __all__ = ["source_files"]
 
@@ -37,20 +39,20 @@ async def source_files(
         return any(one.matches(path, hidden_folders=hidden_folders) for one in globs)
 
     folder = posixpath.commonpath([f"/{glob.prefix}" for glob in globs])[1:]
-    for entry in await _matching(repository, commit, folder, matches, limits):
+    for shown, path in await _matching(repository, commit, folder, matches, limits):
         try:
-            data = await repository.read(commit, entry.path, limit=min(each, left))
+            data = await repository.read(commit, path, limit=min(each, left))
         except CallError as error:
             if error.status is not Status.RESOURCE_EXHAUSTED:
                 raise
             which = (
-                f"{entry.path} has more than {each} bytes"
+                f"{shown} has more than {each} bytes"
                 if left > each
                 else f"all files together have more than {total} bytes"
             )
             raise _unusable(which) from None
         left -= len(data)
-        yield entry.path, data
+        yield shown, data
 
 
 async def _matching(
@@ -59,7 +61,7 @@ async def _matching(
     folder: str,
     matches: Callable[[str], bool],
     limits: GitopsSettings,
-) -> list[TreeEntry]:
+) -> list[Place]:
     try:
         entries = await repository.tree(commit, folder, recursive=True)
     except CallError as error:
@@ -74,11 +76,13 @@ async def _matching(
             "max_number_of_files; write globs that begin with a folder"
         )
     found = [one for one in entries if matches(one.path)]
-    for entry in found:
-        if entry.kind is not TreeEntryKind.FILE:
-            what = "symbolic link" if entry.kind is TreeEntryKind.LINK else "submodule"
-            raise _unusable(f"{entry.path} is a {what}, which kas does not follow")
-    return sorted(found, key=lambda entry: entry.path)
+    if all(one.kind is TreeEntryKind.FILE for one in found):
+        return sorted(Place(one.path, one.path) for one in found)
+    if folder:
+        # Links lead anywhere in the repository.
+        entries = await repository.tree(commit, recursive=True)
+    target_of = partial(repository.link, commit)
+    return await followed(found, entries, target_of, matches, most)
 
 
 def _unusable(why: str) -> CallError:

@@ -313,6 +313,11 @@ async def test_links_and_submodules(place: Place) -> None:
     for path in ("secret", "up", "folder", "circle", "sub", "real"):
         error = await fails(repository.read(commit, path, limit=99))
         assert error.status is Status.FAILED_PRECONDITION, path
+    for path, target in (("up", "../../../../etc/passwd"), ("folder", "real")):
+        assert await repository.link(commit, path) == target
+    for path in ("real/file", "real", "sub"):
+        error = await fails(repository.link(commit, path))
+        assert error.status is Status.FAILED_PRECONDITION, path
     for path in ("folder/file", "sub/x", "circle/circle"):
         error = await fails(repository.read(commit, path, limit=99))
         assert error.status is Status.NOT_FOUND, path

@@ -98,6 +98,11 @@ class FakeRepository:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         return files[path]
 
+    async def link(self, commit: str, path: str) -> str:
+        """See `IRepository.link`; a repository in memory has none."""
+        self._files(commit)
+        raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no symbolic link")
+
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
         before, after = self._files(old), self._files(new)

@@ -438,12 +438,33 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(status, Status.FAILED_PRECONDITION)
         self.assertIn("has no folder prod", why)
 
-    def test_links_and_submodules_are_not_followed(self) -> None:
+    def test_links(self) -> None:
+        """They are followed inside of the repository, and refused otherwise."""
+        self.repository.commit({"apps/a.yaml": "1", "base/b.yaml": "2"})
+        whole = self.repository.tree
+        link = TreeEntry("apps/l.yaml", TreeEntryKind.LINK, "1")
+
+        async def tree(*given: Any, **more: Any) -> list[TreeEntry]:
+            return [*await whole(*given, **more), link]
+
+        async def target(commit: str, path: str) -> str:
+            assert path == "apps/l.yaml"
+            return targets[-1]
+
+        targets = ["../base/b.yaml"]
+        self.patch(self.repository, "tree", tree)
+        self.patch(self.repository, "link", target)
+        reading = self.ask("apps/*.yaml")
+        self.assertEqual(reading.files, {"apps/a.yaml": b"1", "apps/l.yaml": b"2"})
+        targets.append("/etc/passwd")
+        self.assertIn(
+            "apps/l.yaml is a symbolic link that leads out of the repository",
+            self.refused(self.ask("apps/*.yaml"))[1],
+        )
+
+    def test_submodules_are_not_followed(self) -> None:
         self.repository.commit({"a.yaml": "1"})
-        for kind, name in (
-            (TreeEntryKind.LINK, "symbolic link"),
-            (TreeEntryKind.SUBMODULE, "submodule"),
-        ):
+        for kind, name in ((TreeEntryKind.SUBMODULE, "submodule"),):
 
             async def tree(
                 *given: Any, kind: TreeEntryKind = kind, **more: Any

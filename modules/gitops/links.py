@@ -1,0 +1,169 @@
+"""
+Symbolic links of a repository, followed as long as they stay inside.
+
+Git has no working tree here, so nothing follows a link by itself: what it names is
+looked for in the tree of the commit alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import TreeEntry, TreeEntryKind
+
+__all__ = ["Place", "followed"]
+
+#: Links on the way to one file, as Linux follows them.
+MAX_HOPS = 40
+
+#: Folders within each other that are reached by links; a circle has any number.
+MAX_NESTED = 8
+
+#: Paths that are looked at for all links of a source: kas does nothing else meanwhile,
+#: and so many take a tenth of a second.
+MAX_LOOKED = 200_000
+
+
+class Place(NamedTuple):
+    """
+    One file of a source.
+
+    :ivar shown: its path, with the names of links in it.
+    :ivar path: where its content is.
+    """
+
+    shown: str
+    path: str
+
+
+class _Tree:
+    """All of a commit, and what its links say."""
+
+    def __init__(
+        self, entries: Iterable[TreeEntry], target_of: Callable[[str], Awaitable[str]]
+    ) -> None:
+        self.entries = {one.path: one for one in entries}
+        self._folders = {
+            folder for path in self.entries for folder in _folders_of(path)
+        }
+        self._target_of = target_of
+        self._targets: dict[str, str] = {}
+
+    async def end_of(self, link: str) -> str:
+        """
+        Where a link leads in the end.
+
+        :raises ValueError: nowhere in the repository, and why.
+        """
+        # As the kernel does it: names one after the other, and ".." where they lead.
+        waiting, done, hops = [link], list[str](), 0
+        while waiting:
+            name, slash, rest = waiting.pop().partition("/")
+            if slash:
+                waiting.append(rest)
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not done:
+                    raise ValueError("leads out of the repository")
+                done.pop()
+                continue
+            here = "/".join([*done, name])
+            entry = self.entries.get(here)
+            if entry is None and here not in self._folders:
+                raise ValueError("leads to nothing that the commit has")
+            if entry is None or entry.kind is TreeEntryKind.FILE:
+                done.append(name)
+                continue
+            if entry.kind is not TreeEntryKind.LINK:
+                raise ValueError("leads to a submodule, which kas does not follow")
+            hops += 1
+            if hops > MAX_HOPS:
+                raise ValueError(f"leads over more than {MAX_HOPS} links")
+            target = await self._target(here)
+            if target.startswith("/"):
+                raise ValueError("leads out of the repository")
+            waiting.append(target)
+        return "/".join(done)
+
+    async def _target(self, link: str) -> str:
+        if link not in self._targets:
+            self._targets[link] = await self._target_of(link)
+        return self._targets[link]
+
+    def below(self, folder: str) -> Iterator[TreeEntry]:
+        """What is in a folder, and in those within it."""
+        before = f"{folder}/" if folder else ""
+        return (one for path, one in self.entries.items() if path.startswith(before))
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    while path := posixpath.dirname(path):
+        yield path
+
+
+async def followed(
+    chosen: Iterable[TreeEntry],
+    entries: Iterable[TreeEntry],
+    target_of: Callable[[str], Awaitable[str]],
+    matches: Callable[[str], bool],
+    most: int,
+) -> list[Place]:
+    """
+    Give the files of a source, those that links lead to among them.
+
+    :param chosen: files, links and submodules that belong to the source.
+    :param entries: all of the commit.
+    :param target_of: what the link at a path says.
+    :param matches: whether a path below a link to a folder belongs to the source.
+    :param most: files.
+    :raises CallError: FAILED_PRECONDITION, one leads out of the repository or to
+        nothing, or there are too many.
+    """
+    tree = _Tree(entries, target_of)
+    found: list[Place] = []
+    looked = 0
+
+    async def take(entry: TreeEntry, shown: str, nested: int) -> None:
+        if entry.kind is TreeEntryKind.FILE:
+            found.append(Place(shown, entry.path))
+            if len(found) > most:
+                raise _unusable(
+                    f"there are more than {most} files (max_number_of_files), with "
+                    "those that symbolic links lead to"
+                )
+            return
+        if entry.kind is TreeEntryKind.SUBMODULE:
+            raise _unusable(f"{shown} is a submodule, which kas does not follow")
+        try:
+            end = await tree.end_of(entry.path)
+        except ValueError as error:
+            raise _unusable(f"{shown} is a symbolic link that {error}") from None
+        target = tree.entries.get(end)
+        if target is not None:
+            await take(target, shown, nested)
+            return
+        if nested >= MAX_NESTED:
+            raise _unusable(
+                f"{shown}: symbolic links lead to folders within each other, more "
+                f"than {MAX_NESTED} deep, or in a circle"
+            )
+        nonlocal looked
+        looked += len(tree.entries)
+        if looked > MAX_LOOKED:
+            raise _unusable(f"{shown}: too many symbolic links lead to folders")
+        for one in tree.below(end):
+            inside = posixpath.relpath(one.path, end or ".")
+            if matches(f"{shown}/{inside}"):
+                await take(one, f"{shown}/{inside}", nested + 1)
+
+    for entry in chosen:
+        await take(entry, entry.path, 0)
+    return sorted(found)
+
+
+def _unusable(why: str) -> CallError:
+    return CallError(Status.FAILED_PRECONDITION, why)

@@ -1,0 +1,121 @@
+"""Symbolic links of a repository: those that stay inside, and all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from modules.gitops.links import MAX_HOPS, Place, followed
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import TreeEntry, TreeEntryKind
+
+FILES = ("base/a.yaml", "base/b.txt", "base/in/c.yaml", "top.yaml")
+
+
+def places(
+    links: Mapping[str, str], *chosen: str, most: int = 99, submodule: str = ""
+) -> list[Place]:
+    """What is read where the source has *chosen*, by path."""
+    entries = [TreeEntry(one, TreeEntryKind.FILE, one) for one in FILES]
+    entries += [TreeEntry(one, TreeEntryKind.LINK, one) for one in links]
+    if submodule:
+        entries.append(TreeEntry(submodule, TreeEntryKind.SUBMODULE, ""))
+
+    async def target_of(path: str) -> str:
+        return links[path]
+
+    own = [one for one in entries if one.path in (chosen or links)]
+    found: list[list[Place]] = []
+    failed: list[BaseException] = []
+    reading = Deferred.fromCoroutine(
+        followed(own, entries, target_of, lambda path: path.endswith("yaml"), most)
+    )
+    reading.addCallbacks(found.append, lambda failure: failed.append(failure.value))
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def refused(links: Mapping[str, str], *chosen: str, **more: str) -> str:
+    with pytest.raises(CallError) as caught:
+        places(links, *chosen, **more)  # type: ignore[arg-type]
+    assert caught.value.status is Status.FAILED_PRECONDITION
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "path"),
+    [
+        ("x.yaml", "top.yaml", "top.yaml"),
+        ("x.yaml", "./base/../base//a.yaml", "base/a.yaml"),
+        ("apps/x.yaml", "../base/in/c.yaml", "base/in/c.yaml"),
+        ("base/in/x.yaml", "../a.yaml", "base/a.yaml"),
+    ],
+)
+def test_a_file(link: str, target: str, path: str) -> None:
+    assert places({link: target}) == [Place(link, path)]
+
+
+def test_a_folder() -> None:
+    """Files below it that belong to the source, under the name of the link."""
+    expected = [
+        Place("l/a.yaml", "base/a.yaml"),
+        Place("l/in/c.yaml", "base/in/c.yaml"),
+    ]
+    assert places({"l": "base"}) == expected
+    assert places({"l": "m", "m": "base/in/.."}, "l") == expected
+    links = {"l": "base", "base/n": "../top.yaml", "base/in/m.yaml": "../../top.yaml"}
+    assert places(links, "l")[-1] == Place("l/in/m.yaml", "top.yaml")
+
+
+def test_over_a_link_to_a_folder() -> None:
+    """What follows ``..`` is looked for where the link leads, as the kernel does it."""
+    links = {"x.yaml": "l/../a.yaml", "l": "base/in"}
+    assert places(links, "x.yaml") == [Place("x.yaml", "base/a.yaml")]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/passwd", "..", "../x.yaml", "base/../../etc/passwd", "base/in/../../../x"],
+)
+def test_out_of_the_repository(target: str) -> None:
+    said = refused({"x.yaml": target})
+    assert said == "x.yaml is a symbolic link that leads out of the repository"
+
+
+def test_to_nothing() -> None:
+    for target in ("none.yaml", "base/none", "top.yaml/x", "base/a.yaml/../../no"):
+        assert "leads to nothing that the commit has" in refused({"x.yaml": target})
+
+
+def test_circles() -> None:
+    assert f"more than {MAX_HOPS} links" in refused({"x.yaml": "x.yaml"})
+    assert f"more than {MAX_HOPS} links" in refused({"x": "y", "y": "x"})
+    links = {"base/loop.yaml": "../base", "l": "base"}
+    assert "in a circle" in refused(links, "l")
+
+
+def test_submodules() -> None:
+    assert "sub is a submodule" in refused({}, "sub", submodule="sub")
+    said = refused({"x.yaml": "sub/a"}, "x.yaml", submodule="sub")
+    assert "leads to a submodule" in said
+
+
+def test_many() -> None:
+    """Links make a small repository large."""
+    with pytest.raises(CallError, match="more than 3 files"):
+        places({"a": "base", "b": "base"}, most=3)
+    assert len(places({"a": "base", "b": "base"}, most=4)) == 4
+
+
+def test_a_bomb() -> None:
+    """Folders of links to a folder of links, and so on, without a circle or a file."""
+    links = {
+        f"z{level}/{number}.yaml": f"../z{level + 1}"
+        for level in range(5)
+        for number in range(30)
+    }
+    links["z5/end"] = "../base/in"
+    assert "too many symbolic links" in refused({"l": "z0", **links}, "l")
