@@ -8,7 +8,7 @@ from functools import partial
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
-from modules.gitops.links import Place, followed
+from modules.gitops.links import SourceFile, followed
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntryKind
 
@@ -61,7 +61,7 @@ async def _matching(
     folder: str,
     matches: Callable[[str], bool],
     limits: GitopsSettings,
-) -> list[Place]:
+) -> list[SourceFile]:
     try:
         entries = await repository.tree(commit, folder, recursive=True)
     except CallError as error:
@@ -77,7 +77,7 @@ async def _matching(
         )
     found = [one for one in entries if matches(one.path)]
     if all(one.kind is TreeEntryKind.FILE for one in found):
-        return sorted(Place(one.path, one.path) for one in found)
+        return sorted(SourceFile(one.path, one.path) for one in found)
     if folder:
         # Links lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)

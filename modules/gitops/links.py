@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 
-__all__ = ["Place", "followed"]
+__all__ = ["SourceFile", "followed"]
 
 #: Links on the way to one file, as Linux follows them.
 MAX_HOPS = 40
@@ -27,7 +27,7 @@ MAX_NESTED = 8
 MAX_LOOKED = 200_000
 
 
-class Place(NamedTuple):
+class SourceFile(NamedTuple):
     """
     One file of a source.
 
@@ -111,7 +111,7 @@ async def followed(
     target_of: Callable[[str], Awaitable[str]],
     matches: Callable[[str], bool],
     most: int,
-) -> list[Place]:
+) -> list[SourceFile]:
     """
     Give the files of a source, those that links lead to among them.
 
@@ -124,12 +124,12 @@ async def followed(
         nothing, or there are too many.
     """
     tree = _Tree(entries, target_of)
-    found: list[Place] = []
+    found: list[SourceFile] = []
     looked = 0
 
     async def take(entry: TreeEntry, shown: str, nested: int) -> None:
         if entry.kind is TreeEntryKind.FILE:
-            found.append(Place(shown, entry.path))
+            found.append(SourceFile(shown, entry.path))
             if len(found) > most:
                 raise _unusable(
                     f"there are more than {most} files (max_number_of_files), with "

@@ -31,7 +31,7 @@ from modules.gitops.plan import (
     nothing_given,
     plan_some,
 )
-from modules.gitops.rendering import Refused, Renderer, capabilities_of
+from modules.gitops.rendering import Renderer, RenderingRefused, capabilities_of
 from modules.gitops.resolve import resolve
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
@@ -105,9 +105,11 @@ async def read_snapshot(
         if error.status is Status.UNAVAILABLE:
             raise
         origin = Origin(kind.path or "the root of the repository")
-        reasons = error.reasons if isinstance(error, Refused) else (error.message,)
+        reasons = (
+            error.reasons if isinstance(error, RenderingRefused) else (error.message,)
+        )
         refused = tuple(SourceProblem(origin, one) for one in reasons)
-        if not isinstance(error, Refused) or error.made is None:
+        if not isinstance(error, RenderingRefused) or error.made is None:
             return Source((), refused)
         # The rest of what is wrong with it is told with it.
         source = await _read_made(kind, error.made)

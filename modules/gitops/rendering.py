@@ -28,7 +28,7 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 from tunnel.util.texts import clean
 
-__all__ = ["Capabilities", "Refused", "Renderer", "capabilities_of"]
+__all__ = ["Capabilities", "Renderer", "RenderingRefused", "capabilities_of"]
 
 #: Names of the file that says what a kustomization is of.
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -122,7 +122,7 @@ class Capabilities:
     api_versions: tuple[str, ...]
 
 
-class Refused(CallError):
+class RenderingRefused(CallError):
     """
     A source that may not be rendered.
 
@@ -175,7 +175,7 @@ class Renderer:
         A name for what was made, and its text.
 
         :param namespace: of a release of Helm that names none.
-        :raises Refused: the source may not be rendered, with all reasons.
+        :raises RenderingRefused: the source may not be rendered, with all reasons.
         :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, and why;
             UNAVAILABLE, it can be tried again.
         """
@@ -186,7 +186,7 @@ class Renderer:
                 lambda: next(_kustomize_problems(kind, checked), "")
             )
             if why:
-                raise Refused([why])
+                raise RenderingRefused([why])
             looks: list[str] = []
         else:
             looks = await deferToThread(_checked_chart, kind, dict(files))
@@ -214,7 +214,7 @@ class Renderer:
                 if error.status is Status.UNAVAILABLE or not looks:
                     raise
                 # It may fail because of what it looks up.
-                raise Refused([*looks, error.message]) from None
+                raise RenderingRefused([*looks, error.message]) from None
             differing = await deferToThread(_differing, first, second)
             if differing:
                 looks.append(
@@ -222,7 +222,7 @@ class Renderer:
                     "be changed again and again: give values for what is random"
                 )
             if looks:
-                raise Refused(looks, (what, first))
+                raise RenderingRefused(looks, (what, first))
             return what, first
         finally:
             await deferToThread(place.remove)
@@ -422,10 +422,10 @@ def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
     Look through a chart.
 
     :return: where it looks into the cluster; it can be rendered all the same.
-    :raises Refused: something does.
+    :raises RenderingRefused: something does.
     """
     if problems := [*_helm_problems(kind, files)]:
-        raise Refused([*problems, *_lookups(kind, files)][:MAX_REASONS])
+        raise RenderingRefused([*problems, *_lookups(kind, files)][:MAX_REASONS])
     return [*_lookups(kind, files)][:MAX_REASONS]
 
 

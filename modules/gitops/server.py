@@ -33,7 +33,7 @@ from tunnel.interfaces import (
     IServerModuleFactory,
 )
 from tunnel.util.counts import one_less
-from tunnel.util.turns import Turns
+from tunnel.util.peer_slots import PeerSlots
 
 __all__ = ["GITOPS", "GitopsServer"]
 
@@ -87,7 +87,7 @@ class GitopsServer:
         self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
         #: By agent.
         self._streams: dict[str, int] = {}
-        self._turns: Turns[str] = Turns(READINGS)
+        self._slots: PeerSlots[str] = PeerSlots(READINGS)
         #: Each waits for a commit, by the agent that wants it.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
@@ -161,7 +161,7 @@ class GitopsServer:
                 yield _trailer(Fingerprint())
                 return
             hidden = request.hidden_folders
-            async with self._turns.of(agent.agent_id):
+            async with self._slots.slot(agent.agent_id):
                 async for response in self._files(repository, commit, globs, hidden):
                     yield response
         finally:
@@ -220,7 +220,7 @@ class GitopsServer:
             if ref == request.commit_id:
                 # It never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
-            async with self._turns.of(agent.agent_id):
+            async with self._slots.slot(agent.agent_id):
                 if request.HasField("history_of"):
                     within = _name_of(request.history_of)
                     await self._check_history(address, ref, within)
@@ -232,7 +232,7 @@ class GitopsServer:
             followed.pushed()
         if not followed.followed:
             # The first look at a ref; the others are as rare as poll_period and pushes.
-            async with self._turns.of(agent.agent_id):
+            async with self._slots.slot(agent.agent_id):
                 await self._next(agent, followed, "")
         while True:
             commit = await self._next(agent, followed, request.commit_id)

@@ -7,6 +7,7 @@ Helpers that know nothing of tunnels.
     counts.py       counts by key, in which only what is there takes room
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn
+    peer_slots.py   slots for each peer, so that none makes the others wait
     token_bucket.py how often something may happen
     recent.py       a table that forgets what is oldest in it
     for_each.py     call a function for each item; log exceptions and continue

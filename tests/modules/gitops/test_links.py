@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from twisted.internet.defer import Deferred
 
-from modules.gitops.links import MAX_HOPS, Place, followed
+from modules.gitops.links import MAX_HOPS, SourceFile, followed
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 
@@ -16,7 +16,7 @@ FILES = ("base/a.yaml", "base/b.txt", "base/in/c.yaml", "top.yaml")
 
 def places(
     links: Mapping[str, str], *chosen: str, most: int = 99, submodule: str = ""
-) -> list[Place]:
+) -> list[SourceFile]:
     """What is read where the source has *chosen*, by path."""
     entries = [TreeEntry(one, TreeEntryKind.FILE, one) for one in FILES]
     entries += [TreeEntry(one, TreeEntryKind.LINK, one) for one in links]
@@ -27,7 +27,7 @@ def places(
         return links[path]
 
     own = [one for one in entries if one.path in (chosen or links)]
-    found: list[list[Place]] = []
+    found: list[list[SourceFile]] = []
     failed: list[BaseException] = []
     reading = Deferred.fromCoroutine(
         followed(own, entries, target_of, lambda path: path.endswith("yaml"), most)
@@ -55,25 +55,25 @@ def refused(links: Mapping[str, str], *chosen: str, **more: str) -> str:
     ],
 )
 def test_a_file(link: str, target: str, path: str) -> None:
-    assert places({link: target}) == [Place(link, path)]
+    assert places({link: target}) == [SourceFile(link, path)]
 
 
 def test_a_folder() -> None:
     """Files below it that belong to the source, under the name of the link."""
     expected = [
-        Place("l/a.yaml", "base/a.yaml"),
-        Place("l/in/c.yaml", "base/in/c.yaml"),
+        SourceFile("l/a.yaml", "base/a.yaml"),
+        SourceFile("l/in/c.yaml", "base/in/c.yaml"),
     ]
     assert places({"l": "base"}) == expected
     assert places({"l": "m", "m": "base/in/.."}, "l") == expected
     links = {"l": "base", "base/n": "../top.yaml", "base/in/m.yaml": "../../top.yaml"}
-    assert places(links, "l")[-1] == Place("l/in/m.yaml", "top.yaml")
+    assert places(links, "l")[-1] == SourceFile("l/in/m.yaml", "top.yaml")
 
 
 def test_over_a_link_to_a_folder() -> None:
     """What follows ``..`` is looked for where the link leads, as the kernel does it."""
     links = {"x.yaml": "l/../a.yaml", "l": "base/in"}
-    assert places(links, "x.yaml") == [Place("x.yaml", "base/a.yaml")]
+    assert places(links, "x.yaml") == [SourceFile("x.yaml", "base/a.yaml")]
 
 
 @pytest.mark.parametrize(

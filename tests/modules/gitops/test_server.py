@@ -610,7 +610,7 @@ class ServerTests(SynchronousTestCase):
             one.callback(b"late")
         self.passes(20)
         self.assertTrue(all(one.ended for one in crowd))
-        self.assertEqual(len(self.server._turns), 0)
+        self.assertEqual(len(self.server._slots), 0)
 
     def test_streams_of_one_agentk(self) -> None:
         self.patch(module, "MAX_STREAMS", 2)

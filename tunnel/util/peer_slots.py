@@ -1,4 +1,4 @@
-"""Turns: so many at a time of each peer, so that none makes all the others wait."""
+"""A limited number of slots for each peer, so that no peer makes the others wait."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from twisted.internet.defer import DeferredSemaphore
 
 from tunnel.util.counts import one_less
 
-__all__ = ["Turns"]
+__all__ = ["PeerSlots"]
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Turns(Generic[K]):
+class PeerSlots(Generic[K]):
     """
-    Holders of turns, and those that wait, by key.
+    Slots, their holders and the callers that wait for one, by key.
 
     Nothing is kept of a key without any.
 
-    :param at_once: turns of one key at the same time; others of it wait in their order.
+    :param at_once: slots of each key; further callers wait in order.
     """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._rooms: dict[K, DeferredSemaphore] = {}
-        #: Those that hold a turn or wait.
+        #: Those that hold a slot or wait.
         self._counts: dict[K, int] = {}
 
     def __len__(self) -> int:
         return len(self._rooms)
 
     @asynccontextmanager
-    async def of(self, key: K) -> AsyncIterator[None]:
-        """Hold one turn, once there is one."""
+    async def slot(self, key: K) -> AsyncIterator[None]:
+        """Hold one slot, as soon as one is free."""
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = DeferredSemaphore(self._at_once)

@@ -1,18 +1,18 @@
-"""Turns of peers."""
+"""Slots of peers."""
 
 from __future__ import annotations
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.turns import Turns
+from tunnel.util.peer_slots import PeerSlots
 
 
-class TurnsTests(SynchronousTestCase):
+class PeerSlotsTests(SynchronousTestCase):
     """Two at a time of each."""
 
     def setUp(self) -> None:
-        self.turns: Turns[str] = Turns(2)
+        self.slots: PeerSlots[str] = PeerSlots(2)
         self.begun: list[str] = []
         self.ends: dict[str, Deferred[None]] = {}
 
@@ -20,7 +20,7 @@ class TurnsTests(SynchronousTestCase):
         self.ends[name] = Deferred()
 
         async def work() -> None:
-            async with self.turns.of(key):
+            async with self.slots.slot(key):
                 self.begun.append(name)
                 await self.ends[name]
 
@@ -46,5 +46,5 @@ class TurnsTests(SynchronousTestCase):
         self.assertEqual(self.begun, ["a0", "a1", "a3", "a4"])
         for name in ("a3", "a4"):
             self.ends[name].callback(None)
-        self.assertEqual(len(self.turns), 0)
-        self.assertEqual(self.turns._counts, {})
+        self.assertEqual(len(self.slots), 0)
+        self.assertEqual(self.slots._counts, {})
