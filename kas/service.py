@@ -810,7 +810,7 @@ class KasService(LogsItsOwnWay, Service):
         # Many are spread over more time, and all of it is theirs.
         patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND
         self.balance.send_away(
-            self.registry.tunnels(), "kas stops", deadline=patience + grace
+            self.registry.tunnels(), "kas is shutting down", deadline=patience + grace
         )
         if self.fleet.others():
             await self._let_agents_leave(patience)
@@ -837,7 +837,7 @@ class KasService(LogsItsOwnWay, Service):
         self._repositories.stop()
         self.router.keeper.stop()
         for connection in self.registry.tunnels():
-            connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+            connection.tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")
         await self.fleet.stop()
         for one in self._sockets:
             await one.close()

@@ -6,6 +6,7 @@ What authors of modules use, and nothing else is public:
     interfaces.py   what a module implements, and what it is given
     plugin.py       modules as plugins, and where they are found
     errors.py       every way to fail      details.py  what an error says to programs
+    bodies.py       bodies of requests to other servers, and of their answers
     config/         configuration: YAML in, frozen classes out
     http1/          HTTP/1.1 for proxies
     http2/          HTTP/2          grpc/    gRPC on it: both with both sides

@@ -27,7 +27,7 @@ from collections.abc import (
 from enum import Enum
 from pathlib import Path
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import attrs
 from google.protobuf.descriptor import ServiceDescriptor
@@ -161,6 +161,10 @@ class Usage:
         _are_names(self, None, tuple(name for name, _ in self.unique))
 
 
+#: How people call the kinds of owners that are not called so.
+_KINDS: Final = {"oidc_user": "user", "gitlab_user": "user of GitLab"}
+
+
 @attrs.frozen
 class Access:
     """An accepted credential: who asks, for which agent, and as whom."""
@@ -188,8 +192,9 @@ class Access:
 
     @property
     def who(self) -> str:
-        """The credential in a sentence: ``user alice``."""
-        return self.credential_id.replace(":", " ", 1)
+        """Whose credential it is, in a sentence: ``user alice``."""
+        kind, _, name = self.owner.partition(":")
+        return f"{_KINDS.get(kind, kind)} {name}"
 
 
 class AuditLevel(Enum):

@@ -267,9 +267,10 @@ def _fail_without_terminal(issuer: str, client_id: str) -> NoReturn:
     from kas.ctl.sign_in import SignInFailed
 
     raise SignInFailed(
-        "there is neither a browser nor a terminal to sign in with; first run: "
-        f"kasctl login --issuer {issuer} --client-id {client_id}, with --scope and "
-        "--device as here"
+        "you are not signed in, and this program has neither a browser nor a terminal "
+        "to sign in with.  Sign in once in a terminal, and then run it again: kasctl "
+        f"login --issuer {issuer} --client-id {client_id} (with the options --scope "
+        "and --device that your kubeconfig has)"
     )
 
 

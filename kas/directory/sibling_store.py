@@ -270,7 +270,7 @@ class SiblingStore:
             while True:
                 await watcher.wait()
                 if self._stopping:
-                    raise CallError(Status.UNAVAILABLE, "kas stops")
+                    raise CallError(Status.UNAVAILABLE, "kas is shutting down")
                 if watcher not in self._watchers:
                     raise CallError(Status.RESOURCE_EXHAUSTED, "too far behind")
                 yield watcher.take()

@@ -258,7 +258,7 @@ class Gateway(TunnelOwner):
     def end(self) -> None:
         """Close every session."""
         for tunnel in tuple(self.tunnels):
-            tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+            tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")
 
 
 class GatewayFactory(TunnelFactory):

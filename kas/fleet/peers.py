@@ -217,7 +217,7 @@ class Peer(TunnelOwner):
             self._dialling.cancel()
         for tunnel in (self._greeting, self.tunnel):
             if tunnel is not None:
-                tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+                tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")
 
     # tunnel.session.protocol.TunnelOwner
 

@@ -171,7 +171,7 @@ class GitProgram:
     def stop(self) -> None:
         """Kill what still runs."""
         for child in tuple(self._children):
-            child.give_up(CallError(Status.UNAVAILABLE, "kas stops"))
+            child.give_up(CallError(Status.UNAVAILABLE, "kas is shutting down"))
 
     async def _run(
         self,

@@ -40,10 +40,10 @@ from kas.config.gitlab import GitLab
 from kas.identity.jwt import Secrets, sign
 from kas.request_queue import RequestQueue
 from tunnel import __version__
+from tunnel.bodies import TooLarge, WholeBody, collect
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.backoff import Backoff
-from tunnel.util.bodies import TooLarge, WholeBody, collect
 from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]

@@ -59,12 +59,12 @@ _UNUSABLE = (ConfigurationError, FileNotFoundError)
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
 
 _AGENT_REFUSED = (
-    "the agent token is not valid: kas does not know it, or it was revoked; "
+    "the agent token is not valid: it was revoked or replaced, or is of another kas; "
     "make a new one with 'kasctl agent add' or 'kasctl agent rotate'"
 )
 _USER_REFUSED = (
-    "the token is not valid: kas does not know it, or it was revoked; "
-    "ask for a new one ('kasctl kubeconfig --rotate')"
+    "the token is not valid: it was revoked or replaced, or is of another kas; ask an "
+    "administrator of kas for a new kubeconfig"
 )
 
 

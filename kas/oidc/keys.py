@@ -22,8 +22,8 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
 
 from kas.config.oidc import OpenIdConnect
+from tunnel.bodies import TooLarge, collect
 from tunnel.errors import CallError, Status
-from tunnel.util.bodies import TooLarge, collect
 from tunnel.util.texts import clean
 from tunnel.util.urls import is_private
 

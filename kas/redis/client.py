@@ -130,7 +130,7 @@ class _Link:
                     reason = await connection.ended
                 finally:
                     self.connection = None
-                    connection.fail("kas stops")
+                    connection.fail("kas is shutting down")
                 if self.clock.seconds() - began >= STEADY:
                     self.failures = 0
                     self.backoff.reset()
@@ -223,7 +223,7 @@ class RedisClient:
         """Let go at once."""
         self._running = False
         self._listener = None
-        self.reason, self.listening = "kas stops", False
+        self.reason, self.listening = "kas is shutting down", False
         self._timers.cancel_all()
         if self._watching is not None:
             self._watching.cancel()

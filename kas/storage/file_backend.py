@@ -293,7 +293,7 @@ class FileBackend:
 
     def _open(self) -> sqlite3.Connection:
         if self._stopped:
-            raise CallError(Status.UNAVAILABLE, "kas stops")
+            raise CallError(Status.UNAVAILABLE, "kas is shutting down")
         if self._database is not None:
             return self._database
         self._take()

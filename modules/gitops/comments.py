@@ -18,10 +18,10 @@ from twisted.web.iweb import IAgent, IResponse
 from modules.gitops.config import MergeRequestSettings
 from modules.secret_file import read_secret
 from tunnel import __version__
+from tunnel.bodies import TooLarge, WholeBody, collect
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStore
 from tunnel.util.backoff import Backoff
-from tunnel.util.bodies import TooLarge, WholeBody, collect
 
 __all__ = ["Comments"]
 

@@ -57,6 +57,7 @@ _OF_THE_SERVER = (
 _API_VERSION = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 #: A part of a path, as the API server has it for every kind.
+_NAME_HINT = "up to 253 ASCII characters other than spaces, / and %"
 _NAME = re.compile(r"[!-$&-.0-~]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -281,8 +282,8 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
             "only their data and stringData may be encrypted "
             "(encrypted_regex: ^(data|stringData)$)"
         )
-    api_version = _text(value, "apiVersion", _API_VERSION, "such as v1 or apps/v1")
-    kind = _text(value, "kind", _KIND, "such as ConfigMap")
+    api_version = _text(value, "apiVersion", _API_VERSION, "one such as v1 or apps/v1")
+    kind = _text(value, "kind", _KIND, "one such as ConfigMap")
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise ValueError(f"this {kind} has no metadata: write metadata.name")
@@ -291,10 +292,10 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
             f"this {kind} has generateName, and would be another object each time: "
             "write metadata.name"
         )
-    name = _text(metadata, "name", _NAME, "without / and %", "metadata.")
+    name = _text(metadata, "name", _NAME, _NAME_HINT, "metadata.")
     namespace = ""
     if metadata.get("namespace") not in (None, ""):
-        hint = "of small letters, digits and -"
+        hint = "up to 63 lower-case letters a-z, digits and -"
         namespace = _text(metadata, "namespace", _NAMESPACE, hint, "metadata.")
     for field in ("labels", "annotations"):
         _check_texts(metadata.get(field), f"{kind} {name}: metadata.{field}")
@@ -323,7 +324,8 @@ def _text(
     if not isinstance(value, str):
         raise ValueError(f"{prefix}{field} is no text; put quotes around it")
     if pattern.fullmatch(value) is None or value in (".", ".."):
-        raise ValueError(f"{prefix}{field} {value[:100]!r} cannot be: {hint}")
+        shown = f"{prefix}{field} {value[:100]!r}"
+        raise ValueError(f"{shown} is not possible: write {hint}")
     return value
 
 

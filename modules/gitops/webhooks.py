@@ -25,8 +25,8 @@ from modules.gitops.config import WebhookFormat, WebhookSettings
 from modules.gitops.reported import AgentDrift
 from modules.secret_file import read_secret
 from tunnel import __version__
+from tunnel.bodies import WholeBody
 from tunnel.util.backoff import Backoff
-from tunnel.util.bodies import WholeBody
 from tunnel.util.timers import cancel_call
 
 __all__ = ["DriftWebhook"]

@@ -15,7 +15,6 @@ Helpers that know nothing of tunnels.
     packing.py      bytes deflated, and inflated with a limit
     traces.py       ids of traces, made and read (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
-    bodies.py       bodies of requests to other servers
     yaml_fault.py   where and why a text is no YAML, and what to do
     urls.py         URLs to which secrets may be sent
     files.py        files: whether they changed, replaced, secret, errors in words

@@ -125,7 +125,7 @@ def test_as_programs(there: SigningIn, environ: dict[str, str]) -> None:
     del environ["BROWSER"]
     done = _run(environ, *plugin)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"first run: kasctl login --issuer {issuer}" in done.stderr
+    assert f"run it again: kasctl login --issuer {issuer}" in done.stderr
 
 
 def test_device(there: SigningIn, environ: dict[str, str]) -> None:

@@ -101,19 +101,28 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
         ("[1]", "this is no object"),
         ("{kind: A, metadata: {name: a}}", "apiVersion is missing"),
         ("{apiVersion: 1, kind: A, metadata: {name: a}}", "apiVersion is no text"),
-        ("{apiVersion: a/b/c, kind: A}", "apiVersion 'a/b/c' cannot be"),
+        ("{apiVersion: a/b/c, kind: A}", "apiVersion 'a/b/c' is not possible: write"),
         ("{apiVersion: v1, metadata: {name: a}}", "kind is missing"),
-        ("{apiVersion: v1, kind: a b, metadata: {name: a}}", "kind 'a b' cannot be"),
+        (
+            "{apiVersion: v1, kind: a b, metadata: {name: a}}",
+            "kind 'a b' is not possible: write",
+        ),
         ("{apiVersion: v1, kind: A}", "this A has no metadata"),
         ("{apiVersion: v1, kind: A, metadata: {}}", "metadata.name is missing"),
         ("{apiVersion: v1, kind: A, metadata: {name: ''}}", "metadata.name is missing"),
         ("{apiVersion: v1, kind: A, metadata: {name: 1}}", "metadata.name is no text"),
-        ("{apiVersion: v1, kind: A, metadata: {name: a/b}}", "'a/b' cannot be"),
-        ("{apiVersion: v1, kind: A, metadata: {name: '..'}}", "'..' cannot be"),
+        (
+            "{apiVersion: v1, kind: A, metadata: {name: a/b}}",
+            "'a/b' is not possible: write",
+        ),
+        (
+            "{apiVersion: v1, kind: A, metadata: {name: '..'}}",
+            "'..' is not possible: write",
+        ),
         ("{apiVersion: v1, kind: A, metadata: {generateName: a}}", "generateName"),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, namespace: ../b}}",
-            "metadata.namespace '../b' cannot be",
+            "metadata.namespace '../b' is not possible: write",
         ),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, labels: {b: 1}}}",
