@@ -59,11 +59,12 @@ _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
 
-def _kas(instance: object, attribute: object, text: str) -> None:
-    try:
-        parse_kas_address(text)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from None
+def _kas(instance: object, attribute: object, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        try:
+            parse_kas_address(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -96,7 +97,7 @@ class AgentkOptions:
         "observability.key_file": "observability-key-file",
     }
 
-    kas_address: str = field(
+    kas_address: tuple[str, ...] = field(
         validator=_kas, doc="where kas is, such as tls://kas.example:8150"
     )
     ca_cert_file: ExistingFile | None = field(
@@ -121,9 +122,9 @@ class AgentkOptions:
     pod_name: str = field(default="", doc="of the pod")
 
     @property
-    def kas(self) -> KasAddress:
-        """Where kas listens."""
-        return parse_kas_address(self.kas_address)
+    def kas(self) -> tuple[KasAddress, ...]:
+        """Where kas listen; agentk is connected to one of them at a time."""
+        return tuple(map(parse_kas_address, self.kas_address))
 
     def __attrs_post_init__(self) -> None:
         if problems := list(self._without_effect()):
@@ -132,12 +133,13 @@ class AgentkOptions:
     def _without_effect(self) -> Iterator[Invalid]:
         # Silence would let operators believe in a check that does not happen.
         kas = self.kas
-        if self.kas_header and not kas.is_websocket:
+        scheme = kas[0].scheme
+        if self.kas_header and not any(one.is_websocket for one in kas):
             yield Invalid(
-                f"{kas.scheme}:// has no headers; use wss://, or remove it",
+                f"{scheme}:// has no headers; use wss://, or remove it",
                 "kas_header",
             )
-        if kas.scheme not in ("tls", "wss"):
+        if not any(one.scheme in ("tls", "wss") for one in kas):
             for key in (
                 "ca_cert_file",
                 "kas_tls_server_name",
@@ -145,7 +147,7 @@ class AgentkOptions:
             ):
                 if getattr(self, key):
                     yield Invalid(
-                        f"{kas.scheme}: has no TLS; use tls:// or wss://, or remove it",
+                        f"{scheme}: has no TLS; use tls:// or wss://, or remove it",
                         key,
                     )
 
@@ -216,10 +218,13 @@ def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Agentk
     """
     Check the flags of the command line (their names are the keys, without ``--``).
 
-    :param flags: may lack keys; ``kas-header`` is a list.
+    :param flags: may lack keys; ``kas-address`` and ``kas-header`` are lists.
     :raises ConfigurationError: with every problem.
     """
     given = dict(flags)
+    address = given.get("kas-address")
+    if isinstance(address, str):
+        given["kas-address"] = [address]
     given["namespace"] = flags.get("namespace") or environ.get("POD_NAMESPACE")
     given["pod-name"] = environ.get("POD_NAME")
     return read_flags(given, AgentkOptions, AgentkOptions.FLAGS)

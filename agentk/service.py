@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import ssl
@@ -54,7 +55,7 @@ from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
 from tunnel.transport import eager
-from tunnel.transport.address import client_endpoint
+from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
 from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
@@ -97,7 +98,8 @@ class AgentkService(LogsItsOwnWay, Service):
         self._reactor = reactor
         self._environ = environ
         self._instance_id = secrets.token_bytes(16)
-        self._context: ssl.SSLContext | None = None
+        self._contexts: dict[KasAddress, ssl.SSLContext] = {}
+        self._addresses = itertools.cycle(options.kas)
         self._listening = Listening(reactor, program="agentk")
         self._watchdog = sdnotify.Watchdog(reactor)
         self.cluster = cluster
@@ -135,7 +137,7 @@ class AgentkService(LogsItsOwnWay, Service):
             random=random,
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
-            where=f"kas at {options.kas}",
+            where=f"kas at {options.kas[0]}",
             credential_from=token.where,
         )
         self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)
@@ -203,13 +205,12 @@ class AgentkService(LogsItsOwnWay, Service):
         if self._tracer is not None:
             self._tracer.start(self._reactor)
         options = self._options
-        if options.kas.secure:
-            self._context = self._make_context()
-        else:
+        self._contexts = self._make_contexts()
+        for insecure in (one for one in options.kas if not one.secure):
             self._log.warn(
                 "{address} is not encrypted: the token and all traffic can be read on "
                 "the way; use tls:// or wss://",
-                address=str(options.kas),
+                address=str(insecure),
             )
         await self._listening.listen(
             options.observability,
@@ -239,14 +240,13 @@ class AgentkService(LogsItsOwnWay, Service):
             "configuration file are not, they count from the next start"
         )
         reread_files()
-        if self._context is not None:
-            try:
-                self._context = self._make_context()
-            except ConfigurationError as error:
-                self._log.error(
-                    "--ca-cert-file: {problem}; what it said before stays in use",
-                    problem=str(error),
-                )
+        try:
+            self._contexts = self._make_contexts()
+        except ConfigurationError as error:
+            self._log.error(
+                "--ca-cert-file: {problem}; what it said before stays in use",
+                problem=str(error),
+            )
 
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.
@@ -255,35 +255,39 @@ class AgentkService(LogsItsOwnWay, Service):
         self.reach.connected()
         self.module_reports.connected()
 
-    def _make_context(self, *, any_name: bool = False) -> ssl.SSLContext:
+    def _make_contexts(self) -> dict[KasAddress, ssl.SSLContext]:
+        addresses = self._options.kas
+        return {one: self._make_context(one) for one in addresses if one.secure}
+
+    def _make_context(
+        self, address: KasAddress, *, any_name: bool = False
+    ) -> ssl.SSLContext:
         options = self._options
         return client_context(
             ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
             insecure=options.kas_insecure_skip_tls_verify,
             any_name=any_name,
-            alpn=options.kas.alpn,
+            alpn=address.alpn,
             # TLS of a WebSocket ends at a proxy, which is not ours.
             minimum_version=ssl.TLSVersion.TLSv1_2
-            if options.kas.is_websocket
+            if address.is_websocket
             else ssl.TLSVersion.TLSv1_3,
         )
 
     def _endpoint(self) -> IStreamClientEndpoint:
+        """The next address; after the last one the first one again."""
         options = self._options
-
-        def context() -> ssl.SSLContext:
-            assert self._context is not None
-            return self._context
-
+        address = next(self._addresses)
+        self.dialer.where = f"kas at {address}"
         return client_endpoint(
             self._reactor,
-            options.kas,
-            tls_context_source=context,
+            address,
+            tls_context_source=lambda: self._contexts[address],
             server_name=options.kas_tls_server_name,
             environ=self._environ,
             headers=options.kas_header,
             clock=self._reactor,
-            any_name_source=partial(self._make_context, any_name=True),
+            any_name_source=partial(self._make_context, address, any_name=True),
         )
 
     @property

@@ -46,7 +46,6 @@ class Options(ProgramOptions):
     )
 
     optParameters = [
-        ["kas-address", None, None, "tls://HOST:8150 or wss://HOST/PATH."],
         ["token-file", None, None, "File with the agent's token; or $AGENTK_TOKEN."],
         ["ca-cert-file", None, None, "More CAs (PEM) that kas may be signed by."],
         ["kas-tls-server-name", None, None, "The name to verify kas' certificate by."],
@@ -110,6 +109,11 @@ class Options(ProgramOptions):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self["kas-header"] = []
+        self["kas-address"] = []
+
+    def opt_kas_address(self, text: str) -> None:
+        """tls://HOST:8150 or wss://HOST/PATH; may be repeated."""
+        self["kas-address"].append(text)
 
     def opt_kas_header(self, text: str) -> None:
         """A header for the WebSocket to kas, `Name: value`; may be repeated."""

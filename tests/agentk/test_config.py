@@ -38,7 +38,8 @@ def authority_file(folder: Path) -> str:
 
 def test_defaults() -> None:
     got = read_options(TLS, {})
-    assert (got.kas.scheme, got.kas.port) == ("tls", 8150)
+    (kas,) = got.kas
+    assert (kas.scheme, kas.port) == ("tls", 8150)
     assert got.observability.endpoint_string().startswith("tcp")
     assert got.observability.address == ":8080"
     assert (got.ca_cert_file, got.namespace) == (None, "")
@@ -93,6 +94,17 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 
 def test_no_address() -> None:
     assert "--kas-address: is missing" in problems({})[0]
+
+
+def test_several_addresses() -> None:
+    addresses = ["tls://a.example", "wss://b.example/kas"]
+    got = read_options({"kas-address": addresses, "kas-header": ["A: b"]}, {})
+    assert [str(one) for one in got.kas] == [
+        "tls://a.example:8150",
+        "wss://b.example/kas",
+    ]
+    (found,) = problems({"kas-address": ["tls://a.example", "b.example"]})
+    assert "b.example" in found
 
 
 def test_an_unknown_network() -> None:

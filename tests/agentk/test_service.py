@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
+from twisted.internet.error import CannotListenError, ConnectionRefusedError
 from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -103,9 +105,11 @@ class _Case(SynchronousTestCase):
         self.patch(sdnotify, "watchdog_interval", lambda: 10.0)
         self.world = World(clock=self.reactor)
 
-    def service(self, namespace: str = "ns") -> AgentkService:
+    def service(
+        self, namespace: str = "ns", addresses: Sequence[str] = ("unix:/run/kas.sock",)
+    ) -> AgentkService:
         flags = {
-            "kas-address": "unix:/run/kas.sock",
+            "kas-address": list(addresses),
             "observability-listen-address": "127.0.0.1:8080",
         }
         environ = {"POD_NAME": "pod-1", "POD_NAMESPACE": namespace}
@@ -151,6 +155,20 @@ class StartTests(_Case):
         self.connect()
         self.assertEqual(self.happened[-1], "READY=1")
         self.assertTrue(service.dialer.ready)
+
+    def test_several_addresses(self) -> None:
+        """Each attempt goes to the next address, and says which one it was."""
+        addresses = ("unix:/run/one.sock", "unix:/run/two.sock")
+        service = self.service(addresses=addresses)
+        service.startService()
+        for number in range(3):
+            path, factory = self.reactor.unixClients[-1][:2]
+            self.assertEqual(f"unix:{path}", addresses[number % 2])
+            factory.clientConnectionFailed(None, Failure(ConnectionRefusedError()))
+            self.assertIn(addresses[number % 2], service.dialer.last_problem)
+            while len(self.reactor.unixClients) == number + 1:
+                self.reactor.advance(0.5)
+        self.assertEqual(len(self.reactor.unixClients), 4)
 
     def test_hello(self) -> None:
         """Kas learns which pod it is, and which version."""

@@ -57,7 +57,7 @@ class OptionsTests(_Case):
         """Every option is there, with what it is for; where the token comes from."""
         text = " ".join(str(Options()).split())
         for option in (
-            "--kas-address= tls://HOST:8150 or wss://HOST/PATH.",
+            "--kas-address= tls://HOST:8150 or wss://HOST/PATH; may be repeated.",
             "--token-file= File with the agent's token; or $AGENTK_TOKEN.",
             "--kas-header= A header for the WebSocket to kas",
             "--observability-listen-address= Where /liveness, /readiness",
