@@ -218,7 +218,7 @@ def test_options_of_the_manifest_are_options_of_agentk() -> None:
 @pytest.mark.integration
 def test_overlay_of_the_documents(tmp_path: Path) -> None:
     """The overlay that the documents show becomes what it says."""
-    text = (DEPLOY.parent / "docs" / "operating.rst").read_text()
+    text = (DEPLOY.parent / "docs" / "installing.rst").read_text()
     _, _, rest = text.partition("   resources:\n")
     lines = []
     for line in ("   resources:", *rest.splitlines()):

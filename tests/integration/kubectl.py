@@ -138,7 +138,7 @@ def expect(kubectl: Kubectl, run: Callable[[], T], wanted: T) -> None:
     read a WebSocket before it knows its channels ("Unknown stream id 1, discarding
     message"): 4 of 120 on a busy machine.  Both are as frequent without kas, and so is
     what ends an exec that takes longer than five seconds to be read: the API server's
-    PING to a kubelet that has closed (docs/operating.rst).
+    PING to a kubelet that has closed (docs/troubleshooting.rst).
     """
     again = 2 if kubectl.transport == "spdy" or not kubectl.ours else 1
     if not any(run() == wanted for _ in range(again)):

@@ -104,7 +104,7 @@ async def test_requests_cost_nothing(redis: redisserver.RedisServer) -> None:
 async def test_the_rights_that_the_documentation_names_are_enough(
     redis: redisserver.RedisServer, tmp_path: Path
 ) -> None:
-    text = (ROOT / "docs/operating.rst").read_text()
+    text = (ROOT / "docs/several_kas.rst").read_text()
     found = re.search(r"ACL SETUSER (.*?)\n\n", text, re.DOTALL)
     assert found is not None
     redis("ACL", "SETUSER", *found[1].replace("\\", " ").split())
