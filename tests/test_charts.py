@@ -270,7 +270,7 @@ def test_options_of_agentk() -> None:
     (container,) = spec["containers"]
     command = container["command"]
     options = [one.partition("=") for one in command[command.index("agentk") + 1 :]]
-    known = {name for name, *_ in Options.optParameters} | {"kas-header"}
+    known = {name for name, *_ in Options.optParameters} | {"kas-address", "kas-header"}
     assert {name.removeprefix("--") for name, _, _ in options} - known == set()
     mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
     for _, _, value in options:
@@ -291,6 +291,22 @@ def test_options_of_agentk() -> None:
         "modules": {"kubernetes_api": {}},
         "observability": told,
     }
+
+
+def test_rights_for_gitops() -> None:
+    """In the namespace of the release, and only where the module is on."""
+
+    def roles(modules: dict[str, Any]) -> list[Any]:
+        config = {"kasAddress": "tls://kas.example:8150", "modules": modules}
+        return [
+            one
+            for one in rendered("agentk", {"config": config})
+            if one["kind"] == "Role" and one["metadata"]["name"].endswith("-gitops")
+        ]
+
+    assert roles({}) == []
+    (role,) = roles({"gitops": {}})
+    assert [one["resources"] for one in role["rules"]] == [["configmaps"], ["secrets"]]
 
 
 def test_password_of_redis() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import needs
+
 ROOT = Path(__file__).parents[1]
 CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 
@@ -19,16 +21,17 @@ CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 PATIENCE = 450
 
 
-def stages() -> list[list[tuple[str, str]]]:
-    """Instructions and what follows each, by stage."""
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """Instructions and what follows each, by the name of their stage."""
     lines = re.sub(r"\\\n\s*", "", CONTAINERFILE.read_text()).splitlines()
-    found: list[list[tuple[str, str]]] = []
+    found: dict[str, list[tuple[str, str]]] = {}
+    name = ""
     for line in lines:
         if line and not line.startswith("#"):
             word, _, rest = line.partition(" ")
             if word == "FROM":
-                found.append([])
-            found[-1].append((word, rest))
+                name = rest.partition(" AS ")[2]
+            found.setdefault(name, []).append((word, rest))
     return found
 
 
@@ -69,8 +72,11 @@ def _name(requirement: str) -> str:
 
 def test_image() -> None:
     """Nobody's user, in the charts' number, and of the same base in both stages."""
-    build, final = stages()
-    assert final[0][1] == build[0][1].removesuffix(" AS build")
+    found = stages()
+    build, final = found["build"], found["plain"]
+    assert found[""] == [("FROM", "plain")]
+    bases = {one[0][1].partition(" AS ")[0] for one in (build, final)}
+    assert len(bases) == 1
     assert ("USER", "65532:65532") in final
     after = final[final.index(("USER", "65532:65532")) + 1 :]
     assert {word for word, _ in after} <= {"WORKDIR", "CMD"}
@@ -95,7 +101,7 @@ def test_build(tmp_path: Path) -> None:
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     if shutil.which("cc") is None:
         pytest.skip("a C compiler is needed")
-    for word, rest in stages()[0]:
+    for word, rest in stages()["build"]:
         if rest.startswith("apt-get "):
             # Only a compiler, which is not this test's to install.
             assert set(re.findall(r"(?<= )gcc|libc6-dev", rest)) == {"gcc", "libc6-dev"}
@@ -121,6 +127,31 @@ def test_build(tmp_path: Path) -> None:
     assert "agentk" in listed
     assert _files(opt) == before
     assert not list(opt.rglob("pip/__init__.py"))
+
+
+@pytest.mark.integration
+def test_programs_of_gitops(tmp_path: Path) -> None:
+    """The variant has the programs that the tests run, in the path."""
+    found = stages()
+    assert found["gitops"] == [
+        ("FROM", "plain AS gitops"),
+        ("COPY", "--from=tools /opt/tools /usr/local/bin"),
+    ]
+    needs.helm(), needs.kustomize(), needs.sops()
+    source, opt = tmp_path / "src", tmp_path / "opt"
+    for word, rest in found["tools"]:
+        if word == "COPY":
+            file, target = rest.split()
+            _copy(ROOT / file, source / target)
+        elif word == "RUN":
+            command = rest.replace("/opt/", f"{opt}/")
+            _run(["sh", "-c", command], source, dict(os.environ))
+    for name, arguments in (
+        ("helm", ["version"]),
+        ("kustomize", ["version"]),
+        ("sops", ["--version", "--disable-version-check"]),
+    ):
+        _run([opt / "tools" / name, *arguments], tmp_path, {})
 
 
 def _copy(file: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ NAMESPACE = "txkas"
 #: It shows no Secrets and changes nothing.
 ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
+#: The module that keeps records in agentk's own namespace.
+GITOPS = "gitops"
+_MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -84,6 +88,14 @@ def declare(group: click.Group) -> None:
     help="Let agentk act as other users and groups than those of Kubernetes itself "
     "(system:): 'kasctl user add --as' and access_as need it.",
 )
+@click.option(
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Turn on a module of agentk that is off by default, such as gitops, with the "
+    "rights that it needs in agentk's own namespace; may be given several times.",
+)
 @click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
 @click.option(
     "--grace",
@@ -107,6 +119,7 @@ def _manifest(
     namespace: str,
     cluster_role: str,
     impersonate: bool,
+    modules: tuple[str, ...],
     rotate: bool,
     grace: timedelta,
     output_file: Path | None,
@@ -122,6 +135,15 @@ def _manifest(
     if not _ROLE.fullmatch(cluster_role):
         raise click.UsageError(
             f"--cluster-role: {cluster_role!r} cannot be the name of a ClusterRole"
+        )
+    for module in modules:
+        if not _MODULE.fullmatch(module):
+            raise click.UsageError(f"--module: {module!r} is not a module's name")
+    if GITOPS in modules and cluster_role == ROLE:
+        ctl.note(
+            f"# GitOps applies objects with the rights of agentk, and {ROLE} only "
+            "reads: give --cluster-role, or name a service_account in each project and "
+            "let agentk impersonate it."
         )
     if output_file is not None and output_file.exists():
         raise ConfigurationError(
@@ -139,6 +161,8 @@ def _manifest(
         )
         if impersonate:
             documents += _right_to_impersonate(namespace)
+        if modules:
+            documents += _turned_on(documents, namespace, modules)
         whole = {"apiVersion": "v1", "kind": "List", "items": documents}
         return whole, yaml.safe_dump_all(documents, sort_keys=False).rstrip()
 
@@ -283,6 +307,63 @@ def fill_in(
             where[key] = [one for one in where[key] if one["name"] != "ca"]
     first, *rest = documents
     return [first, *secrets, *rest]
+
+
+def _turned_on(
+    documents: list[dict[str, Any]], namespace: str, modules: Collection[str]
+) -> list[dict[str, Any]]:
+    """
+    Have agentk of *documents* read a configuration file that turns modules on.
+
+    :return: that file, and the rights that the modules need in agentk's own namespace.
+    """
+    deployment = next(one for one in documents if one["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    container["command"].append("--configuration-file=/config/file/agentk.yaml")
+    mount = {"name": "file", "mountPath": "/config/file", "readOnly": True}
+    container["volumeMounts"].append(mount)
+    pod["volumes"].append({"name": "file", "configMap": {"name": "agentk-file"}})
+    text = yaml.safe_dump({"modules": {name: {} for name in sorted(modules)}})
+    made: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "agentk-file", "namespace": namespace},
+            "data": {"agentk.yaml": text},
+        }
+    ]
+    if GITOPS in modules:
+        api = "rbac.authorization.k8s.io"
+        metadata = {"name": "agentk-gitops", "namespace": namespace}
+        subject = {"kind": "ServiceAccount", "name": "agentk", "namespace": namespace}
+        made += [
+            {
+                "apiVersion": f"{api}/v1",
+                "kind": "Role",
+                "metadata": metadata,
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "resources": ["configmaps"],
+                        "verbs": ["get", "create", "update", "delete"],
+                    },
+                    {
+                        "apiGroups": [""],
+                        "resources": ["secrets"],
+                        "verbs": ["get", "create", "update"],
+                    },
+                ],
+            },
+            {
+                "apiVersion": f"{api}/v1",
+                "kind": "RoleBinding",
+                "metadata": metadata,
+                "roleRef": {"apiGroup": api, "kind": "Role", "name": "agentk-gitops"},
+                "subjects": [subject],
+            },
+        ]
+    return made
 
 
 def _right_to_impersonate(namespace: str) -> list[dict[str, Any]]:

@@ -7,11 +7,14 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from modules.gitops.metrics import GitopsMetrics
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration import needs
 from tests.integration.processes import PATIENCE, eventually, kasctl
@@ -204,4 +207,8 @@ def test_alerts_and_dashboard_know_the_metrics(fleet: Fleet, agentk: Agentk) -> 
         code, body = fetch(port, "/metrics")
         assert code == 200
         offered |= exposed_metrics(body.decode())
+    # Of a module that agentk does not have here.
+    gitops = CollectorRegistry()
+    gitops.register(GitopsMetrics({}, time.time))
+    offered |= exposed_metrics(generate_latest(gitops).decode())
     assert not named_metrics() - offered

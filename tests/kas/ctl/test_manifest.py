@@ -89,6 +89,41 @@ def test_rights(kasctl: Kasctl) -> None:
     assert "--cluster-role" in kasctl.fails(*again, "--cluster-role", "a/b", code=2)
 
 
+def test_modules(kasctl: Kasctl) -> None:
+    """agentk's file has them, and GitOps may keep records in agentk's namespace."""
+    modules = ("--module", "gitops", "--module", "acme")
+    done = kasctl.run(*COMMAND, *ADDRESS, *modules, "--namespace", "edge")
+    made = list(yaml.safe_load_all(done.stdout))
+    (file,) = (one for one in made if one["metadata"]["name"] == "agentk-file")
+    assert yaml.safe_load(file["data"]["agentk.yaml"]) == {
+        "modules": {"acme": {}, "gitops": {}}
+    }
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "--configuration-file=/config/file/agentk.yaml" in container["command"]
+    mounted = {one["name"] for one in container["volumeMounts"]}
+    assert mounted == {one["name"] for one in pod["volumes"]}
+    found = {
+        one["kind"]: one for one in made if one["metadata"]["name"] == "agentk-gitops"
+    }
+    assert found["RoleBinding"]["subjects"][0]["namespace"] == "edge"
+    rights = {
+        (resource, verb)
+        for rule in found["Role"]["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert ("secrets", "update") in rights
+    assert ("secrets", "list") not in rights
+    # It says what the default role cannot do.
+    assert "--cluster-role" in done.stderr
+    again = (*COMMAND, *ADDRESS, "--rotate")
+    plain = kasctl.run(*again, "--module", "acme").stdout
+    assert "agentk-gitops" not in plain
+    assert "--module" in kasctl.fails(*again, "--module", "A b", code=2)
+
+
 def test_without_a_private_authority(kasctl: Kasctl) -> None:
     assert "No token was made" in kasctl.fails(*COMMAND, *ADDRESS[:2])
     assert kasctl.store().load().agents == ()
