@@ -19,6 +19,7 @@ What is in a Git repository lives in the cluster.
     dependencies.py which projects wait for which others
     receivers.py    tells objects of Flux and Argo CD of commits
     handover.py     objects that go from one of these to another
+    claims.py       ... and to other agents of the cluster
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it

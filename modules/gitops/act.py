@@ -218,6 +218,8 @@ class Act:
                 # What another agentk has applied is known as well.
                 if key not in self._settled and (known := Settled.read(applied)):
                     self._settled[key] = known
+            elif action.claims:
+                self._entries[key] = InventoryEntry(action.uid, claimed=action.claims)
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
@@ -270,6 +272,7 @@ class Act:
             commit=self._plan.commit,
             default_namespace=self._namespace,
             of_other="",
+            source=self._settings.source,
         )
         if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
             return

@@ -34,7 +34,17 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 from tunnel.util.texts import clean
 
-__all__ = ["LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
+__all__ = [
+    "COMMIT",
+    "LABEL",
+    "PARTS",
+    "SOURCE",
+    "WRITER",
+    "Inventory",
+    "InventoryEntry",
+    "InventoryStore",
+    "entry_of",
+]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -58,6 +68,9 @@ DEFAULT = "txkas/default-namespace"
 #: ... and which agentk wrote it last (`InventoryWriter.mark`).
 WRITER = "txkas/writer"
 
+#: ... and which repository and ref it follows.
+SOURCE = "txkas/source"
+
 #: Characters of a writer's mark, as it is shown.
 MAX_MARK = 300
 
@@ -80,11 +93,14 @@ class InventoryEntry:
     :ivar held: why a limit of the source keeps it, until an operator
         approves its delete.
     :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
+    :ivar claimed: the inventory that has the object, which Git has here as well; empty:
+        this one has it.
     """
 
     uid: str = ""
     held: str = ""
     applied: str = ""
+    claimed: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -96,6 +112,7 @@ class Inventory:
     :ivar approval: the deletes that an operator approved.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
+    :ivar source: which repository and ref it follows; for other agents to know.
     :ivar of_other: which agentk wrote it last, where that is of another agent than this
         one, or led with another Lease; empty: it is ours, or is not known.
     """
@@ -105,6 +122,7 @@ class Inventory:
     approval: Approval = attrs.field(factory=Approval)
     default_namespace: str = ""
     of_other: str = ""
+    source: str = ""
 
 
 class InventoryStore:
@@ -175,6 +193,7 @@ class InventoryStore:
             approval,
             annotations.get(DEFAULT, first["metadata"]["namespace"]),
             of_other,
+            annotations.get(SOURCE, ""),
         )
 
     async def _of_other(self, mark: str) -> str:
@@ -237,6 +256,8 @@ class InventoryStore:
             change nothing before.  RESOURCE_EXHAUSTED, it is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
+        if inventory.source:
+            facts[SOURCE] = inventory.source
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
         count, datas = self._split(inventory.entries)
@@ -420,6 +441,18 @@ class InventoryStore:
         )
 
 
+def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
+    """Look an object up in the ``data`` of one part; None: it is not there."""
+    text, _ = _written(key, InventoryEntry())
+    if text not in data:
+        return None
+    try:
+        found, entry = _read(text, data[text])
+    except ValueError:
+        return None
+    return entry if found == key else None
+
+
 def _size(data: Mapping[str, str]) -> int:
     return sum(len(key) + len(value) for key, value in data.items())
 
@@ -431,6 +464,8 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
         known["held"] = entry.held
     if entry.applied:
         known["applied"] = entry.applied
+    if entry.claimed:
+        known["claimed"] = entry.claimed
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -449,7 +484,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    said = (str(known.get(name, "")) for name in ("held", "applied"))
+    said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
     entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):
         parts = known.get("key")

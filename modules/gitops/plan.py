@@ -29,6 +29,7 @@ from modules.gitops.brakes import (
     kinds_defined,
     owner_of,
 )
+from modules.gitops.claims import ClaimsOf, no_claims
 from modules.gitops.inventory import Inventory
 from modules.gitops.listing import Seen, list_where_many
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
@@ -50,6 +51,10 @@ __all__ = [
     "nothing_given",
     "plan_some",
 ]
+
+
+#: Characters of the id of an inventory, as the name of a ConfigMap has them.
+MAX_OWNER = 253
 
 
 class Verb(Enum):
@@ -81,6 +86,7 @@ class Action:
     :ivar live: the object as it was when the plan was made, of one that is leaving.
     :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
+    :ivar claims: the inventory that has it, of one that is refused for that.
     """
 
     verb: Verb
@@ -90,6 +96,7 @@ class Action:
     live: KubernetesObject | None = attrs.field(default=None, repr=False)
     held: str = ""
     seen: Seen | None = None
+    claims: str = ""
 
     @property
     def uid(self) -> str:
@@ -136,6 +143,7 @@ class SourceSettings:
         does not wait.
     :ivar awaits_all: everything has to become current, and not only what others of the
         source wait for: other sources do.
+    :ivar source: see `Inventory`.
     :ivar takes_back: fields that others have set of what was applied before, and is in
         Git as it was.
     :ivar only_reports: what others have changed stays as it is.
@@ -145,6 +153,7 @@ class SourceSettings:
     """
 
     inventory_id: str
+    source: str = ""
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     force: bool = False
     reconcile_timeout: float = 3600.0
@@ -194,6 +203,7 @@ async def make_plan(
     settings: SourceSettings,
     stays: Callable[[ObjectKey], str] = lambda key: "",
     given: Given = nothing_given,
+    claims: ClaimsOf = no_claims,
 ) -> Plan:
     """
     Compare what is wanted with the cluster.
@@ -202,11 +212,12 @@ async def make_plan(
     :param stays: why an object that left Git stays for another source; empty: it need
         not.
     :param given: whether the source whose inventory has an object has given it up.
+    :param claims: which objects other agents have in Git.
     :raises CallError: the cluster cannot be asked now.
     """
     listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, listed, given)
+        _wanting(client, resolved, one, settings, listed, inventory, given)
         for one in resolved.manifests
     )
     complete = all(one.verb is not Verb.REFUSE for one in wanted)
@@ -228,6 +239,18 @@ async def make_plan(
     leaving = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=why)
         if one.verb is Verb.PRUNE and (why := stays(one.key))
+        else one
+        for one in leaving
+    ]
+    pruned = [one.key for one in leaving if one.verb is Verb.PRUNE]
+    claimed = await claims(pruned) if pruned else {}
+    leaving = [
+        attrs.evolve(
+            one,
+            verb=Verb.DETACH if claimed[one.key].is_made else Verb.BLOCK,
+            reason=claimed[one.key].reason,
+        )
+        if one.key in claimed
         else one
         for one in leaving
     ]
@@ -287,7 +310,8 @@ async def plan_some(
     :raises CallError: the cluster cannot be asked now.
     """
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, {}) for one in resolved.manifests
+        _wanting(client, resolved, one, settings, {}, inventory)
+        for one in resolved.manifests
     )
     return Plan(
         commit,
@@ -339,6 +363,7 @@ def _wanting(
     manifest: Manifest,
     settings: SourceSettings,
     listed: Mapping[ObjectKey, Seen | None],
+    inventory: Inventory,
     given: Given = nothing_given,
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
@@ -369,6 +394,10 @@ def _wanting(
         if owner and await given(key, owner):
             # Another source of ours has no use for it any more.
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
+        known = inventory.entries.get(key)
+        if not owner and known is not None and known.claimed and known.uid == seen.uid:
+            # The inventory that had it has let it go, and not deleted it.
+            return Action(Verb.APPLY, key, _of(known.claimed), manifest, seen=seen)
         if seen.engine:
             # Each would take back what the other one sets.
             why = f"{seen.engine} applies it; take it out of there first"
@@ -383,7 +412,9 @@ def _wanting(
             f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
             f"{enough} takes it over"
         )
-        return Action(Verb.REFUSE, key, why, manifest)
+        # Another agent that prunes it sees that it is wanted here.
+        claims = owner if len(owner) <= MAX_OWNER else ""
+        return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
 
     return look
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -35,6 +35,7 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
+from modules.gitops.claims import Claim, Claims
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
@@ -238,6 +239,8 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
+        #: When that commit came, as of the clock.
+        self._came_at = 0.0
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
@@ -590,6 +593,8 @@ class Project:
         self._refused = Report("")
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
+        if self.commit != snapshot.commit:
+            self._came_at = self._api.clock.seconds()
         self._snapshot, self._source = snapshot, source
         self._note_named()
         self._interrupt()
@@ -766,6 +771,30 @@ class Project:
         self._waits_for_others = self._waits_for_others or not gives
         return gives
 
+    async def _claims(
+        self, snapshot: Snapshot, keys: Collection[ObjectKey]
+    ) -> Mapping[ObjectKey, Claim]:
+        """See `make_plan`."""
+        claims = Claims(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._writer.mark,
+            self._source_name(snapshot),
+            snapshot.commit,
+            self._api.clock.seconds() - self._came_at,
+        )
+        found = await claims.of(keys)
+        if not all(one.is_made for one in found.values()):
+            self._waits_for_others = True
+        return found
+
+    def _source_name(self, snapshot: Snapshot) -> str:
+        """What is followed, for other agents to compare."""
+        ref = self.settings.ref
+        said = {} if ref is None else attrs.asdict(ref)
+        names = [f"{key}={one}" for key, one in sorted(said.items()) if one]
+        return " ".join([snapshot.project, *names])
+
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
         Return what the pinned commit has; it is read once.
@@ -844,14 +873,16 @@ class Project:
             self._inventory_id(snapshot),
             self._inventories or self._own_namespace,
             self.settings.default_namespace,
-            InventoryWriter(
-                self._api.kubernetes_as_agentk(),
-                self._api.agent_name,
-                self._api.lease,
-                self._now,
-            ),
+            self._writer,
             orders,
         )
+
+    @property
+    def _writer(self) -> InventoryWriter:
+        """This agentk, for inventories."""
+        api = self._api
+        client = api.kubernetes_as_agentk()
+        return InventoryWriter(client, api.agent_name, api.lease, self._now)
 
     def _kept(self, snapshot: Snapshot) -> KeptStates:
         return KeptStates(
@@ -869,6 +900,7 @@ class Project:
             store=store,
             settings=SourceSettings(
                 inventory_id=self._inventory_id(snapshot),
+                source=self._source_name(snapshot),
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 prune=settings.prune,
@@ -891,6 +923,7 @@ class Project:
             leaves=self.drifts.leaves,
             stays=self._stays,
             given=self._given,
+            claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
         )
 

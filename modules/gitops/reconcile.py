@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from modules.gitops.act import Act, Outcome, Pruning, Result, Settled, Superseded
+from modules.gitops.claims import ClaimsOf, no_claims
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptStates
@@ -149,7 +150,7 @@ class Reconciler:
     :param applied: told of each object that was applied, as it is since then.
     :param settled: see `Act`; likewise *kept*.
     :param leaves: whether an object stays as others have changed it.
-    :param stays: see `make_plan`; likewise *given*.
+    :param stays: see `make_plan`; likewise *given* and *claims*.
     :param prunes: see `Act`.
     """
 
@@ -166,6 +167,7 @@ class Reconciler:
     leaves: Callable[[Manifest], bool] = lambda manifest: False
     stays: Callable[[ObjectKey], str] = lambda key: ""
     given: Given = nothing_given
+    claims: ClaimsOf = no_claims
     prunes: Callable[[Pruning], None] = lambda pruning: None
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
@@ -192,6 +194,7 @@ class Reconciler:
             self.settings,
             self.stays,
             self.given,
+            self.claims,
         )
         return self._without_left(plan)
 

@@ -1,0 +1,144 @@
+"""
+Objects that another agent of the cluster has in Git, as its inventory says.
+
+Agents know nothing of each other.  An object that an agent is refused, because it is of
+the inventory of another, stands in its own inventory as claimed; a prune looks there:
+
+    agent 1   has a commit without the object, and looks for claims to it; where agent 2
+              follows the same source, it waits a while for agent 2 to have the commit
+    agent 2   is refused the object, and writes down that it claims it
+    agent 1   takes its mark off the object, in place of deleting it
+    agent 2   takes the object, which is of no inventory now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+import attrs
+
+from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER, entry_of
+from modules.gitops.manifests import ObjectKey
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
+from tunnel.util.texts import clean
+
+__all__ = ["Claim", "Claims", "ClaimsOf", "no_claims"]
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: Seconds after a commit has come in which other agents come to it: kas tells all of
+#: them within seconds, and one that is away must not hold deletes for ever.
+OTHERS_SECONDS = 120.0
+
+#: Characters of the id of an inventory, as it is shown.
+MAX_ID = 100
+
+
+@attrs.frozen
+class Claim:
+    """
+    What keeps an object from being deleted.
+
+    :ivar is_made: another inventory claims it, and takes it; else one may yet.
+    """
+
+    reason: str
+    is_made: bool
+
+
+ClaimsOf = Callable[[Collection[ObjectKey]], Awaitable[Mapping[ObjectKey, Claim]]]
+
+
+async def no_claims(keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Claim]:
+    """Say that no other agent has anything."""
+    return {}
+
+
+@attrs.frozen
+class Claims:
+    """
+    Claims to the objects of one inventory.
+
+    :param client: acts as agentk.
+    :param inventory_id: of the project that prunes.
+    :param mark: of this agentk as a writer of inventories: its projects ask each other,
+        and what a project of before has left claims nothing.
+    :param source: what the project follows, as its inventory has it.
+    :param commit: the commit without the objects.
+    :param age: for how many seconds that has been known here.
+    """
+
+    _client: IKubernetesClient
+    _inventory_id: str
+    _mark: str
+    _source: str
+    _commit: str
+    _age: float
+
+    async def of(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Claim]:
+        """
+        Look for claims to *keys*.
+
+        Where agentk may not list ConfigMaps it finds none.
+
+        :raises CallError: the cluster cannot be asked now.
+        """
+        parts: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = []
+        try:
+            async for page in self._client.list(_CONFIG_MAPS, label_selector=LABEL):
+                parts += [_part(one) for one in page]
+        except CallError as error:
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+        # The first part of each has the mark.
+        own = {
+            inventory
+            for inventory, annotations, _ in parts
+            if annotations.get(WRITER) == self._mark
+        }
+        found: dict[ObjectKey, Claim] = {}
+        behind = ""
+        for inventory, facts, data in parts:
+            if inventory == self._inventory_id or inventory in own:
+                continue
+            other = clean(inventory, MAX_ID)
+            if self._is_behind(facts):
+                behind = behind or other
+            for key in keys:
+                entry = entry_of(data, key)
+                if entry is not None and entry.claimed == self._inventory_id:
+                    why = f"the inventory {other} of another agent claims it"
+                    found[key] = Claim(why, True)
+        if behind:
+            why = (
+                f"the inventory {behind} of another agent, which follows the same, is "
+                "of another commit, and may come to claim it"
+            )
+            for key in keys:
+                found.setdefault(key, Claim(why, False))
+        return found
+
+    def _is_behind(self, annotations: Mapping[str, str]) -> bool:
+        """Whether an inventory may come to have our commit, and soon."""
+        return (
+            PARTS in annotations
+            and bool(self._source)
+            and annotations.get(SOURCE) == self._source
+            and annotations.get(COMMIT) != self._commit
+            and self._age < OTHERS_SECONDS
+        )
+
+
+def _part(found: KubernetesObject) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Id, annotations and data of one part of an inventory."""
+    metadata = found["metadata"]
+    return (
+        metadata["labels"][LABEL],
+        metadata.get("annotations") or {},
+        found.get("data") or {},
+    )

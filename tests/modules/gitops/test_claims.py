@@ -1,0 +1,124 @@
+"""Objects that go from one agent of a cluster to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops.act import Outcome
+from modules.gitops.brakes import OWNER
+from modules.gitops.claims import OTHERS_SECONDS, Claims
+from modules.gitops.plan import MAX_OWNER
+from modules.gitops.reconcile import Report
+from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
+
+STAYS, MOVES = object_("stays"), object_("moves")
+
+
+class ClaimsTests(ReconcileCase):
+    """Two agents in one cluster, each with an inventory."""
+
+    #: Seconds since the commit came to the agent that prunes.
+    age = 0.0
+
+    def apply(
+        self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
+    ) -> Report:
+        """A commit, as one of the agents applies it."""
+        mark = f"{agent}@{agent}/lease"
+        claims = Claims(self.client, agent, mark, source, commit, self.age)
+        return self.commit(
+            *objects,
+            commit=commit,
+            inventory_id=agent,
+            agent=agent,
+            lease=f"{agent}/lease",
+            source=source,
+            claims=claims.of,
+            **given,
+        )
+
+    def owner(self) -> str:
+        owner: str = self.live("moves")["metadata"]["annotations"].get(OWNER, "")
+        return owner
+
+    def deleted(self) -> list[str]:
+        return [one.path for one in self.cluster.requests if one.method == "DELETE"]
+
+    def begin(self, **given: Any) -> str:
+        """The uid of what moves from one to two."""
+        self.apply("one", STAYS, MOVES, commit="c1", **given)
+        self.apply("two", *config_maps(1), commit="c1", **given)
+        uid: str = self.live("moves")["metadata"]["uid"]
+        return uid
+
+    def handed_over(self, uid: str) -> None:
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), "two")
+        self.assertEqual(self.deleted(), [])
+
+    def test_the_second_one_is_first(self) -> None:
+        """It is refused the object, and has it once the other has let it go."""
+        uid = self.begin()
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertIn("it is of the inventory one", report.failed[0].reason)
+        report = self.apply("one", STAYS, commit="c2")
+        outcomes = self.outcomes(report)
+        self.assertEqual(outcomes["moves"], Outcome.DETACHED)
+        self.assertEqual(self.owner(), "")
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertEqual(report.failed, [])
+        self.handed_over(uid)
+        # And it goes once it is out of Git there.
+        self.age = OTHERS_SECONDS
+        self.apply("two", *config_maps(1), commit="c3")
+        self.assertIsNone(self.live("moves"))
+
+    def test_the_first_one_is_first(self) -> None:
+        """It waits for the other, which follows the same, to have the commit."""
+        uid = self.begin()
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("the inventory two of another agent", report.blocked[0].reason)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_one_that_nobody_claims(self) -> None:
+        """It goes once the other has the commit, or has had the time for it."""
+        self.begin()
+        self.apply("one", STAYS, commit="c2")
+        self.assertIsNotNone(self.live("moves"))
+        self.age = OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c2")
+        self.assertIsNone(self.live("moves"))
+        self.age = 0.0
+        self.apply("one", STAYS, MOVES, commit="c3")
+        self.apply("two", *config_maps(1), commit="c4")
+        self.apply("one", STAYS, commit="c4")
+        self.assertIsNone(self.live("moves"))
+
+    def test_another_source(self) -> None:
+        """There is no commit to wait for; what is claimed is handed over."""
+        uid = self.begin(source="x")
+        self.apply("two", *config_maps(1), MOVES, commit="d2", source="y")
+        self.apply("one", STAYS, commit="c2", source="x")
+        self.apply("two", *config_maps(1), MOVES, commit="d2", source="y")
+        self.handed_over(uid)
+
+    def test_what_was_not_handed_over(self) -> None:
+        """An object that lost its mark otherwise, or is another one, stays as it is."""
+        self.begin()
+        live = self.live("moves")
+        del live["metadata"]["annotations"][OWNER]
+        self.objects.put(live)
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertIn("it is of no inventory", report.failed[0].reason)
+        self.objects.remove("v1", "ConfigMap", "moves", "default")
+        live["metadata"].pop("uid")
+        live["metadata"]["annotations"][OWNER] = "x" * (MAX_OWNER + 1)
+        self.objects.put(live)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        live["metadata"]["annotations"].pop(OWNER)
+        self.objects.put(live)
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertIn("it is of no inventory", report.failed[0].reason)
