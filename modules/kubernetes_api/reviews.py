@@ -26,6 +26,16 @@ _REVIEW: Final = "selfsubjectaccessreviews"
 _RULES: Final = "selfsubjectrulesreviews"
 
 
+#: Begins an object in protobuf, which kubectl sends: a `runtime.Unknown` follows.
+_PROTOBUF: Final = b"k8s\0"
+
+#: Fields of the attributes of a review, by their numbers in protobuf.
+_RESOURCE: Final = {
+    1: "namespace", 2: "verb", 3: "group", 5: "resource", 6: "subresource", 7: "name"
+}  # fmt: skip
+_OTHER: Final = {1: "path", 2: "verb"}
+
+
 class ReviewError(Exception):
     """A question that kas cannot answer; *status* is of the answer."""
 
@@ -57,12 +67,14 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
             "rights in the cluster: ask for one, as in 'kubectl auth can-i list pods'",
         )
     try:
-        review = json.loads(body)
-        spec = review["spec"]
+        if body.startswith(_PROTOBUF):
+            spec = _spec(body.removeprefix(_PROTOBUF))
+        else:
+            spec = json.loads(body)["spec"]
         why = _why(access, spec)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ReviewError(
-            400, f"kas reads a question of {access.who} for rights only as JSON"
+            400, f"kas cannot read the question of {access.who} for rights"
         ) from None
     if why is None:
         return None
@@ -106,3 +118,60 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     if asked.get("subresource"):
         parts.append(asked["subresource"])
     return "GET", "/".join(parts)
+
+
+# Protobuf, of which a review has only strings and messages.
+
+
+def _spec(unknown: bytes) -> dict[str, Any]:
+    """
+    The ``spec`` of a review in protobuf, as JSON has it.
+
+    :raises ValueError: it cannot be read.
+    """
+    review = _messages(_messages(unknown)[2])
+    spec = _messages(review[2])
+    found: dict[str, Any] = {}
+    for number, key, names in (
+        (1, "resourceAttributes", _RESOURCE),
+        (2, "nonResourceAttributes", _OTHER),
+    ):
+        if number in spec:
+            fields = _messages(spec[number])
+            texts = {names[one]: text for one, text in fields.items() if one in names}
+            found[key] = {name: text.decode() for name, text in texts.items()}
+    return found
+
+
+def _messages(data: bytes) -> dict[int, bytes]:
+    """The fields of a message that are strings or messages, by their numbers."""
+    found: dict[int, bytes] = {}
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        kind = tag & 7
+        if kind == 2:
+            size, place = _varint(data, place)
+            if size > len(data) - place:
+                raise ValueError("a field ends behind its message")
+            found[tag >> 3] = data[place : place + size]
+            place += size
+        elif kind == 0:
+            _, place = _varint(data, place)
+        else:
+            raise ValueError("a field that a review does not have")
+    return found
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    number = 0
+    for shift in range(0, 64, 7):
+        if place >= len(data):
+            break
+        byte = data[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place
+    raise ValueError("a number does not end")

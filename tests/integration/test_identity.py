@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ import yaml
 from modules.kubernetes_api.statuses import status_answer
 from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.kubectl import Kubectl
+from tests.integration.processes import eventually
 from tests.integration.rawhttp import Answer, Way
 from tests.integration.stack import Agentk, Kas
 
@@ -238,6 +240,33 @@ def test_agents_token_is_no_users(kas: Kas, ways: dict[str, Way]) -> None:
     token = (kas.folder / "agent-main.token").read_text().strip()
     for value in token, f"user:1:{token}", f"agent:1:{token}":
         assert attrs.evolve(ways["proxied"], token=value).ask("GET", "/").status == 401
+
+
+def _is_known(way: Way) -> bool:
+    """Whether kas lets the user of *way*, who is read-only, look."""
+    return way.ask("GET", "/version").status == 200
+
+
+def test_read_only_with_kubectl(
+    kas: Kas, agentk: Agentk, make_kubectl: Callable[..., Kubectl]
+) -> None:
+    """kubectl is told what kas allows, and reads Secrets only where that is said."""
+    for name, *more in ("looker",), ("secrets-looker", "--secrets"):
+        kas.add_user(name, "--read-only", *more, wait=False)
+        way = kas.way(name)
+        eventually(partial(_is_known, way))
+        kubectl = attrs.evolve(
+            make_kubectl("proxied"), kubeconfig=kas.folder / f"{name}.kubeconfig"
+        )
+        assert kubectl.ok("auth", "can-i", "list", "pods") == "yes\n"
+        refused = kubectl("auth", "can-i", "create", "pods")
+        assert refused.code == 1
+        assert refused.text.startswith("no - kas: user ")
+        secrets = kubectl("auth", "can-i", "get", "secrets")
+        assert (secrets.code == 0) is bool(more)
+        listed = kubectl("get", "secrets")
+        assert (listed.code == 0) is bool(more)
+        assert (b"may not read Secrets" in listed.err) is not bool(more)
 
 
 def test_viewers_run_nothing(kas: Kas, agentk: Agentk, ways: dict[str, Way]) -> None:

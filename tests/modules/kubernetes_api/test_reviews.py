@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from modules.kubernetes_api.reviews import MAX_REVIEW
-from tests.modules.kubernetes_api.cases import ProxyCase
+from tests.modules.kubernetes_api.cases import HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE
 from tests.tunnel.http1.wire import Wire
 
@@ -23,6 +23,21 @@ def resource(verb: str, kind: str, /, **more: str) -> dict[str, Any]:
 
 def path(verb: str, path: str) -> dict[str, Any]:
     return {"nonResourceAttributes": {"verb": verb, "path": path}}
+
+
+def message(fields: dict[int, bytes]) -> bytes:
+    """Protobuf, with every field a string or a message."""
+    return b"".join(
+        bytes([number << 3 | 2, len(text)]) + text for number, text in fields.items()
+    )
+
+
+def protobuf(spec: dict[int, dict[int, bytes]]) -> bytes:
+    """A review as kubectl sends it."""
+    inner = message({number: message(one) for number, one in spec.items()})
+    review = message({1: b"", 2: inner, 3: message({2: b""}) + b"\x08\x00"})
+    kind = message({1: b"authorization.k8s.io/v1", 2: b"SelfSubjectAccessReview"})
+    return b"k8s\0" + message({1: kind, 2: review, 3: b"", 4: b""})
 
 
 class ReviewTests(ProxyCase):
@@ -117,10 +132,41 @@ class ReviewTests(ProxyCase):
         self.assert_error(wire, 403, "kubectl auth can-i list pods")
         self.assert_clean()
 
+    def test_protobuf(self) -> None:
+        """kubectl asks in protobuf, and reads the answer in JSON."""
+        for spec, denied in (
+            ({1: {1: b"a", 2: b"create", 5: b"pods"}}, True),
+            ({1: {2: b"get", 5: b"secrets", 7: b"x"}}, True),
+            ({1: {2: b"list", 5: b"pods", 8: b"other"}}, False),
+            ({2: {1: b"/metrics", 2: b"get"}}, True),
+            ({2: {1: b"/version", 2: b"get"}}, False),
+        ):
+            body = protobuf(spec)
+            wire = self.ask(body)
+            if denied:
+                self.assertIn(b'"allowed": false', wire.taken())
+            else:
+                self.assertTrue(self.world.origin.taken().endswith(body))
+                self.world.origin.receive(HELLO)
+            self.assert_clean()
+
     def test_unreadable(self) -> None:
         """What kas cannot read goes no further."""
-        for body in (b"k8s\0", b"[]", b"{}", b'{"spec":{}}', b'{"spec":[]}'):
-            self.assert_error(self.ask(body), 400, "only as JSON")
+        for body in (
+            b"k8s\0",
+            b"k8s\0\x12",
+            b"k8s\0\x12" + b"\xff" * 12,
+            b"k8s\0\x12\x05a",
+            b"k8s\0\x15aaaa",
+            b"k8s\0" + message({2: b""}),
+            protobuf({}),
+            protobuf({1: {2: b"get", 5: b"\xff"}}),
+            b"[]",
+            b"{}",
+            b'{"spec":{}}',
+            b'{"spec":[]}',
+        ):
+            self.assert_error(self.ask(body), 400, "cannot read the question")
         self.assert_error(self.ask(b""), 400, "no body")
         self.assert_error(self.ask(b" " * (MAX_REVIEW + 1)), 413, "too large")
         self.assertEqual(self.world.cluster.connections.wires, [])
