@@ -211,7 +211,7 @@ def test_options_of_the_manifest_are_options_of_agentk() -> None:
         for word in text.replace("- --", " --").split()
         if word.startswith("--") and "=" in word and "from-file" not in word
     }
-    # AGENTK_OPTIONS may name a configuration file; --kas-address may come several times.
+    # AGENTK_OPTIONS may name a file; --kas-address may come several times.
     assert used - known - {"pidfile", "kas-address", "configuration-file"} == set()
     assert shutil.which("twistd", path=str(Path(PROGRAM).parent))
 
