@@ -305,8 +305,8 @@ class AgentRequest:
             )
         try:
             fields = _outgoing(head, cluster, module.allow_system_names)
-        except _SystemName as refused:
-            self._refuse(403, f"kas -> agent: {refused}", _AGENT)
+        except _SystemName as system:
+            self._refuse(403, f"kas -> agent: {system}", _AGENT)
             return
         except Exception as error:
             self._log.failure("no credentials for the API server")

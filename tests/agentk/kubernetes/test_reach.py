@@ -54,6 +54,9 @@ class _Kas:
         self.told.append(report.problem)
         return reports_pb2.ClusterReported()
 
+    async def modules(self, report: Any, call: Any) -> reports_pb2.ModulesReported:
+        return reports_pb2.ModulesReported()
+
 
 class ReachTests(SynchronousTestCase):
     """One line for each change, however often it looks."""
