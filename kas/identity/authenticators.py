@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -126,12 +127,9 @@ class Authenticators:
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
         authenticator = self._of_agent(token)
-
-        def ask() -> AgentIdentity | Deferred[AgentIdentity]:
-            return authenticator.authenticate_agent(token)
-
-        answer = ask()
+        answer = authenticator.authenticate_agent(token)
         if isinstance(answer, Deferred):
+            ask = partial(authenticator.authenticate_agent, token)
             return self._bounded(answer, ask, peer, _digest("", "", token))
         return answer
 
@@ -147,12 +145,9 @@ class Authenticators:
         authenticator = self._users.get(kind)
         if authenticator is None:
             authenticator = self._of_no_kind(kind, token)
-
-        def ask() -> Access | Deferred[Access]:
-            return authenticator.authorize_user(agent, token)
-
-        answer = ask()
+        answer = authenticator.authorize_user(agent, token)
         if isinstance(answer, Deferred):
+            ask = partial(authenticator.authorize_user, agent, token)
             digest = _digest(kind, agent, token.encode("utf-8", "surrogateescape"))
             return self._bounded(answer, ask, peer, digest)
         return answer

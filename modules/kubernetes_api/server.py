@@ -23,6 +23,7 @@ from modules.kubernetes_api.fields import (
     MAX_BLOCK,
     MAX_HEAD,
     MAX_LINES,
+    METHOD,
     fitted,
     passed_by,
 )
@@ -706,13 +707,15 @@ class ProxiedRequest:
             expect_continue=head.expect_continue,
         )
         assert self.access is not None
-        size = len(block)
-        found = fitted(block)
-        if found is None:
-            self._too_large(size)
-            return
-        method, block = found
+        method, size = METHOD, len(block)
+        # Nearly every block fits: a call would cost more than the comparison.
         self._packed = size > MAX_BLOCK
+        if self._packed:
+            found = fitted(block)
+            if found is None:
+                self._too_large(size)
+                return
+            method, block = found
         fin = head.length == 0 and not head.upgrade
         goes_on = lasts(head.method, self.target)
         self._watch = goes_on is Lasts.WATCH
