@@ -378,6 +378,13 @@ class KubernetesApiServer:
         options = _OPTIONS[True, True, True]
         return self.api.open_stream(access.agent_id, method, receiver, block, options)
 
+    def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
+        """Return why *access* does not include a watch; None: it does."""
+        if not access.read_only:
+            return None
+        why = why_refused(access, head.method, head.target)
+        return None if why is None else f"client -> kas: {why}"
+
     def read_head(self, block: bytes) -> ResponseHead:
         """Read the head of a watch's answer."""
         return self.responses.parse(block, b"GET")

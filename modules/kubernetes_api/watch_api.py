@@ -132,6 +132,9 @@ class WatchHost(Protocol):
         :raises TunnelError: it cannot be opened.
         """
 
+    def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
+        """Return why *access* does not include a watch; None: it does."""
+
     def read_head(self, block: bytes) -> ResponseHead:
         """:raises HeadError: the answer cannot be read."""
 
@@ -462,12 +465,18 @@ class _Watch:
         self._head = RequestHead(b"GET", target, 1, fields, taken=taken)
         self._answer = None
         self.buffer.clear()
+        host, exchange = self._connection.host, self._connection.exchange
+        why = host.why_forbidden(self._head, self._access)
+        if why is not None:
+            host.watch_answered(exchange, self._head, self._access, 403)
+            self._fail({"message": why})
+            return
         self._live = True
         try:
-            stream = self._connection.host.open_watch(self._head, self._access, self)
+            stream = host.open_watch(self._head, self._access, self)
         except Exception as error:
             self._live = False
-            self._fail({"message": self._connection.host.explain(error)})
+            self._fail({"message": host.explain(error)})
             return
         if not self._live:
             # It was closed before it was returned.

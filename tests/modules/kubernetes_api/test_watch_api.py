@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol as WebSocketCore
@@ -15,6 +16,7 @@ from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
+from tunnel.interfaces import AuditLevel
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = (
@@ -236,6 +238,29 @@ class WatchTests(ProxyCase):
         )
         # Its name is free again.
         self.answer(page.watch(), event("ADDED"))
+        self.assertEqual(page.events(), [("ADDED", "a")])
+
+    def test_read_only(self) -> None:
+        """A watch shows no more than a plain request of the same user."""
+        self.world = World(audit_level=AuditLevel.ALL)
+        access = self.world.server_api.access
+        access["looker"] = attrs.evolve(ALICE, read_only=True)
+        page = Page(self.world, token=b"user:1:looker")
+        for params in ({}, {"namespace": ""}, {"field_selector": "metadata.name=a"}):
+            asked = {**PODS, **params, "resource": "secrets"}
+            page.say(type="watch", watch_id="x", watch_params=asked)
+            error, stop = page.told()
+            self.assertIn("may not read Secrets", error["error"]["message"])
+            self.assertEqual(stop["type"], "stop")
+            denied = self.world.server_api.audited[-1]
+            self.assertEqual(denied.outcome, "403")
+            self.assertEqual(denied.details["resource"], "secrets")
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        self.answer(page.watch(), event("ADDED"))
+        self.assertEqual(page.events(), [("ADDED", "a")])
+        access["reader"] = attrs.evolve(ALICE, read_only=True, secrets=True)
+        page = Page(self.world, token=b"user:1:reader")
+        self.answer(page.watch(resource="secrets"), event("ADDED"))
         self.assertEqual(page.events(), [("ADDED", "a")])
 
     def test_error_event(self) -> None:
