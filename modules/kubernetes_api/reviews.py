@@ -72,7 +72,7 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
         else:
             spec = json.loads(body)["spec"]
         why = _why(access, spec)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ReviewError(
             400, f"kas cannot read the question of {access.who} for rights"
         ) from None

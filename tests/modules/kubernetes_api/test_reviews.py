@@ -165,6 +165,7 @@ class ReviewTests(ProxyCase):
             b"{}",
             b'{"spec":{}}',
             b'{"spec":[]}',
+            b"[" * 10_000,
         ):
             self.assert_error(self.ask(body), 400, "cannot read the question")
         self.assert_error(self.ask(b""), 400, "no body")
