@@ -469,8 +469,8 @@ def _schema_leads_to(data: bytes) -> str:
     try:
         waiting = [json.loads(data)]
     except (ValueError, RecursionError):
-        # Helm says what is wrong with it.
-        return ""
+        # Helm reads more than Python: bytes that are no UTF-8, and deeper nesting.
+        return "agentk cannot read this schema: write it as JSON in UTF-8"
     while waiting:
         one = waiting.pop()
         if isinstance(one, list):

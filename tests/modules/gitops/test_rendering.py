@@ -23,7 +23,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import provider
 
-from modules.gitops import child_processes, launcher
+from modules.gitops import child_processes, launcher, rendering
 from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
@@ -883,6 +883,20 @@ async def test_schemas_that_lead_elsewhere(schema: dict[str, Any]) -> None:
         files = {**CHART, f"{folder}/values.schema.json": json.dumps(schema)}
         said = await refused(files, kind="helm", path="web")
         assert said.startswith(f"{folder}/values.schema.json: $")
+
+
+@pytest.mark.parametrize(
+    "around", [(b'{"title": "\xff", ', b"}"), (b'{"a": ' * 2000 + b"{", b"}" * 2001)]
+)
+def test_schemas_that_only_helm_reads(around: tuple[bytes, bytes]) -> None:
+    """Python does not read them, so nobody has looked where they lead."""
+    begin, end = around
+    files = {
+        **{path: one.encode() for path, one in CHART.items()},
+        "web/values.schema.json": begin + b'"$ref": "file:///etc/passwd"' + end,
+    }
+    (said,) = rendering._helm_problems(SourceKind(kind="helm", path="web"), files)
+    assert "agentk cannot read this schema" in said
 
 
 @async_test
