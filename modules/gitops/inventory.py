@@ -261,7 +261,8 @@ class InventoryStore:
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
         count, datas = self._split(inventory.entries)
-        if self._moves:
+        moved = self._moves
+        if moved:
             # Part 0 comes last: until it exists, the former inventory counts.
             written = [
                 await self._written(number, datas[number], facts, count, None)
@@ -270,7 +271,7 @@ class InventoryStore:
             self._parts, self._moves = written[::-1], False
         else:
             await self._replace(inventory, count, datas, facts)
-        await self._remove_former()
+        await self._remove_former(moved)
 
     async def _replace(
         self,
@@ -319,14 +320,21 @@ class InventoryStore:
     def _name(self, number: int) -> str:
         return f"inventory-{self._id}" + (f"-{number}" if number else "")
 
-    async def _remove_former(self) -> None:
-        """Delete the parts in the former Namespace, part 0 last."""
+    async def _remove_former(self, moved: bool) -> None:
+        """
+        Delete the parts in the former Namespace, part 0 last.
+
+        :param moved: they are here now.  If they are not, another agentk may need what
+            it wrote there: of a kas that has an agent of the same id.
+        """
         former, self._former = self._former, ""
         found: list[dict[str, Any]] = []
         while former and len(found) < MAX_PARTS:
             part = await self._found(len(found), former)
             if part is None:
                 break
+            if not (found or moved or self._may_be_ours(part)):
+                return
             found.append(part)
         for number, part in reversed(list(enumerate(found))):
             await self._client.delete(
@@ -336,6 +344,11 @@ class InventoryStore:
                 uid=part["metadata"]["uid"],
                 resource_version=part["metadata"]["resourceVersion"],
             )
+
+    def _may_be_ours(self, part: dict[str, Any]) -> bool:
+        """Whether no other agentk wrote an inventory."""
+        mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")
+        return self._writer is None or mark in ("", self._writer.mark)
 
     async def _stored(
         self, object_: dict[str, Any], known: dict[str, Any] | None

@@ -20,6 +20,7 @@ from modules.gitops.inventory import (
     InventoryStore,
 )
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.writer import InventoryWriter
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair
@@ -162,6 +163,28 @@ class InventoryTests(SynchronousTestCase):
         planted["metadata"] |= {"namespace": "elsewhere", "annotations": {}}
         self.cluster.objects.put(planted)
         self.assertEqual(self.read(self.moving()).entries, {})
+
+    def test_one_that_another_agentk_needs(self) -> None:
+        """It stays where it is; one of ours, left by a move that was cut off, goes."""
+        ours, theirs = (
+            InventoryWriter(self.client, "main", f"{space}/lease", lambda: 0.0)
+            for space in ("operators", "theirs")
+        )
+
+        def store(
+            writer: InventoryWriter, space: str, former: str = ""
+        ) -> InventoryStore:
+            return InventoryStore(self.client, "7-9", space, former, writer)
+
+        for writer, stays in ((theirs, True), (ours, False)):
+            self.write(entries(1), store=store(ours, "operators"))
+            self.write(entries(2), store=store(writer, "default"))
+            again = store(ours, "operators", "default")
+            self.read(again)
+            self.write(entries(1, 3), store=again)
+            self.assertEqual(self.stored() is not None, stays)
+            for space in ("operators", *(["default"] if stays else [])):
+                self.cluster.objects.remove("v1", "ConfigMap", "inventory-7-9", space)
 
     def test_what_gitlabs_agent_left(self) -> None:
         self.cluster.objects.put(
