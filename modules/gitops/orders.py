@@ -65,6 +65,13 @@ class Approval:
         before = self.objects if commit == self.commit else frozenset()
         return Approval(commit, before | frozenset(map(_digest, keys)))
 
+    def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
+        """Return what is left once *keys* went with *commit*."""
+        if commit != self.commit:
+            return self
+        left = self.objects - frozenset(map(_digest, keys))
+        return Approval(commit, left) if left else Approval()
+
     def covers(self, commit: str, key: ObjectKey) -> bool:
         """Tell whether *commit* may delete the object."""
         return bool(commit) and commit == self.commit and _digest(key) in self.objects

@@ -110,6 +110,9 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 #: What keeps a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
+#: What needs no approval any more.
+_GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
+
 
 def inventory_id(agent_id: str, project_id: int, repository: str, name: str) -> str:
     """
@@ -824,12 +827,22 @@ class Project:
         summary = _counted(one.outcome.value for one in report.results.values())
         complete = not any(one.outcome in _IN_PART for one in report.results.values())
         replaces = bool(history) and history[-1].commit == report.commit
+        gone = [
+            one.key for one in report.results.values() if one.outcome in _GONE_FOR_GOOD
+        ]
+
+        def used(orders: Orders) -> Orders:
+            approval = orders.approval.without(report.commit, gone)
+            return attrs.evolve(orders, approval=approval)
+
         if replaces and (history[-1].summary == summary or history[-1].complete):
+            if used(self.orders) != self.orders:
+                self.orders = await store.change(used)
             return
         done = AppliedCommit(report.commit, round(self._now()), summary, complete)
         # Failed or held objects of the same commit have come to another end since then.
         self.orders = await store.change(
-            lambda orders: orders.remembering(done, replaces)
+            lambda orders: used(orders).remembering(done, replaces)
         )
 
     async def _reported(self, snapshot: Snapshot, source: Source) -> Report:

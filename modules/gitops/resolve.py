@@ -9,6 +9,7 @@ import attrs
 
 from modules.gitops.inventory import LABEL
 from modules.gitops.manifests import Manifest, ObjectKey, SourceProblem, definition_of
+from modules.gitops.own_secret import OWN_LABEL
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
@@ -41,11 +42,11 @@ async def resolve(
     :raises CallError: the API server cannot say now which kinds it has.
     """
     # GitLab's agent let people bring an inventory of their own; here it could say what
-    # is whose.
+    # is whose.  A Secret with our label could give orders once agentk's mark is off it.
     manifests = tuple(
         one
         for one in manifests
-        if LABEL not in (one.object["metadata"].get("labels") or {})
+        if not {LABEL, OWN_LABEL} & (one.object["metadata"].get("labels") or {}).keys()
     )
     coming = {
         (one.group, one.kind): one.namespaced

@@ -455,6 +455,45 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNotNone(self.live("m002"))
         self.assertEqual(self.status().release, release)
 
+    def test_an_approval_counts_once_for_a_commit(self) -> None:
+        """Also where the files of the project change, and the commit does not."""
+        few = {"id": "apps", "paths": [{"glob": "a.yaml"}]}
+        self.apps.commit(
+            {
+                "a.yaml": text(*config_maps(1)),
+                "b.yaml": text(*config_maps(*range(2, 10))),
+            }
+        )
+        self.configure({"id": "apps"})
+        self.configure(few)
+        release = self.status().release
+        self.ask("Approve", release=release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertNotIn("approved", self.orders)
+        self.configure({"id": "apps"})
+        self.assertIsNotNone(self.live("m002"))
+        self.configure(few)
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(self.status().release, release)
+
+    def test_orders_from_git(self) -> None:
+        """A manifest cannot be orders, kept or not when it leaves Git."""
+        self.begin()
+        planted = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": "gitops-kept-x",
+                "labels": {OWN_LABEL: "other"},
+                "annotations": {"cli-utils.sigs.k8s.io/on-remove": "keep"},
+            },
+        }
+        self.commit(*config_maps(1, 2, 3), planted)
+        self.commit(*config_maps(1, 2, 3))
+        found = self.cluster.objects.find("v1", "Secret", "gitops-kept-x", "default")
+        self.assertIsNone(found)
+
     def test_the_history_of_what_a_person_let_go(self) -> None:
         """It says what became of the commit, and not what was held at first."""
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
