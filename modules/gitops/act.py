@@ -14,7 +14,14 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
+from modules.gitops.brakes import (
+    AWAY,
+    CLAIMED_BY,
+    OWNER,
+    brake_of_object,
+    is_kept,
+    owner_of,
+)
 from modules.gitops.conflicts import since_when
 from modules.gitops.differences import AppliedVersion, applied_version
 from modules.gitops.health import HealthStatus, health_of, why_it_stays
@@ -223,6 +230,7 @@ class Act:
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
+        await self._claim()
         if plan.whole:
             for key in [key for key in self._settled if key not in plan.wanted]:
                 del self._settled[key]
@@ -307,6 +315,32 @@ class Act:
         manifest = action.manifest if action is not None else None
         origin = manifest.origin if manifest is not None else None
         self.results[key] = Result(key, outcome, reason, origin)
+
+    async def _claim(self) -> None:
+        """Have objects of other inventories say that they are wanted here."""
+        own = self._settings.inventory_id
+        await in_parallel(
+            partial(self._annotate, action, own)
+            for action in self._plan.wanted.values()
+            if action.claims and action.seen and action.seen.claimed_by != own
+        )
+
+    async def _annotate(self, action: Action, claimed_by: str | None) -> None:
+        """Who may not do that gets nothing handed over."""
+        assert action.manifest is not None
+        key, annotations = action.key, {CLAIMED_BY: claimed_by}
+        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        self._check_leads()
+        try:
+            resource = await self._client.resource(
+                action.manifest.api_version, key.kind
+            )
+            await self._client.patch(
+                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+            )
+        except CallError:
+            # It is tried again with the next look at all objects.
+            return
 
     # What objects were.
 
@@ -396,6 +430,8 @@ class Act:
             if anew is None:
                 return
             applied = anew
+        if action.seen and action.seen.claimed_by == self._settings.inventory_id:
+            await self._annotate(action, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
         self._note_applied(key, action.manifest, found.uid, known)
@@ -694,7 +730,7 @@ class Act:
         metadata = {
             "uid": action.uid,
             "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None},
+            "annotations": {OWNER: None, CLAIMED_BY: None},
         }
         patch = {"metadata": metadata}
         self._check_leads()

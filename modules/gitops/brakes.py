@@ -19,9 +19,11 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 
 __all__ = [
     "AWAY",
+    "CLAIMED_BY",
     "OWNER",
     "brake_of_object",
     "brake_of_set",
+    "claimed_by",
     "engine_of",
     "groups_elsewhere",
     "is_kept",
@@ -30,6 +32,9 @@ __all__ = [
 
 #: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
 OWNER = "config.k8s.io/owning-inventory"
+
+#: On an object, the inventory of another agent that has it in Git and claims it.
+CLAIMED_BY = "txkas/claimed-by"
 
 #: Says nothing of an object: the API server cannot be asked now.
 AWAY = frozenset(
@@ -94,6 +99,13 @@ def owner_of(live: KubernetesObject) -> str:
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
+
+
+def claimed_by(live: KubernetesObject) -> str:
+    """The inventory that claims an object, as the object says; empty: none."""
+    annotations = live["metadata"].get("annotations") or {}
+    claimed: str = annotations.get(CLAIMED_BY, "")
+    return claimed
 
 
 def engine_of(live: KubernetesObject) -> str:

@@ -2,21 +2,25 @@
 Objects that another agent of the cluster has in Git, as its inventory says.
 
 Agents know nothing of each other.  An object that an agent is refused, because it is of
-the inventory of another, stands in its own inventory as claimed; a prune looks there:
+the inventory of another, stands in its own inventory as claimed, and has an annotation
+that says so; a prune looks for both.  Many users may write ConfigMaps, and could keep
+with one whatever leaves Git; who may annotate an object could take it out of its
+inventory anyway:
 
     agent 1   has a commit without the object, and looks for claims to it; where agent 2
               follows the same source, it waits a while for agent 2 to have the commit
-    agent 2   is refused the object, and writes down that it claims it
+    agent 2   is refused the object, and writes down, there as well, that it claims it
     agent 1   takes its mark off the object, in place of deleting it
     agent 2   takes the object, which is of no inventory now
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
 
+from modules.gitops.brakes import claimed_by
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER, entry_of
 from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
@@ -51,10 +55,15 @@ class Claim:
     is_made: bool
 
 
-ClaimsOf = Callable[[Collection[ObjectKey]], Awaitable[Mapping[ObjectKey, Claim]]]
+#: Given the objects as they are.
+ClaimsOf = Callable[
+    [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
+]
 
 
-async def no_claims(keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Claim]:
+async def no_claims(
+    objects: Mapping[ObjectKey, KubernetesObject],
+) -> Mapping[ObjectKey, Claim]:
     """Say that no other agent has anything."""
     return {}
 
@@ -80,9 +89,11 @@ class Claims:
     _commit: str
     _age: float
 
-    async def of(self, keys: Collection[ObjectKey]) -> Mapping[ObjectKey, Claim]:
+    async def of(
+        self, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> Mapping[ObjectKey, Claim]:
         """
-        Look for claims to *keys*.
+        Look for claims to *objects*.
 
         Where agentk may not list ConfigMaps it finds none.
 
@@ -109,7 +120,9 @@ class Claims:
             other = clean(inventory, MAX_ID)
             if self._is_behind(facts):
                 behind = behind or other
-            for key in keys:
+            for key, live in objects.items():
+                if claimed_by(live) != inventory:
+                    continue
                 entry = entry_of(data, key)
                 if entry is not None and entry.claimed == self._inventory_id:
                     why = f"the inventory {other} of another agent claims it"
@@ -119,7 +132,7 @@ class Claims:
                 f"the inventory {behind} of another agent, which follows the same, is "
                 "of another commit, and may come to claim it"
             )
-            for key in keys:
+            for key in objects:
                 found.setdefault(key, Claim(why, False))
         return found
 

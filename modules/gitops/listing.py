@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.brakes import engine_of, owner_of
+from modules.gitops.brakes import claimed_by, engine_of, owner_of
 from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import LABEL
 from modules.gitops.manifests import ObjectKey
@@ -34,6 +34,7 @@ class Seen:
 
     :ivar owner: the inventory that has it; empty: none.
     :ivar is_bookkeeping: it is agentk's own, and of no source.
+    :ivar claimed_by: see `claimed_by`.
     :ivar engine: another one that applies it, as `engine_of` has it.
     :ivar owned: see `owned_fields`.
     """
@@ -41,6 +42,7 @@ class Seen:
     uid: str
     version: str
     owner: str
+    claimed_by: str
     is_bookkeeping: bool
     engine: str
     owned: str
@@ -53,6 +55,7 @@ class Seen:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             owner_of(live),
+            claimed_by(live),
             bool({LABEL, OWN_LABEL} & (metadata.get("labels") or {}).keys()),
             engine_of(live),
             owned_fields(metadata, FIELD_MANAGER),

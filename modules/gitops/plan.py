@@ -242,7 +242,11 @@ async def make_plan(
         else one
         for one in leaving
     ]
-    pruned = [one.key for one in leaving if one.verb is Verb.PRUNE]
+    pruned = {
+        one.key: one.live
+        for one in leaving
+        if one.verb is Verb.PRUNE and one.live is not None
+    }
     claimed = await claims(pruned) if pruned else {}
     leaving = [
         attrs.evolve(

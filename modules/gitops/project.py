@@ -58,7 +58,7 @@ from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.util.backoff import Backoff
 from tunnel.util.texts import clean
 
@@ -775,7 +775,7 @@ class Project:
         return gives
 
     async def _claims(
-        self, snapshot: Snapshot, keys: Collection[ObjectKey]
+        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> Mapping[ObjectKey, Claim]:
         """See `make_plan`."""
         claims = Claims(
@@ -786,7 +786,7 @@ class Project:
             snapshot.commit,
             self._api.clock.seconds() - self._came_at,
         )
-        found = await claims.of(keys)
+        found = await claims.of(objects)
         if not all(one.is_made for one in found.values()):
             self._waits_for_others = True
         return found

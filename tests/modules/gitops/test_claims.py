@@ -5,13 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from modules.gitops.act import Outcome
-from modules.gitops.brakes import OWNER
+from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
+from modules.gitops.inventory import LABEL
 from modules.gitops.plan import MAX_OWNER
 from modules.gitops.reconcile import Report
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
+from tunnel.errors import CallError, Status
 
 STAYS, MOVES = object_("stays"), object_("moves")
+
+
+class _Refused:
+    """A client that may patch nothing."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def patch(self, *given: Any, **more: Any) -> Any:
+        raise CallError(Status.PERMISSION_DENIED, "forbidden")
 
 
 class ClaimsTests(ReconcileCase):
@@ -54,6 +69,8 @@ class ClaimsTests(ReconcileCase):
     def handed_over(self, uid: str) -> None:
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
         self.assertEqual(self.owner(), "two")
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertNotIn(CLAIMED_BY, annotations)
         self.assertEqual(self.deleted(), [])
 
     def test_the_second_one_is_first(self) -> None:
@@ -104,6 +121,29 @@ class ClaimsTests(ReconcileCase):
         self.apply("one", STAYS, commit="c2", source="x")
         self.apply("two", *config_maps(1), MOVES, commit="d2", source="y")
         self.handed_over(uid)
+
+    def test_a_claim_that_anyone_wrote(self) -> None:
+        """Who may write ConfigMaps, and not the object, keeps nothing."""
+        self.begin()
+        planted = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "x", "namespace": "mallory", "labels": {LABEL: "x"}},
+            "data": {"default_moves__ConfigMap": '{"claimed": "one"}'},
+        }
+        self.objects.put(planted)
+        self.age = OTHERS_SECONDS
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_that_may_not_be_made(self) -> None:
+        """One who may not change the object is not handed it."""
+        self.begin()
+        client = _Refused(self.client)
+        self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        self.apply("one", STAYS, commit="c2")
+        self.assertIsNone(self.live("moves"))
 
     def test_what_was_not_handed_over(self) -> None:
         """An object that lost its mark otherwise, or is another one, stays as it is."""
