@@ -110,6 +110,9 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 #: What keeps a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
+#: Where an account asks what it may do.
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 #: What needs no approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
 
@@ -252,6 +255,10 @@ class Project:
         self._waits_for_others = False
         #: An object was taken from another project.
         self._took = False
+        #: Objects that others have given up for this one.
+        self._offered: set[ObjectKey] = set()
+        #: Those that the service account may not take.
+        self._forbidden: frozenset[ObjectKey] = frozenset()
         #: Commits that were read before the last one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
         self._busy = False
@@ -312,8 +319,12 @@ class Project:
         return known - {self.commit}
 
     def has_in_git(self, key: ObjectKey) -> bool:
-        """Whether the last commit has an object, or the one that it is pinned to."""
-        return any(named(key) for named in self._named)
+        """
+        Whether the last commit has an object, or the one that it is pinned to.
+
+        What its service account may not write it cannot keep from others either.
+        """
+        return key not in self._forbidden and any(named(key) for named in self._named)
 
     def others_changed(self) -> None:
         """Look again, where this one waits for others."""
@@ -710,6 +721,7 @@ class Project:
             return False
         self._busy = True
         self._waits_for_others = self._took = False
+        self._offered.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -723,6 +735,7 @@ class Project:
             self._store = self._inventory(snapshot, store)
             report = await self._reported(snapshot, source)
             await self._remember(report, store)
+            forbidden = await self._not_to_be_taken(report)
         except Superseded:
             self._log.info(
                 "project {project}: another agentk changed the inventory, or an "
@@ -748,7 +761,8 @@ class Project:
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
-        if self._took:
+        if self._took or forbidden != self._forbidden:
+            self._forbidden = forbidden
             self._handover.changed()
         return not (report.problems or report.failed or self._waits_for_others)
 
@@ -770,9 +784,46 @@ class Project:
             gives = self._handover.is_complete and (
                 store is not None and await store.is_of_us(owner)
             )
+        if gives:
+            self._offered.add(key)
         self._took = self._took or gives
         self._waits_for_others = self._waits_for_others or not gives
         return gives
+
+    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
+        """Which objects the service account may not write that others have given up."""
+        failed = {one.key for one in report.failed} & self._offered
+        if not failed or not self.settings.service_account:
+            return frozenset()
+        every = await self._client.resources()
+        kinds = {(one.group, one.kind): one.name for one in every}
+        return frozenset(
+            [
+                key
+                for key in sorted(failed)
+                if not await self._may_write(key, kinds.get((key.group, key.kind)))
+            ]
+        )
+
+    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
+        """Whether the service account may write an object, as far as is known."""
+        attributes = {
+            "verb": "patch",
+            "group": key.group,
+            "resource": resource,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            said = await self._client.json("POST", _REVIEWS, review)
+        except CallError:
+            return True
+        return (said.get("status") or {}).get("allowed") is not False
 
     async def _claims(
         self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]

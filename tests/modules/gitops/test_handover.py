@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from modules.gitops.brakes import OWNER
@@ -75,6 +76,35 @@ class HandoverTests(HalvesTestCase):
             for one in ("stays", "more"):
                 self.cluster.objects.remove("v1", "ConfigMap", one, "default")
             self.cluster.requests.clear()
+
+    def test_one_that_may_not_take_it(self) -> None:
+        """A team cannot keep objects of others, as a right that it is to lose."""
+        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
+        self.other.commit({"b.yaml": text(object_("theirs"))})
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.configure(a, b)
+        self.passes(5)
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        for allowed in (True, False):
+            answer = {"status": {"allowed": allowed}}
+            self.cluster.answer("POST", reviews, answer, 201)
+            self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
+            self.pushed("other")
+            self.apps.commit({"a.yaml": text(STAYS)})
+            self.pushed()
+            self.passes(3 * TRY_MOST)
+            self.assertEqual(self.deleted(), [] if allowed else ["moves"])
+        asked = [one for one in self.cluster.requests if one.path == reviews]
+        self.assertEqual(
+            {one.user for one in asked}, {"system:serviceaccount:team:deployer"}
+        )
+        attributes = json.loads(asked[0].body)["spec"]["resourceAttributes"]
+        self.assertEqual(
+            (attributes["verb"], attributes["resource"], attributes["name"]),
+            ("patch", "configmaps", "moves"),
+        )
 
     def test_one_that_reads_later(self) -> None:
         """The object stays until the project that may have it has said so."""
