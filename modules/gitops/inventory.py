@@ -28,7 +28,7 @@ import attrs
 
 from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.orders import Approval, OrderStore
+from modules.gitops.orders import Approval, Orders, OrderStore
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
@@ -70,6 +70,9 @@ WRITER = "txkas/writer"
 
 #: ... and which repository and ref it follows.
 SOURCE = "txkas/source"
+
+#: Why an object is held that an inventory does not have as held any more.
+HELD_BEFORE = "it waited for an approval before"
 
 #: Characters of a writer's mark, as it is shown.
 MAX_MARK = 300
@@ -165,9 +168,10 @@ class InventoryStore:
             leads with another Lease writes it, and nothing may be changed; ABORTED, the
             orders were changed since they were read; as `IKubernetesClient`.
         """
-        approval = Approval()
+        orders = Orders()
         if self._orders is not None:
-            approval = (await self._orders.confirmed()).approval
+            orders = await self._orders.confirmed()
+        approval = orders.approval
         first = await self._get(0)
         self._moves = first is None and bool(self._former)
         if self._moves:
@@ -186,6 +190,10 @@ class InventoryStore:
                     entries.update([_read(key, value)])
                 except ValueError as error:
                     raise self._unreadable(part, str(error)) from None
+        for key, entry in entries.items():
+            if not entry.held and orders.is_held(key):
+                # Others may write inventories, and could let it go.
+                entries[key] = attrs.evolve(entry, held=HELD_BEFORE)
         self._parts = [] if self._moves else parts
         return Inventory(
             entries,

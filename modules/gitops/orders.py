@@ -26,6 +26,9 @@ __all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
 #: Commits that the history keeps.
 MAX_HISTORY = 20
 
+#: Objects that are remembered as held: an inventory with more says so alone.
+MAX_HELD = 10_000
+
 #: Attempts to write orders while another agentk writes as well.
 TRIES = 3
 
@@ -85,17 +88,27 @@ class Orders:
     :ivar suspended: agentk must not change anything.
     :ivar pinned: the commit that it stays at; empty: it follows its ref.
     :ivar history: the newest commit last.
+    :ivar held: digests of objects whose deletes wait for an approval.
     """
 
     approval: Approval = Approval()
     suspended: bool = False
     pinned: str = ""
     history: tuple[AppliedCommit, ...] = ()
+    held: frozenset[str] = frozenset()
 
     @property
     def bound(self) -> tuple[bool, str]:
         """The orders that decide whether work at hand may go on."""
         return self.suspended, self.pinned
+
+    def holding(self, keys: Collection[ObjectKey]) -> Orders:
+        """Have the deletes of *keys*, and of no others, wait for an approval."""
+        return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
+
+    def is_held(self, key: ObjectKey) -> bool:
+        """Tell whether the delete of an object waited for an approval."""
+        return bool(self.held) and _digest(key) in self.held
 
     def remembering(self, done: AppliedCommit, replaces: bool) -> Orders:
         """
@@ -200,6 +213,8 @@ def _written(orders: Orders) -> bytes:
         found["suspended"] = True
     if orders.pinned:
         found["pinned"] = orders.pinned
+    if orders.held:
+        found["held"] = sorted(orders.held)
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -213,4 +228,5 @@ def _orders(found: Mapping[str, Any]) -> Orders:
             AppliedCommit(str(commit), float(at), str(summary), bool(complete))
             for commit, at, summary, complete in found.get("history", ())
         ),
+        frozenset(map(str, found.get("held", ()))),
     )

@@ -505,8 +505,10 @@ def _held(
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
-    # What is not there any more, or never was, makes no share smaller either.
-    gone = {one.key for one in leaving if one.verb is Verb.FORGET}.union(never)
+    # What is not there any more, or never was, makes no share smaller either; and what
+    # cannot be seen may never have been.
+    gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
+    gone = gone.union(never)
     count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
     if others and inventory.of_other:

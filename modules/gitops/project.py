@@ -884,7 +884,7 @@ class Project:
 
         def used(orders: Orders) -> Orders:
             approval = orders.approval.without(report.commit, gone)
-            return attrs.evolve(orders, approval=approval)
+            return attrs.evolve(orders.holding(report.held), approval=approval)
 
         if replaces and (history[-1].summary == summary or history[-1].complete):
             if used(self.orders) != self.orders:

@@ -8,7 +8,7 @@ from typing import Any
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops.brakes import OWNER
-from modules.gitops.inventory import COMMIT, WRITES
+from modules.gitops.inventory import COMMIT, HELD_BEFORE, WRITES
 from modules.gitops.operators import CONTROL
 from modules.gitops.orders import MAX_HISTORY
 from modules.gitops.own_secret import OWN_LABEL
@@ -476,6 +476,36 @@ class OrdersTests(HalvesTestCase):
         self.configure(few)
         self.assertIsNotNone(self.live("m002"))
         self.assertEqual(self.status().release, release)
+
+    def test_what_others_let_go(self) -> None:
+        """Who may write the inventory approves nothing, and makes no share smaller."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(1))
+        self.assertEqual(len(self.orders["held"]), 9)
+        for count, reason in ((0, HELD_BEFORE), (40, "9 of 10 objects")):
+            inventory = self.inventory
+            for key, value in inventory["data"].items():
+                known = json.loads(value)
+                known.pop("held", None)
+                inventory["data"][key] = json.dumps(known)
+            for number in range(count):
+                inventory["data"][f"_x{number}__ConfigMap"] = ""
+            self.cluster.objects.put(inventory)
+            if count:
+                secret = self.secret
+                secret["data"] = {}
+                self.cluster.objects.put(secret)
+            self.leave()
+            self.lead()
+            self.configure({"id": "apps"})
+            self.passes(60)
+            self.assertIsNotNone(self.live("m002"))
+            self.assertTrue(self.said(reason))
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertNotIn("held", self.orders)
 
     def test_orders_from_git(self) -> None:
         """A manifest cannot be orders, kept or not when it leaves Git."""
