@@ -730,7 +730,7 @@ class Act:
         metadata = {
             "uid": action.uid,
             "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None, CLAIMED_BY: None},
+            "annotations": {OWNER: None},
         }
         patch = {"metadata": metadata}
         self._check_leads()

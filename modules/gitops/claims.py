@@ -11,7 +11,8 @@ inventory anyway:
               follows the same source, it waits a while for agent 2 to have the commit
     agent 2   is refused the object, and writes down, there as well, that it claims it
     agent 1   takes its mark off the object, in place of deleting it
-    agent 2   takes the object, which is of no inventory now
+    agent 2   takes the object, which is of no inventory now, and still says that it is
+              claimed
 """
 
 from __future__ import annotations

@@ -235,8 +235,11 @@ class InventoryStore:
             if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
                 return False
             raise
-        annotations = self._ours(found)["metadata"].get("annotations") or {}
-        return bool(annotations.get(WRITER) == self._writer.mark)
+        annotations = found["metadata"].get("annotations") or {}
+        if owner_of(found) or annotations.get(WRITER) != self._writer.mark:
+            return False
+        # Others may write inventories, and could give away the objects of any.
+        return self._orders is None or await self._orders.has(inventory_id)
 
     async def check(self) -> None:
         """

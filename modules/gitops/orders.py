@@ -137,10 +137,25 @@ class OrderStore:
     def __init__(
         self, client: IKubernetesClient, inventory_id: str, namespace: str
     ) -> None:
+        self._client = client
         self._secret = OwnSecret(
             client, namespace, f"gitops-orders-{inventory_id}", inventory_id
         )
         self._known: Orders | None = None
+
+    async def has(self, inventory_id: str) -> bool:
+        """
+        Tell whether agentk has applied the project of another inventory.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        other = OrderStore(self._client, inventory_id, self._secret.namespace)
+        try:
+            return bool((await other.read()).history)
+        except CallError as error:
+            if error.status is not Status.FAILED_PRECONDITION:
+                raise
+            return False
 
     async def read(self) -> Orders:
         """

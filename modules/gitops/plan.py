@@ -399,9 +399,10 @@ def _wanting(
             # Another source of ours has no use for it any more.
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         known = inventory.entries.get(key)
-        if not owner and known is not None and known.claimed and known.uid == seen.uid:
+        was = "" if known is None or known.uid != seen.uid else known.claimed
+        if not owner and was and seen.claimed_by == settings.inventory_id:
             # The inventory that had it has let it go, and not deleted it.
-            return Action(Verb.APPLY, key, _of(known.claimed), manifest, seen=seen)
+            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen)
         if seen.engine:
             # Each would take back what the other one sets.
             why = f"{seen.engine} applies it; take it out of there first"

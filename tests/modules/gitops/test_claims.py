@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from modules.gitops.act import Outcome
@@ -136,6 +137,19 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def test_an_inventory_that_anyone_wrote(self) -> None:
+        """It gives no object away that is of no inventory, or of a program's."""
+        self.apply("two", *config_maps(1), commit="c1")
+        live = self.objects.put(
+            {**MOVES, "metadata": {"name": "moves", "namespace": "default"}}
+        )
+        inventory = self.live("inventory-two")
+        claimed = {"uid": live["metadata"]["uid"], "claimed": "x"}
+        inventory["data"]["default_moves__ConfigMap"] = json.dumps(claimed)
+        self.objects.put(inventory)
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertIn("it is of no inventory", report.failed[0].reason)
 
     def test_a_claim_that_may_not_be_made(self) -> None:
         """One who may not change the object is not handed it."""

@@ -15,11 +15,13 @@ from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import (
     LABEL,
     PARTS,
+    WRITER,
     Inventory,
     InventoryEntry,
     InventoryStore,
 )
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.orders import AppliedCommit, OrderStore
 from modules.gitops.writer import InventoryWriter
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
@@ -185,6 +187,30 @@ class InventoryTests(SynchronousTestCase):
             self.assertEqual(self.stored() is not None, stays)
             for space in ("operators", *(["default"] if stays else [])):
                 self.cluster.objects.remove("v1", "ConfigMap", "inventory-7-9", space)
+
+    def test_one_that_says_it_is_ours(self) -> None:
+        """Objects are taken from none whose project agentk never applied."""
+        writer = InventoryWriter(self.client, "main", "default/lease", lambda: 0.0)
+        orders = OrderStore(self.client, "7-9", "default")
+        store = InventoryStore(self.client, "7-9", "default", "", writer, orders)
+        planted: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "inventory-x",
+                "namespace": "default",
+                "annotations": {WRITER: writer.mark},
+            },
+        }
+        self.cluster.objects.put(planted)
+        self.assertFalse(self.pair.run(store.is_of_us("x")))
+        done = AppliedCommit("c", 1, "1 created")
+        change = OrderStore(self.client, "x", "default").change
+        self.pair.run(change(lambda one: one.remembering(done, False)))
+        self.assertTrue(self.pair.run(store.is_of_us("x")))
+        planted["metadata"]["annotations"][OWNER] = "other"
+        self.cluster.objects.put(planted)
+        self.assertFalse(self.pair.run(store.is_of_us("x")))
 
     def test_what_gitlabs_agent_left(self) -> None:
         self.cluster.objects.put(
