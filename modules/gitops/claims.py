@@ -17,12 +17,20 @@ inventory anyway:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import attrs
 
 from modules.gitops.brakes import claimed_by
-from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER, entry_of
+from modules.gitops.inventory import (
+    COMMIT,
+    LABEL,
+    MAX_PARTS,
+    PARTS,
+    SOURCE,
+    WRITER,
+    entry_of,
+)
 from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
@@ -35,6 +43,16 @@ from tunnel.util.texts import clean
 __all__ = ["Claim", "Claims", "ClaimsOf", "no_claims"]
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: ConfigMaps of one page, without and with their content, of up to a quarter of a
+#: megabyte and a megabyte: written as JSON that may be six times as much.
+PAGE, WHOLE_PAGE = 8, 2
+
+#: ConfigMaps that are looked at.
+MAX_SEEN = 4000
+
+#: Annotations that are looked at.
+_FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 
 #: Seconds after a commit has come in which other agents come to it: kas tells all of
 #: them within seconds, and one that is away must not hold deletes for ever.
@@ -100,34 +118,25 @@ class Claims:
 
         :raises CallError: the cluster cannot be asked now.
         """
-        parts: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = []
+        facts: list[tuple[str, Mapping[str, str]]] = []
         try:
-            async for page in self._client.list(_CONFIG_MAPS, label_selector=LABEL):
-                parts += [_part(one) for one in page]
+            facts = await self._facts()
         except CallError as error:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
         # The first part of each has the mark.
-        own = {
-            inventory
-            for inventory, annotations, _ in parts
-            if annotations.get(WRITER) == self._mark
-        }
+        own = {one for one, said in facts if said.get(WRITER) == self._mark}
+        own.add(self._inventory_id)
+        others = {inventory for inventory, _ in facts} - own
         found: dict[ObjectKey, Claim] = {}
+        for inventory in others.intersection(map(claimed_by, objects.values())):
+            keys = [key for key, one in objects.items() if claimed_by(one) == inventory]
+            found |= await self._claimed(inventory, keys)
         behind = ""
-        for inventory, facts, data in parts:
-            if inventory == self._inventory_id or inventory in own:
-                continue
-            other = clean(inventory, MAX_ID)
-            if self._is_behind(facts):
-                behind = behind or other
-            for key, live in objects.items():
-                if claimed_by(live) != inventory:
-                    continue
-                entry = entry_of(data, key)
-                if entry is not None and entry.claimed == self._inventory_id:
-                    why = f"the inventory {other} of another agent claims it"
-                    found[key] = Claim(why, True)
+        for inventory, said in facts:
+            if inventory in others and self._is_behind(said):
+                behind = clean(inventory, MAX_ID)
+                break
         if behind:
             why = (
                 f"the inventory {behind} of another agent, which follows the same, is "
@@ -135,6 +144,43 @@ class Claims:
             )
             for key in objects:
                 found.setdefault(key, Claim(why, False))
+        return found
+
+    async def _facts(self) -> list[tuple[str, Mapping[str, str]]]:
+        """Id and annotations of each part of all inventories."""
+        found: list[tuple[str, Mapping[str, str]]] = []
+        # Anyone may give large ConfigMaps the label, and many of them.
+        pages = self._client.list(
+            _CONFIG_MAPS, label_selector=LABEL, limit=PAGE, metadata_only=True
+        )
+        async for page in pages:
+            for one in page:
+                said = one["metadata"].get("annotations") or {}
+                facts = {name: said[name] for name in _FACTS if name in said}
+                found.append((one["metadata"]["labels"][LABEL], facts))
+            if len(found) >= MAX_SEEN:
+                break
+        return found
+
+    async def _claimed(
+        self, inventory: str, keys: Collection[ObjectKey]
+    ) -> Mapping[ObjectKey, Claim]:
+        """Claims of one inventory to *keys*, which say that it has some."""
+        other, found, seen = clean(inventory, MAX_ID), dict[ObjectKey, Claim](), 0
+        pages = self._client.list(
+            _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
+        )
+        async for page in pages:
+            seen += len(page)
+            if seen > 2 * MAX_PARTS:
+                why = f"too many ConfigMaps say that they are the inventory {other}"
+                return dict.fromkeys(keys, Claim(why, False))
+            for part in page:
+                for key in keys:
+                    entry = entry_of(part.get("data") or {}, key)
+                    if entry is not None and entry.claimed == self._inventory_id:
+                        why = f"the inventory {other} of another agent claims it"
+                        found[key] = Claim(why, True)
         return found
 
     def _is_behind(self, annotations: Mapping[str, str]) -> bool:
@@ -146,13 +192,3 @@ class Claims:
             and annotations.get(COMMIT) != self._commit
             and self._age < OTHERS_SECONDS
         )
-
-
-def _part(found: KubernetesObject) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
-    """Id, annotations and data of one part of an inventory."""
-    metadata = found["metadata"]
-    return (
-        metadata["labels"][LABEL],
-        metadata.get("annotations") or {},
-        found.get("data") or {},
-    )

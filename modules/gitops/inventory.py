@@ -37,6 +37,7 @@ from tunnel.util.texts import clean
 __all__ = [
     "COMMIT",
     "LABEL",
+    "MAX_PARTS",
     "PARTS",
     "SOURCE",
     "WRITER",

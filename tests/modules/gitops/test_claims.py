@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from modules.gitops import claims
 from modules.gitops.act import Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
@@ -41,7 +42,7 @@ class ClaimsTests(ReconcileCase):
     ) -> Report:
         """A commit, as one of the agents applies it."""
         mark = f"{agent}@{agent}/lease"
-        claims = Claims(self.client, agent, mark, source, commit, self.age)
+        asked = Claims(self.client, agent, mark, source, commit, self.age)
         return self.commit(
             *objects,
             commit=commit,
@@ -49,7 +50,7 @@ class ClaimsTests(ReconcileCase):
             agent=agent,
             lease=f"{agent}/lease",
             source=source,
-            claims=claims.of,
+            claims=asked.of,
             **given,
         )
 
@@ -137,6 +138,38 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def test_large_ones_that_anyone_wrote(self) -> None:
+        """Who may write ConfigMaps stops no agent with them."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        for number in range(20):
+            metadata = {
+                "name": f"x{number}",
+                "namespace": "mallory",
+                "labels": {LABEL: "x"},
+            }
+            planted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+            self.objects.put({**planted, "data": {"a": "x" * 1_000_000}})
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_many_that_anyone_wrote(self) -> None:
+        """Where they hide which one claims an object, it stays."""
+        self.patch(claims, "MAX_PARTS", 1)
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        for number in range(3):
+            metadata = {
+                "name": f"x{number}",
+                "namespace": "a",
+                "labels": {LABEL: "two"},
+            }
+            planted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+            self.objects.put(planted)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("too many ConfigMaps", report.blocked[0].reason)
 
     def test_an_inventory_that_anyone_wrote(self) -> None:
         """It gives no object away that is of no inventory, or of a program's."""
