@@ -54,6 +54,9 @@ MAX_SEEN = 4000
 #: Annotations that are looked at.
 _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 
+#: Where the namespace stands among them; no annotation has that name.
+_NAMESPACE = ""
+
 #: Seconds after a commit has come in which other agents come to it: kas tells all of
 #: them within seconds, and one that is away must not hold deletes for ever.
 OTHERS_SECONDS = 120.0
@@ -96,6 +99,7 @@ class Claims:
     :param inventory_id: of the project that prunes.
     :param mark: of this agentk as a writer of inventories: its projects ask each other,
         and what a project of before has left claims nothing.
+    :param namespace: of this agentk's inventories: others may write a mark elsewhere.
     :param source: what the project follows, as its inventory has it.
     :param commit: the commit without the objects.
     :param age: for how many seconds that has been known here.
@@ -104,6 +108,7 @@ class Claims:
     _client: IKubernetesClient
     _inventory_id: str
     _mark: str
+    _namespace: str
     _source: str
     _commit: str
     _age: float
@@ -125,7 +130,11 @@ class Claims:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
         # The first part of each has the mark.
-        own = {one for one, said in facts if said.get(WRITER) == self._mark}
+        own = {
+            one
+            for one, said in facts
+            if (said.get(WRITER), said[_NAMESPACE]) == (self._mark, self._namespace)
+        }
         own.add(self._inventory_id)
         others = {inventory for inventory, _ in facts} - own
         found: dict[ObjectKey, Claim] = {}
@@ -147,7 +156,7 @@ class Claims:
         return found
 
     async def _facts(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Id and annotations of each part of all inventories."""
+        """Id, annotations and namespace of each part of all inventories."""
         found: list[tuple[str, Mapping[str, str]]] = []
         # Anyone may give large ConfigMaps the label, and many of them.
         pages = self._client.list(
@@ -157,6 +166,7 @@ class Claims:
             for one in page:
                 said = one["metadata"].get("annotations") or {}
                 facts = {name: said[name] for name in _FACTS if name in said}
+                facts[_NAMESPACE] = one["metadata"]["namespace"]
                 found.append((one["metadata"]["labels"][LABEL], facts))
             if len(found) >= MAX_SEEN:
                 break

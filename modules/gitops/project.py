@@ -833,6 +833,7 @@ class Project:
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
             self._writer.mark,
+            self._inventories or self._own_namespace,
             self._source_name(snapshot),
             snapshot.commit,
             self._api.clock.seconds() - self._came_at,

@@ -9,7 +9,7 @@ from modules.gitops import claims
 from modules.gitops.act import Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
-from modules.gitops.inventory import LABEL
+from modules.gitops.inventory import LABEL, WRITER
 from modules.gitops.plan import MAX_OWNER
 from modules.gitops.reconcile import Report
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
@@ -42,7 +42,7 @@ class ClaimsTests(ReconcileCase):
     ) -> Report:
         """A commit, as one of the agents applies it."""
         mark = f"{agent}@{agent}/lease"
-        asked = Claims(self.client, agent, mark, source, commit, self.age)
+        asked = Claims(self.client, agent, mark, "default", source, commit, self.age)
         return self.commit(
             *objects,
             commit=commit,
@@ -127,30 +127,31 @@ class ClaimsTests(ReconcileCase):
     def test_a_claim_that_anyone_wrote(self) -> None:
         """Who may write ConfigMaps, and not the object, keeps nothing."""
         self.begin()
-        planted = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "x", "namespace": "mallory", "labels": {LABEL: "x"}},
-            "data": {"default_moves__ConfigMap": '{"claimed": "one"}'},
-        }
-        self.objects.put(planted)
+        self.plant("x", "x", data={"default_moves__ConfigMap": '{"claimed": "one"}'})
         self.age = OTHERS_SECONDS
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def plant(self, name: str, of: str, **more: Any) -> None:
+        """A ConfigMap of a user with a namespace of its own."""
+        metadata: dict[str, Any] = {
+            "name": name,
+            "namespace": "a",
+            "labels": {LABEL: of},
+        }
+        metadata["annotations"] = more.pop("annotations", {})
+        planted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        self.objects.put({**planted, **more})
 
     def test_large_ones_that_anyone_wrote(self) -> None:
         """Who may write ConfigMaps stops no agent with them."""
         uid = self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         for number in range(20):
-            metadata = {
-                "name": f"x{number}",
-                "namespace": "mallory",
-                "labels": {LABEL: "x"},
-            }
-            planted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-            self.objects.put({**planted, "data": {"a": "x" * 1_000_000}})
+            self.plant(f"x{number}", "x", data={"a": "x" * 1_000_000})
+        # This one says that agent 2 is agent 1 as well.
+        self.plant("y", "two", annotations={WRITER: "one@one/lease"})
         self.apply("one", STAYS, commit="c2")
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.handed_over(uid)
@@ -161,13 +162,7 @@ class ClaimsTests(ReconcileCase):
         self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         for number in range(3):
-            metadata = {
-                "name": f"x{number}",
-                "namespace": "a",
-                "labels": {LABEL: "two"},
-            }
-            planted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-            self.objects.put(planted)
+            self.plant(f"x{number}", "two")
         report = self.apply("one", STAYS, commit="c2")
         self.assertIn("too many ConfigMaps", report.blocked[0].reason)
 
