@@ -53,6 +53,10 @@ MAX_STREAMS = 1000
 #: kas reads at all: the others wait in their order, and other agents do not.
 READINGS = 4
 
+#: Histories of repositories that are looked through for one agent at a time: each may
+#: be fetched as a whole, and kas makes few fetches at once.
+HISTORIES = 1
+
 #: Characters of all globs of one request, braces expanded: kas does nothing else while
 #: it compiles them.
 MAX_GLOBS = 10_000
@@ -88,6 +92,7 @@ class GitopsServer:
         #: By agent.
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
+        self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
         #: Each waits for a commit, by the agent that wants it.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
@@ -220,10 +225,11 @@ class GitopsServer:
             if ref == request.commit_id:
                 # It never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
-            async with self._slots.slot(agent.agent_id):
-                if request.HasField("history_of"):
-                    within = _name_of(request.history_of)
+            if request.HasField("history_of"):
+                within = _name_of(request.history_of)
+                async with self._histories.slot(agent.agent_id):
                     await self._check_history(address, ref, within)
+            async with self._slots.slot(agent.agent_id):
                 followed = self._followed(name, address, ref)
                 return await self._next(agent, followed, "")
         followed = self._followed(name, address, ref)

@@ -612,6 +612,24 @@ class ServerTests(SynchronousTestCase):
         self.assertTrue(all(one.ended for one in crowd))
         self.assertEqual(len(self.server._slots), 0)
 
+    def test_histories_of_one_agent(self) -> None:
+        """One at a time: each may fetch a repository as a whole."""
+        hanging: list[Deferred[bool]] = []
+
+        async def slow(ref: str, commit: str) -> bool:
+            hanging.append(Deferred())
+            return await hanging[-1]
+
+        self.patch(self.repository, "contains", slow)
+        first = self.repository.commit({"a.yaml": "1"})
+        crowd = [self.of_history(first) for _ in range(3)]
+        for number, one in enumerate(crowd, 1):
+            self.assertEqual(len(hanging), number)
+            hanging[-1].callback(True)
+            self.passes(0)
+            self.assertEqual(one.files, {"a.yaml": b"1"})
+        self.assertEqual(len(self.server._histories), 0)
+
     def test_streams_of_one_agentk(self) -> None:
         self.patch(module, "MAX_STREAMS", 2)
         commit = self.repository.commit({"a.yaml": "1"})
