@@ -141,18 +141,23 @@ class Commits:
 
         :raises CallError: kas cannot say.
         """
+        found = await self._at_now()
+        for over in tuple(self._pauses):
+            if not over.called:
+                over.callback(None)
+        if not found:
+            raise CallError(Status.UNAVAILABLE, "kas is stopping: retry")
+        return found
+
+    async def _at_now(self) -> str:
+        """Return the commit that the ref is at now; empty: kas is stopping."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
             only_commit=True,
         )
         found = await receive(self._service.stream("GetObjectsToSynchronize", request))
-        for over in tuple(self._pauses):
-            if not over.called:
-                over.callback(None)
-        if found is None:
-            raise CallError(Status.UNAVAILABLE, "kas is stopping: retry")
-        return found.commit
+        return "" if found is None else found.commit
 
     async def _received(
         self,
@@ -170,6 +175,9 @@ class Commits:
         while True:
             began: list[str] = []
             try:
+                # kas answers the request below with the next commit, maybe in weeks.
+                if self._not_sent and self.seen and await self._at_now() == self.seen:
+                    self._sends()
                 asked = ref_message(self._settings.ref)
                 snapshot = await receive(self._asked(asked, self.seen), began.append)
             except CallError as error:
@@ -180,9 +188,7 @@ class Commits:
                     backoff.reset()
                 continue
             backoff.reset()
-            if self._not_sent:
-                self._not_sent = self.refused = ""
-                self._changed()
+            self._sends()
             if snapshot is None:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
@@ -195,6 +201,12 @@ class Commits:
             if self._settings.ref is not None and self._settings.ref.commit:
                 # It never changes.
                 await Deferred()
+
+    def _sends(self) -> None:
+        """Note that kas has sent the commit that the ref is at."""
+        if self._not_sent:
+            self._not_sent = self.refused = ""
+            self._changed()
 
     async def _pause(self, seconds: float, refused: str = "") -> bool:
         """

@@ -349,7 +349,7 @@ class Project:
             return f"the project is pinned to {self.orders.pinned[:12]}"
         if self._refused.problems:
             return _bounded(self._refused.problems)[0]
-        if self._commits.not_read:
+        if self._commits.problem_of_newer:
             return self._commits.problem
         if self._busy:
             return "agentk is applying it"

@@ -98,7 +98,9 @@ class Receiver:
         """The commit that the ref is at, once it is another one; empty: ask again."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self.settings.project,
-            commit_id=self.commit,
+            # After a problem any answer says that it is over: the next commit may be
+            # weeks away.
+            commit_id="" if self.problem else self.commit,
             ref=ref_message(self.settings.ref),
             only_commit=True,
         )

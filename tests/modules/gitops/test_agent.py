@@ -251,6 +251,24 @@ class HalvesTests(HalvesTestCase):
         self.passes(ASK_FIRST + 1)
         self.assertIsNotNone(self.live("m002"))
 
+    def test_the_tunnel_is_there_again_and_no_commit_is_new(self) -> None:
+        """Then nothing is wrong any more: the next commit may be weeks away."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        project = self.agent.projects["apps"]
+        self.apps.down = CallError(Status.UNAVAILABLE, "no tunnel")
+        self.pushed()
+        self.passes(30)
+        (problem,) = project.problems
+        self.assertIn("no tunnel", problem)
+        self.apps.down = None
+        self.agent._api.publish("tunnel.connected", "1")
+        self.passes(ASK_MOST)
+        self.assertEqual(project.problems, [])
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m002"))
+
     def test_what_others_changed_is_put_right(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.configure({"id": "apps"})
@@ -301,6 +319,7 @@ class HalvesTests(HalvesTestCase):
         self.assertIsNotNone(project.out_of_sync_since)
         self.assertIs(project.state, State.FAILED)
         self.assertEqual(project.next_commit, refused)
+        self.assertIn("has no folder a", project.next_reason)
         self.passes(3 * ASK_MOST)
         self.assertEqual(len(self.said("has no folder a")), 1)
         self.apps.commit({"a/a.yaml": text(object_("two"))})
@@ -308,6 +327,21 @@ class HalvesTests(HalvesTestCase):
         self.passes(5)
         self.assertIsNotNone(self.live("two"))
         self.assertIsNone(project.out_of_sync_since)
+        self.assertIs(project.state, State.CURRENT)
+
+    def test_a_refused_commit_that_is_taken_back(self) -> None:
+        """A forced push leads the branch to the commit that is in the cluster."""
+        good = self.apps.commit({"a/a.yaml": text(object_("one"))})
+        self.configure({"id": "apps", "paths": [{"glob": "a/*"}]})
+        self.passes(10)
+        project = self.agent.projects["apps"]
+        self.apps.commit({"b/a.yaml": text(object_("one"))})
+        self.pushed()
+        self.assertIs(project.state, State.FAILED)
+        self.apps.rewind(good)
+        self.pushed()
+        self.passes(ASK_FIRST)
+        self.assertEqual((project.problems, project.next_commit), ([], ""))
         self.assertIs(project.state, State.CURRENT)
 
     def test_what_kas_refuses_until_its_limits_are_others(self) -> None:

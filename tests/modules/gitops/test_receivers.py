@@ -197,6 +197,20 @@ class ReceiverTests(HalvesTestCase):
         self.passes(ASK_MOST)
         self.assertIn(REQUESTED, self.annotations(ONE))
 
+    def test_git_is_back_and_no_commit_is_new(self) -> None:
+        """Then nothing is wrong any more, and nobody is told anything again."""
+        self.apps.commit({"a": "1"})
+        self.receive(ONE)
+        before = self.annotations(ONE)
+        ((receiver, _),) = self.agent._receivers.values()
+        self.apps.down = CallError(Status.UNAVAILABLE, "no route")
+        self.pushed()
+        self.assertIn("no route", receiver.problem)
+        self.apps.down = None
+        self.passes(2 * ASK_MOST)
+        self.assertEqual(receiver.problem, "")
+        self.assertEqual(self.annotations(ONE), before)
+
     def test_status(self) -> None:
         """Beside our own projects, with what each is now."""
         commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
