@@ -349,13 +349,16 @@ class InventoryStore:
                 return
             found.append(part)
         for number, part in reversed(list(enumerate(found))):
-            await self._client.delete(
-                _CONFIG_MAPS,
-                self._name(number),
-                former,
-                uid=part["metadata"]["uid"],
-                resource_version=part["metadata"]["resourceVersion"],
-            )
+            try:
+                await self._client.delete(
+                    _CONFIG_MAPS,
+                    self._name(number),
+                    former,
+                    uid=part["metadata"]["uid"],
+                    resource_version=part["metadata"]["resourceVersion"],
+                )
+            except CallError as error:
+                raise self._explained(error, former) from None
 
     def _may_be_ours(self, part: dict[str, Any]) -> bool:
         """Whether no other agentk wrote an inventory."""
@@ -369,12 +372,14 @@ class InventoryStore:
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         metadata = object_["metadata"]
         written: dict[str, Any]
-        if known is None:
-            written = await self._client.json("POST", path, object_)
-        else:
+        method = "POST"
+        if known is not None:
             metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
-            path = f"{path}/{metadata['name']}"
-            written = await self._client.json("PUT", path, object_)
+            method, path = "PUT", f"{path}/{metadata['name']}"
+        try:
+            written = await self._client.json(method, path, object_)
+        except CallError as error:
+            raise self._explained(error, self.namespace) from None
         return written
 
     async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
@@ -403,8 +408,28 @@ class InventoryStore:
         except CallError as error:
             if error.status is Status.NOT_FOUND:
                 return None
-            raise
+            if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
+                # Whoever wrote an inventory there had this right.
+                return None
+            raise self._explained(error, namespace) from None
         return found
+
+    def _explained(self, error: CallError, namespace: str) -> CallError:
+        if error.status is not Status.PERMISSION_DENIED:
+            return error
+        if namespace == self.namespace:
+            why = (
+                f"agentk keeps its inventories in ConfigMaps of {namespace}, and may "
+                "not: grant get, create, update and delete of configmaps there (see "
+                "docs/gitops.rst)"
+            )
+        else:
+            why = (
+                f"agentk has moved an inventory from {namespace} to {self.namespace}, "
+                f"and may not delete the old one: grant delete of configmaps in "
+                f"{namespace}, or delete {self._name(0)} there"
+            )
+        return CallError(error.status, f"{why}: {error.message}")
 
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
         """:raises CallError: agentk did not write it."""

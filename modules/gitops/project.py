@@ -1081,6 +1081,8 @@ class Project:
                 "exist: create it, or name another one in "
                 "modules.gitops.inventory_namespace of agentk"
             )
+        if error.status is Status.PERMISSION_DENIED:
+            return error.message
         return f"the cluster cannot be asked: {error.message}"
 
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -54,6 +55,11 @@ class InventoryTests(SynchronousTestCase):
     def moving(self) -> InventoryStore:
         """One that comes from ``default``, and is in a Namespace of operators."""
         return InventoryStore(self.client, "7-9", "operators", "default")
+
+    def denied(self, namespace: str, verb: str) -> InventoryStore:
+        """As `moving`, where agentk may not do one thing in one Namespace."""
+        client: Any = _Denied(self.client, namespace, verb)
+        return InventoryStore(client, "7-9", "operators", "default")
 
     def read(self, store: InventoryStore | None = None) -> Inventory:
         return self.pair.run((store or self.made()).read())
@@ -142,6 +148,30 @@ class InventoryTests(SynchronousTestCase):
                 if self.stored(number, "operators") is not None:
                     self.cluster.objects.remove("v1", "ConfigMap", name, "operators")
         self.assertGreater(point, 8)
+
+    def test_a_former_namespace_that_agentk_may_not_read(self) -> None:
+        """As where it acts as ServiceAccounts, with rights in its own alone."""
+        store = self.denied("default", "get")
+        self.assertEqual(self.read(store).entries, {})
+        self.write(entries(1), store=store)
+        self.assertEqual(self.read(store).entries, entries(1))
+        self.assertIsNotNone(self.stored(0, "operators"))
+
+    def test_rights_that_are_missing(self) -> None:
+        """The error names them: the API server's words do not say what they are for."""
+        self.write(entries(1))
+        for run in (
+            partial(self.read, self.denied("operators", "get")),
+            partial(self.write, entries(1), store=self.denied("operators", "json")),
+        ):
+            error = self.refused(run)
+            self.assertIn("grant get, create, update and delete of", error.message)
+            self.assertIn("ConfigMaps of operators", error.message)
+            self.assertIs(error.status, Status.PERMISSION_DENIED)
+        store = self.denied("default", "delete")
+        self.read(store)
+        error = self.refused(lambda: self.write(entries(1), store=store))
+        self.assertIn("or delete inventory-7-9 there", error.message)
 
     def test_one_that_another_user_wrote(self) -> None:
         """Beside ours it counts for nothing, and elsewhere it is not looked for."""
@@ -365,6 +395,33 @@ class InventoryTests(SynchronousTestCase):
             return False
         self.assertEqual(self.read().entries, new)
         return True
+
+
+@attrs.define
+class _Denied:
+    """A client that may not do one thing in one Namespace."""
+
+    _client: Any
+    _namespace: str
+    _verb: str
+
+    def _check(self, verb: str, *place: str) -> None:
+        if verb == self._verb and any(self._namespace in one for one in place):
+            raise CallError(Status.PERMISSION_DENIED, "API server: forbidden")
+
+    async def get(self, resource: Any, name: str, namespace: str) -> Any:
+        self._check("get", namespace)
+        return await self._client.get(resource, name, namespace)
+
+    async def delete(
+        self, resource: Any, name: str, namespace: str, **more: Any
+    ) -> None:
+        self._check("delete", namespace)
+        await self._client.delete(resource, name, namespace, **more)
+
+    async def json(self, method: str, path: str, body: Any) -> Any:
+        self._check("json", path)
+        return await self._client.json(method, path, body)
 
 
 @attrs.define
