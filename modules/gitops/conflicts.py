@@ -36,5 +36,6 @@ async def since_when(
         return ""
     return (
         f"; written by {', '.join(map(str, found))}: leave these fields to them "
-        "(drift.ignore, or not in Git), or take them with 'conflicts: force'"
+        "(drift.ignore, or not in Git), or take them: once with 'kasctl gitops "
+        "repair', always with 'conflicts: force'"
     )

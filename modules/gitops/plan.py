@@ -307,14 +307,16 @@ async def plan_some(
     resolved: Resolved,
     inventory: Inventory,
     settings: SourceSettings,
+    given: Given = nothing_given,
 ) -> Plan:
     """
     The same for some objects of a source: nothing leaves.
 
+    :param given: see `make_plan`.
     :raises CallError: the cluster cannot be asked now.
     """
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings, {}, inventory)
+        _wanting(client, resolved, one, settings, {}, inventory, given)
         for one in resolved.manifests
     )
     return Plan(

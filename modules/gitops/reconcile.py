@@ -254,7 +254,9 @@ class Reconciler:
             inventory = await self.store.read()
         except CallError as error:
             raise _superseded(error) from None
-        plan = await plan_some(self.client, commit, resolved, inventory, self.settings)
+        plan = await plan_some(
+            self.client, commit, resolved, inventory, self.settings, self.given
+        )
         timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
         settings = attrs.evolve(
             self.settings,

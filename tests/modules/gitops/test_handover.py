@@ -106,6 +106,25 @@ class HandoverTests(HalvesTestCase):
             ("patch", "configmaps", "moves"),
         )
 
+    def test_a_conflict(self) -> None:
+        """Who has a field of the object may lose it to `repair`, as at any time."""
+        left = {**A, "drift": {"mode": "off"}}
+        self.begin(left, B)
+        client = self.agent._api.kubernetes_as_agentk()
+        live = self.live("moves")
+        changed = object_("moves", data={"n": "2"}, metadata=live["metadata"])
+        changed["metadata"].pop("managedFields", None)
+        self.pair.run(client.apply(changed, field_manager="kubectl", force=True))
+        self.move()
+        self.passes(5)
+        twin = self.project("twin")
+        (problem,) = twin.problems
+        self.assertIn("once with 'kasctl gitops repair'", problem)
+        self.pair.run(twin.repair([]))
+        self.passes(2 * TRY_MOST)
+        self.assertEqual((twin.problems, self.owner()), ([], twin.inventory))
+        self.assertEqual(self.live("moves")["data"], {"n": "1"})
+
     def test_one_that_reads_later(self) -> None:
         """The object stays until the project that may have it has said so."""
         self.agent._renderer = renderer = Hanging()
