@@ -48,7 +48,8 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
     """
     Show how far the projects of an agent are.
 
-    AGENT is its name or its id, PROJECT the id of one in the agent's configuration.
+    AGENT is its name or its id, PROJECT the name of one in the agent's configuration,
+    or the id of one without a name.
     """
     request = {"agent": agent, "project": project, "objects": objects}
     answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
@@ -61,7 +62,10 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
             0, "what its file says in Git is refused, and what was before stays"
         )
     if not projects and not receivers:
-        text = f"agent {agent} has no projects in gitops.manifest_projects"
+        text = (
+            f"agent {agent} has no projects in gitops.manifest_projects of its file in "
+            "Git (agent.configuration of kas' file says which repository has that file)"
+        )
         ctl.result(answer, "\n".join([*lines, text]))
         return
     lines += [line for one in projects for line in _lines(agent, one)]
@@ -93,13 +97,26 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     # It is looked at again and again: this says nothing of since when it is so.
     looked = f", last looked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
+    resume = f"until: kasctl gitops resume {_quoted(agent, name)}"
     if pinned := project.get("pinned"):
-        yield f"  pinned to {printable(pinned[:12])} until: kasctl gitops resume"
+        yield f"  pinned to {printable(pinned[:12])} {resume}"
+    if state == "suspended":
+        yield f"  nothing is changed {resume}"
+    problems = project.get("problems", [])
     if following := project.get("nextCommit"):
         reason = project.get("nextReason") or "agentk has not applied it yet"
+        of_it = f"commit {following[:12]}: "
+        # A problem has more of the reason, which is cut sooner.
+        same = [one for one in problems if one.removeprefix(of_it).startswith(reason)]
+        problems = [one for one in problems if one not in same[:1]]
+        reason = same[0].removeprefix(of_it) if same else reason
         yield f"  newest commit {printable(following[:12])}: {printable(reason)}"
-    for problem in project.get("problems", []):
-        yield f"  {printable(problem)}"
+    for problem in problems:
+        if state == "suspended" and problem == "suspended: nothing is changed":
+            continue
+        # The command stands below, with the agent as it was asked for.
+        said = problem.partition("; to delete: kasctl gitops approve ")[0]
+        yield f"  {printable(said if project.get('release') else problem)}"
     if drifted := project.get("drifted"):
         objects = f"{drifted} object" + "s" * (drifted > 1)
         words = _quoted(agent, name)
@@ -163,7 +180,10 @@ def _preview(
     request = {"agent": agent, "project": project, "ref": asked, "path": path}
     answer = callee.call(f"{_SERVICE}/Preview", request, TIMEOUT)
     objects = answer.get("objects", [])
-    lines = [f"commit {printable(answer.get('commit', ''))[:12]}: {_summary(objects)}"]
+    summary = _summary(objects)
+    if not objects and not answer.get("problems"):
+        summary = f"no object in {path}" if path else "no object"
+    lines = [f"commit {printable(answer.get('commit', ''))[:12]}: {summary}"]
     lines += [printable(one) for one in answer.get("problems", [])]
     for one in objects:
         if every or one.get("effect") != "unchanged":
@@ -371,7 +391,8 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
     answer = callee.call(f"{_SERVICE}/Undo", request, TIMEOUT)
     found = printable(answer.get("commit", ""))
     text = f"{project} goes back to commit {found[:12]}, and stays there"
-    ctl.result(answer, f"{text} until: kasctl gitops resume {agent} {project}")
+    words = _quoted(agent, project)
+    ctl.result(answer, f"{text} until: kasctl gitops resume {words}")
 
 
 wait_option = click.option(

@@ -91,6 +91,11 @@ class ProjectHandover:
         return None
 
     @property
+    def inventories(self) -> dict[str, str]:
+        """The names of the other projects, by the ids of their inventories."""
+        return {one.inventory: one.name for one in self._others() if one.inventory}
+
+    @property
     def is_complete(self) -> bool:
         """Whether the inventories of all projects are known."""
         return all(one.inventory for one in self._projects.values())

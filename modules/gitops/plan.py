@@ -150,10 +150,12 @@ class SourceSettings:
     :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
+    :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
     inventory_id: str
     source: str = ""
+    siblings: Mapping[str, str] = attrs.field(factory=dict)
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     force: bool = False
     reconcile_timeout: float = 3600.0
@@ -419,6 +421,11 @@ def _wanting(
             f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
             f"{enough} takes it over"
         )
+        if sibling := settings.siblings.get(owner):
+            why = (
+                f"project {sibling} of this agent has it: remove its manifest from "
+                "one of the two projects"
+            )
         # Another agent that prunes it sees that it is wanted here.
         claims = owner if len(owner) <= MAX_OWNER else ""
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)

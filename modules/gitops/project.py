@@ -966,6 +966,7 @@ class Project:
             settings=SourceSettings(
                 inventory_id=self._inventory_id(snapshot),
                 source=self._source_name(snapshot),
+                siblings=self._handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 prune=settings.prune,

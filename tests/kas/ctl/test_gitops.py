@@ -77,6 +77,36 @@ def test_drift(shown: Any) -> None:
         assert f"was {how} since it was applied, by others" in found
 
 
+def test_nothing_is_said_twice(shown: Any) -> None:
+    """Why a commit waits, and the commands."""
+    long = f"a.yaml:1: {'x' * 300}"
+    for problem in (long, f"commit c23456789012: {long}"):
+        project = {
+            "id": "web",
+            "nextCommit": "c23456789012345",
+            "nextReason": long[:300],
+            "problems": [problem, "another"],
+        }
+        found = shown({"projects": [project]}, "status", "prod").splitlines()
+        assert found[1:] == [f"  newest commit c23456789012: {long}", "  another"]
+    held = "8 objects wait for an approval; to delete: kasctl gitops approve x web 1"
+    project = {"id": "web", "release": "1", "problems": [held]}
+    found = shown({"projects": [project]}, "status", "prod").splitlines()
+    assert found[1:] == [
+        "  8 objects wait for an approval",
+        "  let them go: kasctl gitops approve prod web 1",
+    ]
+    suspended = ["suspended: nothing is changed"]
+    project = {"id": "web", "state": "STATE_SUSPENDED", "problems": suspended}
+    found = shown({"projects": [project]}, "status", "prod").splitlines()
+    assert found[1:] == ["  nothing is changed until: kasctl gitops resume prod web"]
+
+
+def test_a_preview_of_nothing(shown: Any) -> None:
+    found = shown({"commit": "c1"}, "preview", "prod", "web", "--path", "nowhere")
+    assert found == "commit c1: no object in nowhere\n"
+
+
 def test_who_wrote_at_no_known_time() -> None:
     """The API server notes no time of a change through ``scale``."""
     writers = [
