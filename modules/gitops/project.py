@@ -253,6 +253,9 @@ class Project:
         self._handover = handover
         #: An object waits for another project, which keeps it or is to take it.
         self._waits_for_others = False
+        #: Objects that the handover keeps, and whether nothing else of Git is missing.
+        self._handed: set[ObjectKey] = set()
+        self._hands_over = False
         #: An object was taken from another project.
         self._took = False
         #: Objects that others have given up for this one.
@@ -397,9 +400,15 @@ class Project:
 
     @property
     def is_current(self) -> bool:
-        """All of the last commit, or of the one it is pinned to, is as Git has it."""
+        """
+        All of the last commit, or of the one it is pinned to, is as Git has it.
+
+        An object that stays until another project takes it does not count: that project
+        may wait for this one.
+        """
         done = not self.next_commit or bool(self.orders.pinned)
-        return self.state is State.CURRENT and done
+        hands_over = self.state is State.FAILED and self._hands_over
+        return done and (self.state is State.CURRENT or hands_over)
 
     def dependency_worked(self) -> None:
         """Look again, where this one waits for others."""
@@ -706,6 +715,7 @@ class Project:
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
+        self._hands_over = False
         if not self._claim(self._inventory_id(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
@@ -722,6 +732,7 @@ class Project:
         self._busy = True
         self._waits_for_others = self._took = False
         self._offered.clear()
+        self._handed.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -758,6 +769,11 @@ class Project:
         if report.release:
             lines.insert(0, self._how_to_release(report))
         self._tell(snapshot.commit, lines)
+        stays = {
+            key for key, one in report.results.items() if one.outcome is Outcome.BLOCKED
+        }
+        wrong = report.problems or report.failed or report.held
+        self._hands_over = not wrong and stays <= self._handed
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -772,7 +788,9 @@ class Project:
     def _stays(self, key: ObjectKey) -> str:
         """See `make_plan`."""
         why = self._handover.stays(key)
-        self._waits_for_others = self._waits_for_others or bool(why)
+        if why:
+            self._waits_for_others = True
+            self._handed.add(key)
         return why
 
     async def _given(self, key: ObjectKey, owner: str) -> bool:

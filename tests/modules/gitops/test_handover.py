@@ -12,6 +12,7 @@ from modules.gitops.project import TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
 from tests.modules.gitops.test_reconcile import object_
+from tunnel.errors import CallError, Status
 
 A = {"id": "apps", "paths": [{"glob": "a/*"}]}
 B = {"id": "twin", "paths": [{"glob": "b/*"}]}
@@ -105,6 +106,28 @@ class HandoverTests(HalvesTestCase):
             (attributes["verb"], attributes["resource"], attributes["name"]),
             ("patch", "configmaps", "moves"),
         )
+
+    def test_to_one_that_depends_on_it(self) -> None:
+        """It need not wait until the object has left: that waits for it."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(object_("own")).encode()
+        uid = self.begin(A, {**RENDERED, "depends_on": ["apps"]})
+        # The one that the object leaves is the first to read the commit.
+        renderer.makes = CallError(Status.UNAVAILABLE, "a moment")
+        self.move()
+        self.passes(5)
+        renderer.makes = text(object_("own"), MOVES).encode()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        for name in ("apps", "twin"):
+            self.assertEqual(self.project(name).problems, [])
+        # What fails there still holds it up.
+        bad = object_("bad", "Unknown", "x.io/v1")
+        self.apps.commit({"a/a.yaml": text(bad), "b/b.yaml": ""})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertIs(self.project("twin").state, State.WAITING)
 
     def test_a_conflict(self) -> None:
         """Who has a field of the object may lose it to `repair`, as at any time."""
