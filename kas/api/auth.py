@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
+from kas.fleet.tokens import IDENTITY
 from kas.identity.jwt import Secrets, verify
 from tunnel.errors import CallError, Status
 
@@ -42,7 +43,17 @@ class Authenticator:
                 Status.UNAUTHENTICATED,
                 "JWT validation failed: Authorization is not 'Bearer <token>'",
             )
-        verify(token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now())
+        claims = verify(
+            token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now()
+        )
+        if claims.get("iss") == IDENTITY:
+            # The audience is the same, and the secret may be: a false peer that got
+            # such a token must not call anything with it.
+            raise CallError(
+                Status.UNAUTHENTICATED,
+                f"JWT validation failed: tokens of the issuer {IDENTITY} are for the "
+                "private API between kas",
+            )
 
 
 class EveryCaller:

@@ -66,7 +66,8 @@ class Operators:
     get_status = _passed("GetStatus")
     approve = _decided("Approve")
     get_history = _passed("GetHistory")
-    get_kept = _passed("GetKept")
+    # With an id it shows a whole object, which may be a Secret.
+    get_kept = _decided("GetKept")
     undo = _decided("Undo")
     suspend = _decided("Suspend")
     resume = _decided("Resume")
@@ -82,6 +83,7 @@ class Operators:
             "project": request.project,
             "release": getattr(request, "release", ""),
             "commit": getattr(request, "commit", ""),
+            "state": getattr(request, "id", ""),
             "objects": ", ".join(
                 f"{one.kind} {one.namespace}/{one.name}"
                 for one in list(getattr(request, "objects", ()))[:MAX_OBJECTS]
@@ -91,7 +93,7 @@ class Operators:
             "user_agent": call.metadata.get("user-agent", ""),
         }
         said = {name: text[:MAX_DETAIL] for name, text in details.items() if text}
-        action = f"gitops.{method.lower()}"
+        action = "gitops.kept" if method == "GetKept" else f"gitops.{method.lower()}"
         self.api.audit(AuditEvent(action, None, outcome.name, said))
 
     async def ask(self, method: str, request: Any, call: Any) -> Any:

@@ -358,6 +358,7 @@ class OrdersTests(HalvesTestCase):
         self.refused("Approve", release="none")
         self.ask("Suspend")
         self.ask("GetHistory")
+        self.refused("GetKept", id="4f0c")
         events = [
             (one.action, one.outcome, dict(one.details))
             for one in self.server._api.audited
@@ -374,6 +375,7 @@ class OrdersTests(HalvesTestCase):
                     {**of_project, "release": "none"},
                 ),
                 ("gitops.suspend", "OK", of_project),
+                ("gitops.kept", "NOT_FOUND", {**of_project, "state": "4f0c"}),
             ],
         )
 
