@@ -177,7 +177,8 @@ class Project:
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
     :ivar out_of_sync_since: since when something is not as Git has it; None: all is.
-    :ivar worked_at: when that ended; None: no commit was worked on.
+    :ivar worked_at: when agentk was done with that, or failed to look at the cluster
+        again; None: no commit was worked on.
     """
 
     _log = Logger()
@@ -756,6 +757,9 @@ class Project:
             return False
         except CallError as error:
             self._tell(snapshot.commit, [self._explained(error)])
+            if self.report is not None:
+                # Whoever waits for this pass learns that it is over.
+                self.worked_at = self._now()
             return False
         finally:
             self._busy = False

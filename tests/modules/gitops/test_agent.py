@@ -489,6 +489,19 @@ class HalvesTests(HalvesTestCase):
         self.passes(60)
         self.assertIsNotNone(self.live("m001"))
 
+    def test_a_pass_that_fails_has_ended(self) -> None:
+        """Else `kasctl gitops sync --wait` would wait for it."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        project = self.agent.projects["apps"]
+        before = project.worked_at
+        self.cluster.refuses = True
+        self.cluster.cut()
+        self.pair.run(project.sync())
+        self.passes(10)
+        self.assertIs(project.state, State.FAILED)
+        self.assertNotEqual(project.worked_at, before)
+
     def test_a_blocked_prune_is_said_once_and_approved(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
         self.configure({"id": "apps"})
