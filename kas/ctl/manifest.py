@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kas.identity.file import Agent
 from kas.identity.store import IdentityError, IdentityStore, Show
 from kas.state.running import AGENTS
 from tunnel.errors import ConfigurationError
+from tunnel.plugin import AgentModule, installed
 from tunnel.transport.address import KasAddress, parse_kas_address
 
 __all__ = ["declare", "fill_in", "template"]
@@ -139,6 +141,12 @@ def _manifest(
     for module in modules:
         if not _MODULE.fullmatch(module):
             raise click.UsageError(f"--module: {module!r} is not a module's name")
+        known = {one.name for one in installed(AgentModule)}
+        # The image may have others.
+        if module not in known and (near := get_close_matches(module, known, 1)):
+            raise click.UsageError(
+                f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
+            )
     if GITOPS in modules and cluster_role == ROLE:
         ctl.note(
             f"# GitOps applies objects with the rights of agentk, and {ROLE} only "

@@ -122,6 +122,8 @@ def test_modules(kasctl: Kasctl) -> None:
     plain = kasctl.run(*again, "--module", "acme").stdout
     assert "agentk-gitops" not in plain
     assert "--module" in kasctl.fails(*again, "--module", "A b", code=2)
+    mistyped = kasctl.fails(*again, "--module", "gitop", code=2)
+    assert "did you mean gitops?" in mistyped
 
 
 def test_without_a_private_authority(kasctl: Kasctl) -> None:
