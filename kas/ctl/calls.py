@@ -254,9 +254,10 @@ def _content(status: int, body: bytes, where: str) -> dict[str, Any]:
     if status != 200:
         reason = content.get("message") or content.get("code") or status
         if content.get("code") == "unimplemented":
+            key = " (agent.gitops)" if ".gitops." in str(reason) else ""
             raise NoAnswer(
                 f"kas at {where} does not serve this: its file does not turn the "
-                f"module on, or it is an older kas ({printable(str(reason))})"
+                f"module on{key}, or it is an older kas ({printable(str(reason))})"
             )
         raise NoAnswer(f"kas at {where} refused: {printable(str(reason))}")
     return content

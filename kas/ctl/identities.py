@@ -55,7 +55,7 @@ def agent() -> None:
 
 @click.group()
 def user() -> None:
-    """Who may reach them."""
+    """Users who may reach agents."""
 
 
 def _time(time: datetime | None) -> str | None:
