@@ -221,7 +221,7 @@ async def test_what_stands_in_the_way(redis: redisserver.RedisServer) -> None:
             assert read.take() == [(StoreEventType.SET, "k")]
 
 
-#: As in docs/more_ports.rst.
+#: As in docs/several_kas.rst and docs/more_ports.rst.
 _RIGHTS = (
     *("on", ">secret", "~gitlab-kas:txkas1:*", "&gitlab-kas:txkas1:*", "-@all"),
     *"+ping +select +multi +exec +subscribe +publish +get +set +mget +del".split(),
@@ -252,7 +252,8 @@ async def test_rights(redis: redisserver.RedisServer, tmp_path: Path) -> None:
         await conformance.lists_by_prefix(one)
     finally:
         await one.stores.stop()
-    text = (ROOT / "docs" / "more_ports.rst").read_text()
+    pages = (ROOT / "docs" / "several_kas.rst", ROOT / "docs" / "more_ports.rst")
+    text = "".join(page.read_text() for page in pages)
     for right in (*_RIGHTS[5:], *_SCRIPT_RIGHTS):
         assert right in text
 
