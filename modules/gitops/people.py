@@ -112,11 +112,14 @@ class Writes:
 
 
 def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
+    if not write.manager or write.manager != writer.manager:
+        return False
+    if not writer.time:
+        # API servers note the manager of a scale, and no time.
+        return "scale" == write.subresource == writer.subresource
     time = seconds_of(writer.time)
     return (
         time is not None
-        and bool(write.manager)
-        and write.manager == writer.manager
         and write.time - write.seconds - ROUNDED <= time <= write.time + ROUNDED
     )
 

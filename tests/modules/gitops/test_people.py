@@ -54,6 +54,20 @@ def test_nobody() -> None:
     assert named(attrs.evolve(ALICE, manager=""), writer=Writer("", "Update")) == ()
 
 
+def test_a_scale() -> None:
+    """API servers note no time for it; a write of the object itself is none."""
+    scaled = Writer("kubectl", "Update", "scale", "")
+    scale = attrs.evolve(ALICE, subresource="scale", manager="kubectl")
+    assert named(scale, writer=scaled) == ("user:alice",)
+    for other in (
+        attrs.evolve(scale, subresource=""),
+        attrs.evolve(scale, manager="kubectl-edit"),
+    ):
+        assert named(other, writer=scaled) == ()
+    assert named(scale, changes=2, writer=scaled) == ()
+    assert named(scale, writer=attrs.evolve(scaled, subresource="")) == ()
+
+
 def test_a_delete() -> None:
     assert named(attrs.evolve(ALICE, verb="delete"), changes=0) == ("user:alice",)
     assert named(ALICE, changes=0) == ()
