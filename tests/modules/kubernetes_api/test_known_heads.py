@@ -59,10 +59,13 @@ def ask(world: World, wire: Wire, block: bytes, access: Access | None) -> list[o
     wires = world.cluster.connections.wires
     wire.receive(block)
     world.run()
-    sent = wires[-1].taken() if wires else b""
-    if sent:
-        wires[-1].receive(HELLO[: -5 if sent.startswith(b"HEAD") else None])
-        world.run()
+    # An upgrade has a connection of its own, so it need not be the newest one.
+    sent = b""
+    for upstream in wires:
+        if sent := upstream.taken():
+            upstream.receive(HELLO[: -5 if sent.startswith(b"HEAD") else None])
+            world.run()
+            break
     # Each error has an id of its own.
     return [sent, re.sub(rb"[0-9a-f]{32}", b"", wire.taken()), list(api.asked)]
 
@@ -70,6 +73,10 @@ def ask(world: World, wire: Wire, block: bytes, access: Access | None) -> list[o
 @given(
     st.tuples(_LINES, _LINES),
     st.lists(st.tuples(_STARTS, st.sampled_from([0, 1]), _ACCESS), max_size=6),
+)
+@example(
+    ([], [b"Connection: upgrade", b"Upgrade: websocket"]),
+    [(b"GET /api HTTP/1.1", which, ALICE) for which in (0, 1, 0)],
 )
 @example(
     ([b"Origin: " + ORIGIN.encode()], []),
