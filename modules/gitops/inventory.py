@@ -277,7 +277,7 @@ class InventoryStore:
         if moved:
             # Part 0 comes last: until it exists, the former inventory counts.
             written = [
-                await self._written(number, datas[number], facts, count, None)
+                await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
             ]
             self._parts, self._moves = written[::-1], False
@@ -447,10 +447,10 @@ class InventoryStore:
         known = self._parts[number] if number < len(self._parts) else None
         if number and known is not None and (known.get("data") or {}) == data:
             return
-        written = await self._written(number, data, facts, count, known)
+        written = await self._write_part(number, data, facts, count, known)
         self._parts[number : number + 1] = [written]
 
-    async def _written(
+    async def _write_part(
         self,
         number: int,
         data: dict[str, str],

@@ -212,8 +212,8 @@ class OrderStore:
 
 
 def _digest(key: ObjectKey) -> str:
-    # Half of a SHA-256: an inventory of 100,000 objects fits into a Secret's megabyte
-    # only if few of them wait for an approval at once; 40,000 do.
+    # 64 bits of a SHA-256: a Secret's megabyte has room for about 50,000 of them, in
+    # approvals and held objects together.
     return sha256("\0".join(key).encode()).hexdigest()[:16]
 
 
