@@ -24,6 +24,7 @@ from kas.config.oidc import OpenIdConnect
 from kas.config.redis import Redis
 from kas.config.workers import Workers
 from tunnel.config import (
+    DrainingListen,
     Duration,
     ExistingFile,
     Invalid,
@@ -54,7 +55,7 @@ __all__ = [
 
 
 @attrs.frozen(kw_only=True)
-class AgentListen(Listen):
+class AgentListen(DrainingListen):
     """``agent.listen``: where agentk connects to."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("max_connection_age")
@@ -119,7 +120,7 @@ class AgentSection:
 
 
 @attrs.frozen(kw_only=True)
-class ObservabilityListen(Listen):
+class ObservabilityListen(DrainingListen):
     """``observability.listen``: health, metrics and status."""
 
     address: str = field(default="127.0.0.1:8151", doc="host:port for probes, metrics")
@@ -242,18 +243,10 @@ class SignedListen(Listen):
         doc="further secrets that are accepted, while the one is being replaced",
         validator=attrs.validators.deep_iterable(is_secret),
     )
-    max_connection_age: Duration = field(
-        default=7200.0,
-        doc="after this a connection is asked to come again",
-        validator=is_positive,
-    )
-    shutdown_grace_period: Duration = field(
-        default=10.0, doc="how long calls that run may take after that"
-    )
 
 
 @attrs.frozen(kw_only=True)
-class ApiListen(SignedListen):
+class ApiListen(SignedListen, DrainingListen):
     """``api.listen``: calls of GitLab."""
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
@@ -261,6 +254,11 @@ class ApiListen(SignedListen):
     # Secret and audience identify the caller.
     issuer: str = field(
         default="", doc="the only issuer (iss) of tokens to accept; '' accepts any"
+    )
+    max_connection_age: Duration = field(
+        default=7200.0,
+        doc="kas asks older connections to connect again",
+        validator=is_positive,
     )
 
 
@@ -273,7 +271,12 @@ class Api:
 
 @attrs.frozen(kw_only=True)
 class PrivateApiListen(SignedListen):
-    """``private_api.listen``: calls of other kas."""
+    """``private_api.listen``: calls of other kas, which end when this kas does."""
+
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("listen_grace_period", "max_connection_age", "shutdown_grace_period"),
+        "without effect: agent.listen sets the periods for requests to agents",
+    )
 
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
@@ -291,13 +294,10 @@ class PrivateApi:
 
 
 @attrs.frozen(kw_only=True)
-class WebListen(Listen):
+class WebListen(DrainingListen):
     """``web.listen``: pages and webhooks of modules."""
 
     address: str = field(default="127.0.0.1:8156", doc="host:port for modules' pages")
-    shutdown_grace_period: Duration = field(
-        default=10.0, doc="how long requests that run may take after that"
-    )
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from tunnel.config import Listen
+from tunnel.config import DrainingListen
 from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import abort
 from tunnel.util.until import until
@@ -137,7 +137,7 @@ class DrainingListener:
 
     def __init__(
         self,
-        settings: Listen,
+        settings: DrainingListen,
         factory: DrainingFactory,
         listening: Listening,
         reactor: Any,

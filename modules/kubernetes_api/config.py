@@ -70,6 +70,10 @@ class KubernetesApiListen(Listen):
     """``agent.kubernetes_api.listen``."""
 
     TLS_BY_DEFAULT: ClassVar[bool] = True
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("listen_grace_period", "shutdown_grace_period"),
+        "without effect: agent.listen sets the periods for requests to agents",
+    )
 
     address: str = field(
         default="127.0.0.1:8154", doc="host:port for kubectl and other clients"

@@ -50,7 +50,7 @@ from tunnel.config.certificates import (
 from tunnel.config.files import place_of, read, read_file
 from tunnel.config.flags import read_flags
 from tunnel.config.json_schema import as_written, json_schema
-from tunnel.config.listen import Listen
+from tunnel.config.listen import DrainingListen, Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Remark, Section
 from tunnel.config.reference import Key, keys
@@ -61,6 +61,7 @@ from tunnel.config.urls import is_url
 
 __all__ = [
     "CredentialCaching",
+    "DrainingListen",
     "Duration",
     "ExistingFile",
     "Invalid",

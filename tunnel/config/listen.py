@@ -16,7 +16,7 @@ from tunnel.config.names import certificate_names
 from tunnel.config.schema import ExistingFile, Invalid, field
 from tunnel.config.texts import Duration
 
-__all__ = ["ANYWHERE", "BACKLOG", "Listen"]
+__all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 
 #: Connections that wait to be accepted: after an outage thousands of agents come back
 #: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
@@ -95,12 +95,6 @@ class Listen:
         default=None,
         doc="PEM certificates that have to sign every client's (mTLS)",
         validator=authorities,
-    )
-    listen_grace_period: Duration = field(
-        default=5.0, doc="how long to go on accepting after the order to stop"
-    )
-    shutdown_grace_period: Duration = field(
-        default=3600.0, doc="how long what runs may take after that"
     )
 
     def __attrs_post_init__(self) -> None:
@@ -203,6 +197,19 @@ class Listen:
         kind = "tcp6" if ":" in host else "tcp"
         where = quoteStringArgument(host)
         return f"{kind}:{port}:interface={where}:backlog={BACKLOG}"
+
+
+# Without slots, a class can inherit from it and from another listener.
+@attrs.frozen(kw_only=True, slots=False)
+class DrainingListen(Listen):
+    """A listener that kas drains for periods of its own when it stops."""
+
+    listen_grace_period: Duration = field(
+        default=5.0, doc="how long to accept connections after the order to stop"
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long running requests may take after that"
+    )
 
 
 def _check_endpoint(text: str) -> None:

@@ -265,6 +265,7 @@ def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
         *("max_connection_age", "remote_development"),
         *("project_info_cache_ttl", "project_info_cache_error_ttl"),
         *("redis_conn_info_ttl", "redis_conn_info_refresh", "redis_conn_info_gc"),
+        *("listen_grace_period", "shutdown_grace_period"),
         "grpc_level",
         *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),
     }
