@@ -83,9 +83,14 @@ class ChildProcesses:
         self._room = DeferredSemaphore(at_once)
         #: The kernel gave a network namespace once, and has to each time.
         self._has_namespaces = False
-        #: Of the kernel; 0: it has none.
+        #: The version of the kernel's Landlock; 0 without it.
         self._landlock = landlock_version()
         self._said: set[str] = set()
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether the kernel limits the programs to files of their own."""
+        return self._landlock > 0
 
     async def run(
         self, program: str, arguments: Sequence[str], folder: Path
@@ -109,9 +114,10 @@ class ChildProcesses:
         command = [os.path.realpath(found), *arguments]
         if not self._landlock:
             self._warn_once(
-                "the kernel has no Landlock: kustomize, helm and sops can open every "
-                "file that agentk can open, and agentk can only look through what it "
-                "gives them for paths that lead out of the repository"
+                "the kernel has no Landlock (Linux 5.13): kustomize, helm and sops can "
+                "open every file that agentk can open; agentk refuses sources with "
+                "paths that leave the repository, and helm does not validate values "
+                "against schemas, because a schema can refer to any file"
             )
         await self._room.acquire()
         try:

@@ -207,6 +207,9 @@ class Renderer:
             assert capabilities is not None
             what = f"helm template {kind.path or '.'}"
             arguments = _helm_arguments(kind, namespace, folder, capabilities)
+            if not self.children.is_confined:
+                # A packed subchart can have a schema that refers to any file.
+                arguments.insert(1, "--skip-schema-validation")
             try:
                 first = await self._made(self.helm, arguments, folder, what, quotes)
                 second = await self._made(self.helm, arguments, folder, what, quotes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Mapping
@@ -922,3 +924,38 @@ async def test_a_program_that_is_missing() -> None:
         await missing.render(
             SourceKind(kind="kustomize", path="prod"), "here", files, None
         )
+
+
+def packed_chart(files: Mapping[str, str]) -> bytes:
+    """A chart as ``helm package`` writes it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@async_test
+async def test_a_packed_schema_without_landlock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helm opens no schema in a packed subchart when the kernel cannot confine it."""
+    outside = tmp_path / "outside.json"
+    outside.write_text('{"required": ["s3cret"]}')
+    schema = json.dumps({"$ref": outside.as_uri()})
+    packed = packed_chart(
+        {
+            "far/Chart.yaml": "apiVersion: v2\nname: far\nversion: 1.0.0\n",
+            "far/values.schema.json": schema,
+        }
+    )
+    files = [*encoded(CHART).items(), ("web/charts/far-1.0.0.tgz", packed)]
+    kind = SourceKind(kind="helm", path="web", lookup="empty")
+    with pytest.raises(CallError):
+        await renderer().render(kind, "here", files, CAPABILITIES)
+    monkeypatch.setattr(child_processes, "landlock_version", lambda: 0)
+    what, text = await renderer().render(kind, "here", files, CAPABILITIES)
+    assert what == "helm template web"
+    assert text
