@@ -19,7 +19,7 @@ GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 5)
 # Each file runs in one process.  Status 5 says that a part has no test.  What one part
 # remembers of its failures, another that ends at the same time would write over.
 part = $(PYTEST) $(3) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
-	-o cache_dir=.pytest_cache/$@ $(PYTEST_ARGS) || test $$? = 5
+	-o cache_dir=.pytest_cache/$@ $(4) $(PYTEST_ARGS) || test $$? = 5
 beside = $(MAKE) --no-print-directory -k -j$(SIDE)
 # Else each process compiles anew what it imports: five of ten seconds to find the tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -56,7 +56,7 @@ test: $(STAMP)  ## all tests that can run here; tells which could not
 	$(beside) experiments servers || failed=1; exit $$failed
 
 unit: $(STAMP)  ## the tests that start no server
-	$(GIVE_WAY) $(call part,$(CORES),not integration)
+	$(GIVE_WAY) $(call part,$(CORES),not integration,,$(UNIT_ARGS))
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
