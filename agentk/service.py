@@ -29,6 +29,7 @@ from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
+from agentk.kubernetes.kubeconfig import IN_CLUSTER
 from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
@@ -42,7 +43,7 @@ from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModule
-from tunnel.kubernetes import KubernetesClients
+from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
@@ -155,10 +156,19 @@ class AgentkService(LogsItsOwnWay, Service):
         self.sections.follow(
             "agentk", "observability", ObservabilitySection, self._observe
         )
-        kubernetes = KubernetesClients(cluster, self._upstream, reactor)
+        in_cluster = cluster.target.origin == IN_CLUSTER
+        self.own_namespace = OwnNamespace(
+            self._namespace or DEFAULT_NAMESPACE,
+            # The namespace of a kubeconfig's context may be anyone's.
+            bool(options.namespace or (in_cluster and self._namespace)),
+            not configuration.kubernetes.allow_own_namespace,
+        )
+        kubernetes = KubernetesClients(
+            cluster, self._upstream, reactor, own_namespace=self.own_namespace
+        )
         self._election = LeaderElection(
             kubernetes.as_agentk(),
-            self._namespace or DEFAULT_NAMESPACE,
+            self.own_namespace.name,
             options.pod_name or f"{gethostname()}-{self._instance_id.hex()}",
             reactor,
             lambda: datetime.now(UTC),

@@ -92,6 +92,8 @@ class GitopsAgent:
         self._preview_renderer = attrs.evolve(self._renderer, children=of_previews)
         self._preview_decryptor = attrs.evolve(self._decryptor, children=of_previews)
         self._inventories = options.inventory_namespace
+        # Who writes orders decides what is applied with agentk's rights.
+        api.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Those that are worked on, by id.

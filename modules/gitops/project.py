@@ -945,7 +945,7 @@ class Project:
     @property
     def _own_namespace(self) -> str:
         """The namespace of agentk itself."""
-        return self._api.lease.partition("/")[0]
+        return self._api.own_namespace.name
 
     def _order_store(self, snapshot: Snapshot) -> OrderStore:
         return OrderStore(
