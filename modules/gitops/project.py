@@ -246,8 +246,8 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: When that commit came, as of the clock.
-        self._came_at = 0.0
+        #: Since when deletes have waited for other agents; see `Claims`.
+        self._deletes_wait: dict[ObjectKey, float] = {}
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
@@ -550,7 +550,11 @@ class Project:
             asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
         store = self._inventory(snapshot, self._order_store(snapshot))
-        reconciler = self._reconciler(snapshot, store)
+        reconciler = attrs.evolve(
+            self._reconciler(snapshot, store),
+            # A preview begins no wait, and ends none.
+            claims=partial(self._claims, snapshot, dict(self._deletes_wait)),
+        )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return Preview(snapshot.commit, plan.problems)
@@ -617,8 +621,6 @@ class Project:
         self._refused = Report("")
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
-        if self.commit != snapshot.commit:
-            self._came_at = self._api.clock.seconds()
         self._snapshot, self._source = snapshot, source
         self._note_named()
         self._interrupt()
@@ -848,7 +850,10 @@ class Project:
         return (said.get("status") or {}).get("allowed") is not False
 
     async def _claims(
-        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
+        self,
+        snapshot: Snapshot,
+        waits: dict[ObjectKey, float],
+        objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """See `make_plan`."""
         claims = Claims(
@@ -858,7 +863,8 @@ class Project:
             self._inventories or self._own_namespace,
             self._source_name(snapshot),
             snapshot.commit,
-            self._api.clock.seconds() - self._came_at,
+            waits,
+            self._api.clock.seconds(),
         )
         found = await claims.of(objects)
         if not all(one.is_made for one in found.values()):
@@ -1011,7 +1017,7 @@ class Project:
             leaves=self.drifts.leaves,
             stays=self._stays,
             given=self._given,
-            claims=partial(self._claims, snapshot),
+            claims=partial(self._claims, snapshot, self._deletes_wait),
             prunes=self._note_pruning,
         )
 

@@ -9,7 +9,7 @@ from modules.gitops import claims
 from modules.gitops.act import Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
-from modules.gitops.inventory import LABEL, WRITER
+from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.plan import MAX_OWNER
 from modules.gitops.reconcile import Report
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
@@ -34,15 +34,29 @@ class _Refused:
 class ClaimsTests(ReconcileCase):
     """Two agents in one cluster, each with an inventory."""
 
-    #: Seconds since the commit came to the agent that prunes.
-    age = 0.0
+    #: Of the clock of both.
+    time = 0.0
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: Deletes that wait, by agent.
+        self.waits: dict[str, dict[Any, float]] = {"one": {}, "two": {}}
 
     def apply(
         self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
     ) -> Report:
         """A commit, as one of the agents applies it."""
         mark = f"{agent}@{agent}/lease"
-        asked = Claims(self.client, agent, mark, "default", source, commit, self.age)
+        asked = Claims(
+            self.client,
+            agent,
+            mark,
+            "default",
+            source,
+            commit,
+            self.waits[agent],
+            self.time,
+        )
         return self.commit(
             *objects,
             commit=commit,
@@ -88,7 +102,8 @@ class ClaimsTests(ReconcileCase):
         self.assertEqual(report.failed, [])
         self.handed_over(uid)
         # And it goes once it is out of Git there.
-        self.age = OTHERS_SECONDS
+        self.apply("two", *config_maps(1), commit="c3")
+        self.time += OTHERS_SECONDS
         self.apply("two", *config_maps(1), commit="c3")
         self.assertIsNone(self.live("moves"))
 
@@ -107,10 +122,9 @@ class ClaimsTests(ReconcileCase):
         self.begin()
         self.apply("one", STAYS, commit="c2")
         self.assertIsNotNone(self.live("moves"))
-        self.age = OTHERS_SECONDS
+        self.time += OTHERS_SECONDS
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
-        self.age = 0.0
         self.apply("one", STAYS, MOVES, commit="c3")
         self.apply("two", *config_maps(1), commit="c4")
         self.apply("one", STAYS, commit="c4")
@@ -128,10 +142,48 @@ class ClaimsTests(ReconcileCase):
         """Who may write ConfigMaps, and not the object, keeps nothing."""
         self.begin()
         self.plant("x", "x", data={"default_moves__ConfigMap": '{"claimed": "one"}'})
-        self.age = OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c2")
+        self.time += OTHERS_SECONDS
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def test_a_delay_that_anyone_wrote(self) -> None:
+        """It holds each delete once, however many commits come meanwhile."""
+        self.apply("one", STAYS, MOVES, commit="c1")
+        annotations = {SOURCE: "apps", PARTS: "1", WRITER: "x@a/lease"}
+        self.plant("x", "x", annotations=annotations)
+        for number in range(2, 6):
+            self.assertIsNotNone(self.live("moves"))
+            report = self.apply("one", STAYS, commit=f"c{number}")
+            self.assertIn("may come to claim it", report.blocked[0].reason)
+            self.time += OTHERS_SECONDS / 4
+        report = self.apply("one", STAYS, commit="c6")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def test_the_next_delete_waits_anew(self) -> None:
+        """An object that came back, or for which no one was behind, waits again."""
+        self.apply("one", *config_maps(1), STAYS, MOVES, commit="c1")
+        annotations = {SOURCE: "apps", PARTS: "1"}
+        self.plant("x", "x", annotations=annotations)
+        self.apply("one", *config_maps(1), STAYS, commit="c2")
+        self.assertEqual(len(self.waits["one"]), 1)
+        self.apply("one", *config_maps(1), STAYS, MOVES, commit="c3")
+        self.assertEqual(self.waits["one"], {})
+        self.time += OTHERS_SECONDS
+        self.apply("one", *config_maps(1), STAYS, commit="c4")
+        self.assertIsNotNone(self.live("moves"))
+        # Another object that leaves has a wait of its own.
+        self.time += OTHERS_SECONDS / 2
+        self.apply("one", *config_maps(1), commit="c5")
+        self.time += OTHERS_SECONDS / 2
+        self.apply("one", *config_maps(1), commit="c5")
+        self.assertIsNone(self.live("moves"))
+        self.assertIsNotNone(self.live("stays"))
+        self.plant("x", "x", annotations={**annotations, COMMIT: "c5"})
+        self.apply("one", *config_maps(1), commit="c5", prune=False)
+        self.assertEqual(self.waits["one"], {})
 
     def plant(self, name: str, of: str, **more: Any) -> None:
         """A ConfigMap of a user with a namespace of its own."""
