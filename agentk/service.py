@@ -34,8 +34,8 @@ from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
-from agentk.module_reports import ModuleReports
 from agentk.modules import AgentContext, AgentModuleApi
+from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
@@ -147,6 +147,14 @@ class AgentkService(LogsItsOwnWay, Service):
             self._version,
             cluster.target.url,
             cluster.target.advice,
+            lambda: self.cluster_reports.report(),
+            reactor,
+        )
+        self.cluster_reports = StateReports(
+            "Cluster",
+            lambda: self.reach.problem,
+            cluster_report,
+            "",
             self.dialer.open_stream,
             lambda: self.dialer.services,
             reactor,
@@ -194,8 +202,11 @@ class AgentkService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
-        self.module_reports = ModuleReports(
-            lambda: self.modules.problems,
+        self.module_reports = StateReports(
+            "Modules",
+            lambda: dict(self.modules.problems),
+            modules_report,
+            {},
             self.dialer.open_stream,
             lambda: self.dialer.services,
             reactor,
@@ -262,7 +273,7 @@ class AgentkService(LogsItsOwnWay, Service):
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
         self._election.agent_is(agent_id)
-        self.reach.connected()
+        self.cluster_reports.connected()
         self.module_reports.connected()
 
     def _make_contexts(self) -> dict[KasAddress, ssl.SSLContext]:
