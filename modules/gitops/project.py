@@ -41,7 +41,7 @@ from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
-from modules.gitops.drift import Drift, Drifts, DriftState
+from modules.gitops.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
 from modules.gitops.handover import ProjectHandover, names
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptState, KeptStates
@@ -72,6 +72,9 @@ TRY_FIRST, TRY_MOST = 10.0, 60.0
 #: Seconds after which all of it is applied again, at most: what others changed is put
 #: right.  The second where that is seen when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
+
+#: Kinds that cannot be watched, which status names.
+MAX_KINDS = 5
 
 #: Lines about drift in a minute; what there is beyond that is counted.
 DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
@@ -257,6 +260,9 @@ class Project:
         #: Objects that the handover keeps, and whether nothing else of Git is missing.
         self._handed: set[ObjectKey] = set()
         self._hands_over = False
+        #: The same with the objects that wait for other agents.
+        self._only_waits = False
+        self._delayed: set[ObjectKey] = set()
         #: An object was taken from another project.
         self._took = False
         #: Objects that others have given up for this one.
@@ -410,6 +416,30 @@ class Project:
         done = not self.next_commit or bool(self.orders.pinned)
         hands_over = self.state is State.FAILED and self._hands_over
         return done and (self.state is State.CURRENT or hands_over)
+
+    @property
+    def hands_over(self) -> bool:
+        """It fails only because objects stay until another project takes them."""
+        return self.state is State.FAILED and self._only_waits
+
+    @property
+    def drift_delay(self) -> str:
+        """Why drift is seen late; empty: it is seen at once, or is not looked for."""
+        problems = self.drifts.unwatched if self.settings.drift.mode != "off" else {}
+        if not problems:
+            return ""
+        repairs = self.settings.drift.mode == "repair"
+        seconds = AGAIN if repairs else UNWATCHED_AGAIN
+        kinds = sorted(kind for _, kind in problems)
+        named = ", ".join(kinds[:MAX_KINDS])
+        if len(kinds) > MAX_KINDS:
+            named += f" and {len(kinds) - MAX_KINDS} more kinds"
+        why = clean(next(iter(problems.values())), MAX_LINE, " ")
+        return (
+            f"changes of {named} by others are seen every {seconds / 60:.0f} minutes "
+            "only, because agentk cannot watch them (it needs list and watch in the "
+            f"whole cluster): {why}"
+        )
 
     def dependency_worked(self) -> None:
         """Look again, where this one waits for others."""
@@ -718,7 +748,7 @@ class Project:
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
-        self._hands_over = False
+        self._hands_over = self._only_waits = False
         if not self._claim(self._inventory_id(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
@@ -736,6 +766,7 @@ class Project:
         self._waits_for_others = self._took = False
         self._offered.clear()
         self._handed.clear()
+        self._delayed.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -780,6 +811,7 @@ class Project:
         }
         wrong = report.problems or report.failed or report.held
         self._hands_over = not wrong and stays <= self._handed
+        self._only_waits = not wrong and stays <= self._handed | self._delayed
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -867,7 +899,9 @@ class Project:
             self._api.clock.seconds(),
         )
         found = await claims.of(objects)
-        if not all(one.is_made for one in found.values()):
+        delayed = {key for key, one in found.items() if not one.is_made}
+        self._delayed |= delayed
+        if delayed:
             self._waits_for_others = True
         return found
 
