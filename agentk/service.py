@@ -202,7 +202,7 @@ class AgentkService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
-        self.module_reports = StateReports(
+        self.module_reports: StateReports[dict[str, str]] = StateReports(
             "Modules",
             lambda: dict(self.modules.problems),
             modules_report,

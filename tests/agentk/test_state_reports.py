@@ -44,7 +44,7 @@ class StateReportsTests(SynchronousTestCase):
         self.addCleanup(self.pair.stop)
         self.problems: dict[str, str] = {}
         self.services = frozenset([SERVICE.full_name])
-        self.reports = StateReports(
+        self.reports: StateReports[dict[str, str]] = StateReports(
             "Modules",
             lambda: dict(self.problems),
             modules_report,

@@ -6,8 +6,7 @@ from typing import Any
 
 from modules.gitops import reported, reports_pb2
 from modules.gitops.failing import MAX_FAILING, REPORT_PAUSE
-from modules.gitops.reported import FAILING_SECONDS
-from modules.gitops.server import REPORTS
+from modules.gitops.reported import FAILING_SECONDS, REPORTS
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

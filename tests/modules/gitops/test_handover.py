@@ -177,7 +177,8 @@ class HandoverTests(HalvesTestCase):
     def test_to_another_agent(self) -> None:
         """An object that waits for one is handed over; what fails besides is told."""
         self.begin(A)
-        name = self.project("apps")._source_name(self.project("apps")._snapshot)
+        snapshot = self.project("apps")._first_snapshot()
+        name = self.project("apps")._source_name(snapshot)
         behind = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
