@@ -26,6 +26,7 @@ from modules.gitops.brakes import (
     CLAIMED_BY,
     OWNER,
     brake_of_object,
+    claimed_by,
     is_kept,
     owner_of,
 )
@@ -55,6 +56,10 @@ __all__ = [
     "digest_of",
     "marked",
 ]
+
+#: Why an object stays that was annotated since the plan was made: the next pass looks
+#: whether an inventory claims it.
+CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
 
 #: Seconds between two looks at what is waited for: at first, and at most.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
@@ -241,8 +246,10 @@ class Act:
         if not all(self._is_settled(action) for action in plan.wanted.values()):
             # A commit may take minutes to be read.
             await self._checked(self._store.confirm())
-        await self._write()
+        # Before the inventory has the commit: until then, whoever has these objects
+        # waits for this source, and then looks at each object again.
         await self._claim()
+        await self._write()
         if plan.whole:
             for key in [key for key in self._settled if key not in plan.wanted]:
                 del self._settled[key]
@@ -808,6 +815,10 @@ class Act:
             return True
         if stays := await self._braked(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)
+            return True
+        assert action.live is not None
+        if claimed_by(live) not in ("", claimed_by(action.live)):
+            self._came_to(key, Outcome.BLOCKED, CLAIMED_MEANWHILE)
             return True
         await self._check_inventory()
         self._check_leads()

@@ -9,8 +9,10 @@ inventory anyway:
 
     agent 1   has a commit without the object, and looks for claims to it; where agent 2
               follows the same source, it waits a while for agent 2 to have the commit
-    agent 2   is refused the object, and writes down, there as well, that it claims it
-    agent 1   takes its mark off the object, in place of deleting it
+    agent 2   is refused the object, says there that it claims it, and then writes that
+              and the commit into its inventory
+    agent 1   takes its mark off the object, in place of deleting it; one that was
+              claimed after agent 1 had looked at it stays until the next look
     agent 2   takes the object, which is of no inventory now, and still says that it is
               claimed
 

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
 from modules.gitops.act import (
+    CLAIMED_MEANWHILE,
     Outcome,
     Pruning,
     Result,
@@ -809,6 +810,10 @@ class Project:
         stays = {
             key for key, one in report.results.items() if one.outcome is Outcome.BLOCKED
         }
+        late = {key for key in stays if report.results[key].reason == CLAIMED_MEANWHILE}
+        if late:
+            self._delayed |= late
+            self._waits_for_others = True
         wrong = report.problems or report.failed or report.held
         self._hands_over = not wrong and stays <= self._handed
         self._only_waits = not wrong and stays <= self._handed | self._delayed

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from modules.gitops import claims
-from modules.gitops.act import Outcome
+from modules.gitops.act import CLAIMED_MEANWHILE, Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
+from modules.gitops.manifests import read_source
 from modules.gitops.plan import MAX_OWNER
 from modules.gitops.reconcile import Report
+from tests.modules.gitops.halves import text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tunnel.errors import CallError, Status
 
@@ -46,27 +48,31 @@ class ClaimsTests(ReconcileCase):
         self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
     ) -> Report:
         """A commit, as one of the agents applies it."""
-        mark = f"{agent}@{agent}/lease"
-        asked = Claims(
+        given.setdefault("claims", self.asked(agent, commit, source).of)
+        return self.commit(
+            *objects, commit=commit, **self.of_agent(agent, source), **given
+        )
+
+    def asked(self, agent: str, commit: str, source: str = "apps") -> Claims:
+        """What looks for claims, for one of the agents."""
+        return Claims(
             self.client,
             agent,
-            mark,
+            f"{agent}@{agent}/lease",
             "default",
             source,
             commit,
             self.waits[agent],
             self.time,
         )
-        return self.commit(
-            *objects,
-            commit=commit,
-            inventory_id=agent,
-            agent=agent,
-            lease=f"{agent}/lease",
-            source=source,
-            claims=asked.of,
-            **given,
-        )
+
+    def of_agent(self, agent: str, source: str = "apps") -> dict[str, Any]:
+        return {
+            "inventory_id": agent,
+            "agent": agent,
+            "lease": f"{agent}/lease",
+            "source": source,
+        }
 
     def owner(self) -> str:
         owner: str = self.live("moves")["metadata"]["annotations"].get(OWNER, "")
@@ -129,6 +135,36 @@ class ClaimsTests(ReconcileCase):
         self.apply("two", *config_maps(1), commit="c4")
         self.apply("one", STAYS, commit="c4")
         self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_while_the_plan_is_made(self) -> None:
+        """An object that agent 1 had looked at before agent 2 claimed it stays."""
+        uid = self.begin()
+        asked = self.asked("one", "c2")
+
+        async def late(objects: Any) -> Any:
+            second = self.reconciler(**self.of_agent("two"))
+            files = [("a.yaml", text(*config_maps(1), MOVES).encode())]
+            await second.run("c2", read_source(files))
+            return await asked.of(objects)
+
+        report = self.apply("one", STAYS, commit="c2", claims=late)
+        self.assertEqual(report.blocked[0].reason, CLAIMED_MEANWHILE)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_what_is_written_first(self) -> None:
+        """The object says that it is claimed before the inventory has the commit."""
+        self.begin()
+        self.cluster.requests.clear()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        written = [
+            one.path.partition("?")[0].rpartition("/")[2]
+            for one in self.cluster.requests
+            if one.method in ("PATCH", "PUT")
+        ]
+        self.assertLess(written.index("moves"), written.index("inventory-two"))
 
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""
