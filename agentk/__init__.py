@@ -9,7 +9,7 @@ The agent: keeps a connection to kas and answers what comes through it.
     diagnosis.py  why it cannot
     leader_election.py  which of an agent's agentk leads, by a Lease
     modules.py    what an agent half of a module gets
-    module_reports.py  word to kas of the modules that failed
+    state_reports.py  tells kas how the cluster and the modules are
     health.py     /liveness, /readiness and /metrics
     metrics.py    what is counted of the tunnel
     kubernetes/   the Kubernetes API server

@@ -162,6 +162,11 @@ class KubernetesConfiguration:
     max_idle_connections: int = field(
         default=64, validator=is_positive, doc="of them, kept between requests"
     )
+    allow_own_namespace: bool = field(
+        default=False,
+        doc="let clients change agentk's own namespace, and read Secrets there, with "
+        "agentk's own rights: they can then have the agent's token and give orders",
+    )
 
     def upstream_limits(self) -> UpstreamLimits:
         """For `tunnel.http1.UpstreamPool`."""

@@ -17,7 +17,7 @@ from tunnel.hosting.gitlab_access import GitLabAccess
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import Access, IAgentModuleApi, ICluster
+from tunnel.interfaces import Access, IAgentModuleApi, ICluster, IOwnNamespace
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
 
@@ -116,6 +116,13 @@ class AgentModuleApi(ModuleApi):
     def _must_lead(self) -> None:
         if not self.leads:
             raise CallError(Status.UNAVAILABLE, "this agentk does not lead")
+
+    @property
+    def own_namespace(self) -> IOwnNamespace:
+        """agentk's own namespace."""
+        found = self._kubernetes.own_namespace
+        assert found is not None
+        return found
 
     @property
     def leads(self) -> bool:

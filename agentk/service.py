@@ -29,12 +29,13 @@ from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
+from agentk.kubernetes.kubeconfig import IN_CLUSTER
 from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
-from agentk.module_reports import ModuleReports
 from agentk.modules import AgentContext, AgentModuleApi
+from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
@@ -42,7 +43,7 @@ from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModule
-from tunnel.kubernetes import KubernetesClients
+from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
@@ -146,6 +147,14 @@ class AgentkService(LogsItsOwnWay, Service):
             self._version,
             cluster.target.url,
             cluster.target.advice,
+            lambda: self.cluster_reports.report(),
+            reactor,
+        )
+        self.cluster_reports = StateReports(
+            "Cluster",
+            lambda: self.reach.problem,
+            cluster_report,
+            "",
             self.dialer.open_stream,
             lambda: self.dialer.services,
             reactor,
@@ -155,10 +164,19 @@ class AgentkService(LogsItsOwnWay, Service):
         self.sections.follow(
             "agentk", "observability", ObservabilitySection, self._observe
         )
-        kubernetes = KubernetesClients(cluster, self._upstream, reactor)
+        in_cluster = cluster.target.origin == IN_CLUSTER
+        self.own_namespace = OwnNamespace(
+            self._namespace or DEFAULT_NAMESPACE,
+            # The namespace of a kubeconfig's context may be anyone's.
+            bool(options.namespace or (in_cluster and self._namespace)),
+            not configuration.kubernetes.allow_own_namespace,
+        )
+        kubernetes = KubernetesClients(
+            cluster, self._upstream, reactor, own_namespace=self.own_namespace
+        )
         self._election = LeaderElection(
             kubernetes.as_agentk(),
-            self._namespace or DEFAULT_NAMESPACE,
+            self.own_namespace.name,
             options.pod_name or f"{gethostname()}-{self._instance_id.hex()}",
             reactor,
             lambda: datetime.now(UTC),
@@ -184,8 +202,11 @@ class AgentkService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
-        self.module_reports = ModuleReports(
-            lambda: self.modules.problems,
+        self.module_reports: StateReports[dict[str, str]] = StateReports(
+            "Modules",
+            lambda: dict(self.modules.problems),
+            modules_report,
+            {},
             self.dialer.open_stream,
             lambda: self.dialer.services,
             reactor,
@@ -252,7 +273,7 @@ class AgentkService(LogsItsOwnWay, Service):
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
         self._election.agent_is(agent_id)
-        self.reach.connected()
+        self.cluster_reports.connected()
         self.module_reports.connected()
 
     def _make_contexts(self) -> dict[KasAddress, ssl.SSLContext]:

@@ -257,6 +257,7 @@ def test_options_of_agentk() -> None:
                 "kasAddress": "wss://kas.example/tunnel",
                 "kasCaCert": "PEM",
                 "kasHeaders": ["Cookie: a=b"],
+                "kubernetes": {"allow_own_namespace": True},
                 "modules": {"kubernetes_api": {}},
                 "observability": {
                     "tls": {"enabled": True, "secret": {"name": "own"}},
@@ -288,6 +289,7 @@ def test_options_of_agentk() -> None:
     others = [one for one in documents if one["kind"] != "Secret"]
     assert "hush" not in yaml.safe_dump(others)
     assert yaml.safe_load(configuration) == {
+        "kubernetes": {"allow_own_namespace": True},
         "modules": {"kubernetes_api": {}},
         "observability": told,
     }

@@ -1395,8 +1395,46 @@ class IGitLab(Interface):
         """
 
 
+class IOwnNamespace(Interface):
+    """
+    agentk's own namespace, where its Lease is, its token, and the records of modules.
+
+    Clients that have agentk's own rights only read there, and no Secrets.
+    """
+
+    name: str = Attribute("Its name.")
+
+    def keep_records() -> str:
+        """
+        Close the namespace to such clients, wherever agentk runs.
+
+        :return: its name.
+        """
+
+    def acts_as_agentk(username: str) -> bool:
+        """
+        Tell whether a request as *username* has agentk's rights, or may have.
+
+        :param username: that it impersonates; empty: none.
+        """
+
+    def checked(method: bytes, target: bytes, upgrade: bool = False) -> bytes:
+        """
+        Check a request that a client makes with agentk's rights.
+
+        :param target: as `tunnel.kubernetes.request_info` has it.
+        :return: *target*, or for all Secrets of the cluster one that leaves out those
+            of this namespace.
+        :raises tunnel.kubernetes.OwnNamespaceRefusal: it may not be made, and why.
+        """
+
+
 class IAgentModuleApi(_IModuleApi):
     """What agentk lends to an agent half."""
+
+    own_namespace: IOwnNamespace = Attribute(
+        "agentk's own; a module that keeps records there calls `keep_records`."
+    )
 
     cluster_as_agentk: ICluster = Attribute(
         "The API server with agentk's own credential, for a module that "

@@ -1,4 +1,4 @@
-"""Whether the API server can be reached: one line in the log, and word to kas."""
+"""Whether the API server can be reached: one line in the log for each change."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from agentk.kubernetes.version import ClusterVersion, OtherAnswer
-from tunnel.errors import CallError, TunnelError
+from agentk.state_reports import MAX_TEXT
+from tunnel.errors import CallError
 from tunnel.kubernetes.answers import HOP
-from tunnel.pb import reports_pb2
-from tunnel.rpc.client import ServiceClient, StreamOpener
 from tunnel.util.texts import clean
 
-__all__ = ["SERVICE", "ClusterReach"]
-
-SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
+__all__ = ["ClusterReach"]
 
 #: Seconds between two looks while the API server answers: one request of no weight.
 CHECK_INTERVAL = 60.0
@@ -31,12 +28,6 @@ RETRY_INTERVAL = 5.0
 #: server that restarts is back by then.
 FAILURES = 3
 
-#: Seconds for the report to kas; the next look repeats one that failed.
-REPORT_TIMEOUT = 10.0
-
-#: Characters of a problem.
-MAX_TEXT = 400
-
 
 @attrs.define(eq=False)
 class ClusterReach:
@@ -45,23 +36,18 @@ class ClusterReach:
 
     :param where: its URL.
     :param advice: what the operator should look at.
-    :param open_stream: opens a stream to kas.
-    :param services: what kas answers now; empty while there is no tunnel.
+    :param looked: is called after each look.
     :ivar problem: what is wrong; empty while it answers, and before the first look.
     """
 
     _version: ClusterVersion
     _where: str
     _advice: str
-    _open_stream: StreamOpener
-    _services: Callable[[], frozenset[str]]
+    _looked: Callable[[], None]
     _clock: IReactorTime
     problem: str = attrs.field(default="", init=False)
     _answered: bool = attrs.field(default=False, init=False)
     _failures: int = attrs.field(default=0, init=False)
-    #: The problem that was last reported over the tunnel that is up.
-    _told: str = attrs.field(default="", init=False)
-    _reporting: bool = attrs.field(default=False, init=False)
     _timer: IDelayedCall | None = attrs.field(default=None, init=False)
     _looking: Deferred[None] | None = attrs.field(default=None, init=False)
     _log = Logger()
@@ -79,11 +65,6 @@ class ClusterReach:
         looking, self._looking = self._looking, None
         if looking is not None:
             looking.cancel()
-
-    def connected(self) -> None:
-        """There is a new tunnel: kas knows nothing yet."""
-        self._told = ""
-        self._report()
 
     def _plan(self) -> None:
         pause = RETRY_INTERVAL if self._failures else CHECK_INTERVAL
@@ -117,7 +98,7 @@ class ClusterReach:
             self._failures += 1
         if not problem or not self._answered or self._failures >= FAILURES:
             self._found(problem)
-        self._report()
+        self._looked()
 
     def _refusal(self, code: int) -> str:
         if code == 401:
@@ -143,29 +124,3 @@ class ClusterReach:
             self._log.warn("{problem}", problem=problem)
         elif before and not problem:
             self._log.info("the Kubernetes API at {where} answers", where=self._where)
-
-    # Reports to kas.
-
-    def _report(self) -> None:
-        if self._reporting or self._told == self.problem:
-            return
-        if SERVICE.full_name not in self._services():
-            return
-        self._reporting = True
-        reporting = Deferred.fromCoroutine(self._tell(self.problem))
-        reporting.addErrback(self._not_told)
-
-    async def _tell(self, problem: str) -> None:
-        try:
-            client = ServiceClient(SERVICE, self._open_stream, self._clock)
-            report = reports_pb2.ClusterReport(problem=problem)
-            await client.call("Cluster", report, timeout=REPORT_TIMEOUT)
-            self._told = problem
-        finally:
-            self._reporting = False
-
-    def _not_told(self, failure: Failure) -> None:
-        if failure.check(TunnelError) is None:
-            self._log.failure("while reporting to kas", failure)
-        else:
-            self._log.debug("kas was not told: {why}", why=failure.getErrorMessage())

@@ -48,6 +48,9 @@ __all__ = ["declare"]
 #: Seconds for everything that waits for an answer, together.
 PATIENCE = 3.5
 
+#: Problems of agents that are shown.
+SHOWN_PROBLEMS = 20
+
 _T = TypeVar("_T")
 
 #: Listeners, as a running kas and as a configuration file call them.
@@ -476,7 +479,8 @@ def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
 def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
     """What the running kas itself knows, so that no secret is needed here."""
     checks: list[tuple[str, Callable[[], str]]] = [
-        ("clusters", functools.partial(_check_clusters, about))
+        ("clusters", functools.partial(_check_clusters, about)),
+        ("modules of agents", functools.partial(_check_modules, about)),
     ]
     if "silent_workers" in about:
         checks.insert(0, ("workers", functools.partial(_check_workers, about)))
@@ -506,6 +510,19 @@ def _check_clusters(about: dict[str, Any]) -> str:
         )
         raise _Wrong("; ".join(found))
     return "no agent that is connected to this kas says that it misses its cluster"
+
+
+def _check_modules(about: dict[str, Any]) -> str:
+    problems = about.get("agent_problems", {})
+    if problems:
+        found = [
+            f"agent {printable(name)}: {printable(why)}"
+            for name, why in sorted(problems.items())
+        ]
+        more = len(found) - SHOWN_PROBLEMS
+        text = "; ".join(found[:SHOWN_PROBLEMS])
+        raise _Wrong(f"{text}; and {more} more" if more > 0 else text)
+    return "no agent that is connected to this kas reports a problem"
 
 
 def _check_private(about: dict[str, Any]) -> str:

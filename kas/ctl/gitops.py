@@ -121,6 +121,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         objects = f"{drifted} object" + "s" * (drifted > 1)
         words = _quoted(agent, name)
         yield f"  others have changed {objects}: kasctl gitops drift {words}"
+    if delay := project.get("driftDelay"):
+        yield f"  {printable(delay)}"
     if release := project.get("release"):
         words = _quoted(agent, name, release)
         yield f"  let them go: kasctl gitops approve {words}"
@@ -507,7 +509,9 @@ def _wait_until_applied(
         is_new = found.get("workedAt") != before.get("workedAt")
         other = state == "suspended" or found.get("pinned", commit) != commit
         done = found.get("commit") == commit and is_new
-        ended = other or (state in _ENDS and done)
+        # Objects stay until another project takes them, and that goes on.
+        goes_on = found.get("handsOver", False)
+        ended = other or (state in _ENDS and done and not goes_on)
         # A commit that cannot be used is refused without a pass.
         refused = state == "failed" and found.get("nextCommit") == commit
         if ended or refused or time.monotonic() > until:

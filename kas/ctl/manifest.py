@@ -98,6 +98,11 @@ def declare(group: click.Group) -> None:
     help="Turn on a module of agentk that is off by default, such as gitops, with the "
     "rights that it needs in agentk's own namespace; may be given several times.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Allow --kas-address to name the machine itself, such as localhost.",
+)
 @click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
 @click.option(
     "--grace",
@@ -122,6 +127,7 @@ def _manifest(
     cluster_role: str,
     impersonate: bool,
     modules: tuple[str, ...],
+    force: bool,
     rotate: bool,
     grace: timedelta,
     output_file: Path | None,
@@ -158,6 +164,12 @@ def _manifest(
             [f"{output_file}: is there already; name another file, or remove it"]
         )
     address = parse_kas_address(kas_address or _listened(ctl))
+    if not force and _is_local(address.host):
+        raise click.UsageError(
+            f"--kas-address: in a pod {address.host!r} is the pod itself, and kas does "
+            "not answer there; name kas as the cluster reaches it (--force allows it, "
+            "for pods with hostNetwork).  No token was made"
+        )
     store = ctl.store(create=True)
     # What kas itself says is not mistyped.
     lenient = system_cas or kas_address is None
@@ -215,15 +227,26 @@ def _listened(ctl: Ctl) -> str:
             continue
         host = found.address.rpartition(":")[0].strip("[]")
         try:
-            local = ipaddress.ip_address(host).is_loopback
+            ipaddress.ip_address(host)
         except ValueError:
             continue
-        if not local:
+        if not _is_local(host):
             scheme = "tcp" if found.certificate_file is None else "tls"
             return f"{scheme}://{found.address}"
     raise click.UsageError(
         "--kas-address: say where the cluster reaches kas, such as tls://HOST:8150"
     )
+
+
+def _is_local(host: str) -> bool:
+    """Tell whether each machine takes *host* for itself."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        name = host.lower().rstrip(".")
+        return name == "localhost" or name.endswith(".localhost")
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or mapped.is_unspecified
 
 
 def _authority(

@@ -51,6 +51,7 @@ What is in a Git repository lives in the cluster.
     conflicts.py    who has the fields for which it does
     allowance.py    how often something may happen
     reports.py      tells kas, and the objects themselves, of drift
+    failing.py      tells kas which projects fail
     reports.proto   what agentk tells kas
     reported.py     takes that in kas
     webhooks.py     passes it on, in kas

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -19,6 +26,7 @@ from modules.gitops.brakes import (
     CLAIMED_BY,
     OWNER,
     brake_of_object,
+    claimed_by,
     is_kept,
     owner_of,
 )
@@ -48,6 +56,10 @@ __all__ = [
     "digest_of",
     "marked",
 ]
+
+#: Why an object stays that was annotated since the plan was made: the next pass looks
+#: whether an inventory claims it.
+CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
 
 #: Seconds between two looks at what is waited for: at first, and at most.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
@@ -200,6 +212,8 @@ class Act:
     _made_anew: int = attrs.field(default=0, init=False)
     #: As it was written last.
     _inventory: Inventory = attrs.field(init=False)
+    #: What `_as_seen` found out.
+    _seen: dict[ObjectKey, Settled] = attrs.field(factory=dict, init=False)
 
     async def run(self) -> None:
         """
@@ -229,8 +243,13 @@ class Act:
                 self._entries[key] = InventoryEntry(action.uid, claimed=action.claims)
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
-        await self._write()
+        if not all(self._is_settled(action) for action in plan.wanted.values()):
+            # A commit may take minutes to be read.
+            await self._checked(self._store.confirm())
+        # Before the inventory has the commit: until then, whoever has these objects
+        # waits for this source, and then looks at each object again.
         await self._claim()
+        await self._write()
         if plan.whole:
             for key in [key for key in self._settled if key not in plan.wanted]:
                 del self._settled[key]
@@ -299,8 +318,11 @@ class Act:
 
         Hours may have passed since it was written, and there may be nothing to write.
         """
+        await self._checked(self._store.check())
+
+    async def _checked(self, asking: Awaitable[None]) -> None:
         try:
-            await self._store.check()
+            await asking
         except CallError as error:
             if error.status is Status.ABORTED:
                 raise Superseded from None
@@ -376,6 +398,24 @@ class Act:
 
     # What is applied.
 
+    def _as_seen(self, action: Action) -> Settled:
+        """Return how an object would be settled if it were as it was applied."""
+        found = self._seen.get(action.key)
+        if found is None:
+            assert action.manifest is not None
+            owned = action.seen.owned if action.seen is not None else ""
+            found = Settled(digest_of(action.manifest), owned)
+            self._seen[action.key] = found
+        return found
+
+    def _is_settled(self, action: Action) -> bool:
+        """Tell whether an object is as it was applied last."""
+        if action.verb is not Verb.APPLY:
+            return False
+        known = self._as_seen(action)
+        # Where nothing is owned, as in some aggregated APIs, nothing is known.
+        return bool(known.owned) and self._settled.get(action.key) == known
+
     async def _apply(self, key: ObjectKey) -> None:
         action = self._plan.wanted[key]
         assert action.manifest is not None
@@ -390,16 +430,10 @@ class Act:
                 why = f"it needs {needed}, which {self.results[needed].outcome.value}"
                 self._came_to(key, Outcome.SKIPPED, why)
                 return
-        digest = digest_of(action.manifest)
         seen = action.seen
-        known = Settled(digest, seen.owned if seen is not None else "")
-        # Where nothing is owned, as in some aggregated APIs, nothing is known.
-        if (
-            action.verb is Verb.APPLY
-            and seen is not None
-            and known.owned
-            and self._settled.get(key) == known
-        ):
+        known = self._as_seen(action)
+        digest = known.digest
+        if seen is not None and self._is_settled(action):
             self._note_applied(key, action.manifest, seen.uid, known)
             self._came_to(key, Outcome.UNCHANGED)
             return
@@ -781,6 +815,10 @@ class Act:
             return True
         if stays := await self._braked(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)
+            return True
+        assert action.live is not None
+        if claimed_by(live) not in ("", claimed_by(action.live)):
+            self._came_to(key, Outcome.BLOCKED, CLAIMED_MEANWHILE)
             return True
         await self._check_inventory()
         self._check_leads()

@@ -21,9 +21,11 @@ from modules.gitops.child_processes import PREVIEWS_AT_ONCE, ChildProcesses
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
+from modules.gitops.failing import FailingReports
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.handover import ProjectHandover
 from modules.gitops.metrics import GitopsMetrics
+from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
 from modules.gitops.receivers import Receiver
@@ -92,6 +94,8 @@ class GitopsAgent:
         self._preview_renderer = attrs.evolve(self._renderer, children=of_previews)
         self._preview_decryptor = attrs.evolve(self._decryptor, children=of_previews)
         self._inventories = options.inventory_namespace
+        # Who writes orders decides what is applied with agentk's rights.
+        api.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Those that are worked on, by id.
@@ -107,6 +111,7 @@ class GitopsAgent:
             lambda: self._random(),
             time.time,
         )
+        self._failing = FailingReports(api.client(REPORTS), self.projects, api.clock)
         self._writes = Writes(api.clock.seconds)
         api.subscribe("kubernetes.written", self._writes.add)
         path = options.audit_log
@@ -158,7 +163,7 @@ class GitopsAgent:
         self._leading = True
         self._update()
         try:
-            await self._reports.run()
+            await in_parallel([self._reports.run, self._failing.run])
         finally:
             self._leading = False
             self._receive(())

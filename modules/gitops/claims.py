@@ -9,10 +9,17 @@ inventory anyway:
 
     agent 1   has a commit without the object, and looks for claims to it; where agent 2
               follows the same source, it waits a while for agent 2 to have the commit
-    agent 2   is refused the object, and writes down, there as well, that it claims it
-    agent 1   takes its mark off the object, in place of deleting it
+    agent 2   is refused the object, says there that it claims it, and then writes that
+              and the commit into its inventory
+    agent 1   takes its mark off the object, in place of deleting it; one that was
+              claimed after agent 1 had looked at it stays until the next look
     agent 2   takes the object, which is of no inventory now, and still says that it is
               claimed
+
+No mark on an inventory proves which agentk wrote it, because other users may write any
+annotation, and a Lease that fits it.  So agent 1 believes every ConfigMap that seems to
+be behind, and bounds the delay instead: each delete waits once, whatever commits come
+meanwhile.
 """
 
 from __future__ import annotations
@@ -57,8 +64,9 @@ _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 #: Where the namespace stands among them; no annotation has that name.
 _NAMESPACE = ""
 
-#: Seconds after a commit has come in which other agents come to it: kas tells all of
-#: them within seconds, and one that is away must not hold deletes for ever.
+#: Seconds for which the delete of an object waits for other agents to come to the
+#: commit: kas tells all of them within seconds, and one that is away, or a ConfigMap
+#: that only seems to be an inventory, must not hold deletes for ever.
 OTHERS_SECONDS = 120.0
 
 #: Characters of the id of an inventory, as it is shown.
@@ -102,7 +110,9 @@ class Claims:
     :param namespace: of this agentk's inventories: others may write a mark elsewhere.
     :param source: what the project follows, as its inventory has it.
     :param commit: the commit without the objects.
-    :param age: for how many seconds that has been known here.
+    :param waits: since when each delete has waited for others to come to the commit; it
+        is kept from one look to the next.
+    :param now: the time of the clock that *waits* has.
     """
 
     _client: IKubernetesClient
@@ -111,18 +121,22 @@ class Claims:
     _namespace: str
     _source: str
     _commit: str
-    _age: float
+    _waits: dict[ObjectKey, float]
+    _now: float
 
     async def of(
         self, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> Mapping[ObjectKey, Claim]:
         """
-        Look for claims to *objects*.
+        Look for claims to *objects*, which are all whose deletes are due.
 
         Where agentk may not list ConfigMaps it finds none.
 
         :raises CallError: the cluster cannot be asked now.
         """
+        if not objects:
+            self._waits.clear()
+            return {}
         facts: list[tuple[str, Mapping[str, str]]] = []
         try:
             facts = await self._facts()
@@ -151,9 +165,18 @@ class Claims:
                 f"the inventory {behind} of another agent, which follows the same, is "
                 "of another commit, and may come to claim it"
             )
-            for key in objects:
+            for key in self._waiting(objects):
                 found.setdefault(key, Claim(why, False))
+        else:
+            self._waits.clear()
         return found
+
+    def _waiting(self, keys: Collection[ObjectKey]) -> Collection[ObjectKey]:
+        """Return those of *keys* that have not waited for long enough."""
+        for key in [one for one in self._waits if one not in keys]:
+            del self._waits[key]
+        begun = {key: self._waits.setdefault(key, self._now) for key in keys}
+        return [key for key, at in begun.items() if self._now - at < OTHERS_SECONDS]
 
     async def _facts(self) -> list[tuple[str, Mapping[str, str]]]:
         """Id, annotations and namespace of each part of all inventories."""
@@ -194,11 +217,10 @@ class Claims:
         return found
 
     def _is_behind(self, annotations: Mapping[str, str]) -> bool:
-        """Whether an inventory may come to have our commit, and soon."""
+        """Whether an inventory may come to have our commit."""
         return (
             PARTS in annotations
             and bool(self._source)
             and annotations.get(SOURCE) == self._source
             and annotations.get(COMMIT) != self._commit
-            and self._age < OTHERS_SECONDS
         )

@@ -326,6 +326,8 @@ def _status(project: Project) -> pb.ProjectStatus:
         pinned=project.orders.pinned[:MAX_COMMIT],
         ref=ref_message(project.settings.ref),
         drifted=len(project.drifts.present),
+        hands_over=project.hands_over,
+        drift_delay=project.drift_delay[:MAX_REASON],
     )
     report = project.report
     if report is None:

@@ -316,6 +316,11 @@ class Drifts:
         """Every object is, so that nothing has to be looked at again and again."""
         return not self._watches.unwatched(self)
 
+    @property
+    def unwatched(self) -> Mapping[Kind, str]:
+        """Why kinds cannot be watched."""
+        return self._watches.problems(self)
+
     # See `KindFollower`.
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:

@@ -166,12 +166,13 @@ class InventoryStore:
         Return the inventory; nothing is written, wherever it is.
 
         :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
-            leads with another Lease writes it, and nothing may be changed; ABORTED, the
-            orders were changed since they were read; as `IKubernetesClient`.
+            leads with another Lease writes it, and nothing may be changed; as
+            `IKubernetesClient`.
         """
         orders = Orders()
         if self._orders is not None:
-            orders = await self._orders.confirmed()
+            # `confirm` and `check` read them again before anything is changed.
+            orders = await self._orders.known()
         approval = orders.approval
         first = await self._get(0)
         self._moves = first is None and bool(self._former)
@@ -242,6 +243,15 @@ class InventoryStore:
         # Others may write inventories, and could give away the objects of any.
         return self._orders is None or await self._orders.has(inventory_id)
 
+    async def confirm(self) -> None:
+        """
+        Check that the orders are as they were read first.
+
+        :raises CallError: ABORTED, an operator changed them since then.
+        """
+        if self._orders is not None:
+            await self._orders.confirmed()
+
     async def check(self) -> None:
         """
         Check that inventory and orders are as they were read or written last.
@@ -249,8 +259,7 @@ class InventoryStore:
         :raises CallError: ABORTED, another agentk or an operator wrote since then: read
             it again, and change nothing before.
         """
-        if self._orders is not None:
-            await self._orders.confirmed()
+        await self.confirm()
         first = await self._get(0)
         versions = [
             one["metadata"]["resourceVersion"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import attrs
@@ -25,6 +25,9 @@ CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 #: Seconds for one answer, where the caller gave no time limit.
 SECONDS = 30.0
 
+
+#: Characters of an agent's name, and names of agents, in an error.
+MAX_NAME, MAX_NAMES = 200, 10
 
 #: Characters of each detail in the audit log, and objects that it names.
 MAX_DETAIL, MAX_OBJECTS = 200, 20
@@ -121,7 +124,8 @@ class Operators:
         """An agent by its id, its name, or ``group/project:name``."""
         if not wanted:
             raise CallError(Status.INVALID_ARGUMENT, "agent has to name an agent")
-        found = await self.api.agents(agent_id=wanted)
+        every: Collection[ConnectedAgent] = ()
+        found: Collection[ConnectedAgent] = await self.api.agents(agent_id=wanted)
         if not found:
             every = await self.api.agents()
             found = [one for one in every if wanted in self._names(one)]
@@ -131,10 +135,17 @@ class Operators:
                 Status.FAILED_PRECONDITION,
                 f"several agents are called {wanted[:200]!r}: give an id of {ids}",
             )
-        if not found:
-            text = f"no agent {wanted[:200]!r} is connected"
-            raise CallError(Status.NOT_FOUND, text)
-        return found[0]
+        for one in found:
+            return one
+        # The longest name says most: it has the project, too.
+        names = sorted({self._names(one)[-1] for one in every})
+        known = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMES]) or "none"
+        if len(names) > MAX_NAMES:
+            known += f" and {len(names) - MAX_NAMES} more"
+        raise CallError(
+            Status.NOT_FOUND,
+            f"no agent {wanted[:MAX_NAME]!r} is connected; connected: {known}",
+        )
 
     def _names(self, agent: ConnectedAgent) -> tuple[str, ...]:
         project, name = project_of(self.api, agent), agent.agent_name

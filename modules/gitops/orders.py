@@ -166,6 +166,14 @@ class OrderStore:
         self._known = await self._read()
         return self._known
 
+    async def known(self) -> Orders:
+        """
+        Return the orders as they were read first; they are read now if they were not.
+
+        :raises CallError: as `read`.
+        """
+        return await self.read() if self._known is None else self._known
+
     async def confirmed(self) -> Orders:
         """
         Return the orders, provided that they are as they were read first.

@@ -249,7 +249,7 @@ async def make_plan(
         for one in leaving
         if one.verb is Verb.PRUNE and one.live is not None
     }
-    claimed = await claims(pruned) if pruned else {}
+    claimed = await claims(pruned)
     leaving = [
         attrs.evolve(
             one,

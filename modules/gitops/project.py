@@ -26,6 +26,7 @@ from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
 from modules.gitops.act import (
+    CLAIMED_MEANWHILE,
     Outcome,
     Pruning,
     Result,
@@ -41,7 +42,7 @@ from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
-from modules.gitops.drift import Drift, Drifts, DriftState
+from modules.gitops.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
 from modules.gitops.handover import ProjectHandover, names
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptState, KeptStates
@@ -72,6 +73,9 @@ TRY_FIRST, TRY_MOST = 10.0, 60.0
 #: Seconds after which all of it is applied again, at most: what others changed is put
 #: right.  The second where that is seen when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
+
+#: Kinds that cannot be watched, which status names.
+MAX_KINDS = 5
 
 #: Lines about drift in a minute; what there is beyond that is counted.
 DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
@@ -246,8 +250,8 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: When that commit came, as of the clock.
-        self._came_at = 0.0
+        #: Since when deletes have waited for other agents; see `Claims`.
+        self._deletes_wait: dict[ObjectKey, float] = {}
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
@@ -257,6 +261,9 @@ class Project:
         #: Objects that the handover keeps, and whether nothing else of Git is missing.
         self._handed: set[ObjectKey] = set()
         self._hands_over = False
+        #: The same with the objects that wait for other agents.
+        self._only_waits = False
+        self._delayed: set[ObjectKey] = set()
         #: An object was taken from another project.
         self._took = False
         #: Objects that others have given up for this one.
@@ -411,6 +418,30 @@ class Project:
         hands_over = self.state is State.FAILED and self._hands_over
         return done and (self.state is State.CURRENT or hands_over)
 
+    @property
+    def hands_over(self) -> bool:
+        """It fails only because objects stay until another project takes them."""
+        return self.state is State.FAILED and self._only_waits
+
+    @property
+    def drift_delay(self) -> str:
+        """Why drift is seen late; empty: it is seen at once, or is not looked for."""
+        problems = self.drifts.unwatched if self.settings.drift.mode != "off" else {}
+        if not problems:
+            return ""
+        repairs = self.settings.drift.mode == "repair"
+        seconds = AGAIN if repairs else UNWATCHED_AGAIN
+        kinds = sorted(kind for _, kind in problems)
+        named = ", ".join(kinds[:MAX_KINDS])
+        if len(kinds) > MAX_KINDS:
+            named += f" and {len(kinds) - MAX_KINDS} more kinds"
+        why = clean(next(iter(problems.values())), MAX_LINE, " ")
+        return (
+            f"changes of {named} by others are seen every {seconds / 60:.0f} minutes "
+            "only, because agentk cannot watch them (it needs list and watch in the "
+            f"whole cluster): {why}"
+        )
+
     def dependency_worked(self) -> None:
         """Look again, where this one waits for others."""
         if self._waits:
@@ -550,7 +581,11 @@ class Project:
             asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
         store = self._inventory(snapshot, self._order_store(snapshot))
-        reconciler = self._reconciler(snapshot, store)
+        reconciler = attrs.evolve(
+            self._reconciler(snapshot, store),
+            # A preview begins no wait, and ends none.
+            claims=partial(self._claims, snapshot, dict(self._deletes_wait)),
+        )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return Preview(snapshot.commit, plan.problems)
@@ -617,8 +652,6 @@ class Project:
         self._refused = Report("")
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
-        if self.commit != snapshot.commit:
-            self._came_at = self._api.clock.seconds()
         self._snapshot, self._source = snapshot, source
         self._note_named()
         self._interrupt()
@@ -716,7 +749,7 @@ class Project:
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
-        self._hands_over = False
+        self._hands_over = self._only_waits = False
         if not self._claim(self._inventory_id(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
@@ -734,6 +767,7 @@ class Project:
         self._waits_for_others = self._took = False
         self._offered.clear()
         self._handed.clear()
+        self._delayed.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -776,8 +810,13 @@ class Project:
         stays = {
             key for key, one in report.results.items() if one.outcome is Outcome.BLOCKED
         }
+        late = {key for key in stays if report.results[key].reason == CLAIMED_MEANWHILE}
+        if late:
+            self._delayed |= late
+            self._waits_for_others = True
         wrong = report.problems or report.failed or report.held
         self._hands_over = not wrong and stays <= self._handed
+        self._only_waits = not wrong and stays <= self._handed | self._delayed
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -848,7 +887,10 @@ class Project:
         return (said.get("status") or {}).get("allowed") is not False
 
     async def _claims(
-        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
+        self,
+        snapshot: Snapshot,
+        waits: dict[ObjectKey, float],
+        objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """See `make_plan`."""
         claims = Claims(
@@ -858,10 +900,13 @@ class Project:
             self._inventories or self._own_namespace,
             self._source_name(snapshot),
             snapshot.commit,
-            self._api.clock.seconds() - self._came_at,
+            waits,
+            self._api.clock.seconds(),
         )
         found = await claims.of(objects)
-        if not all(one.is_made for one in found.values()):
+        delayed = {key for key, one in found.items() if not one.is_made}
+        self._delayed |= delayed
+        if delayed:
             self._waits_for_others = True
         return found
 
@@ -945,7 +990,7 @@ class Project:
     @property
     def _own_namespace(self) -> str:
         """The namespace of agentk itself."""
-        return self._api.lease.partition("/")[0]
+        return self._api.own_namespace.name
 
     def _order_store(self, snapshot: Snapshot) -> OrderStore:
         return OrderStore(
@@ -1011,7 +1056,7 @@ class Project:
             leaves=self.drifts.leaves,
             stays=self._stays,
             given=self._given,
-            claims=partial(self._claims, snapshot),
+            claims=partial(self._claims, snapshot, self._deletes_wait),
             prunes=self._note_pruning,
         )
 

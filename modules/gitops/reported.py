@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sized
 from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from modules.gitops import control_pb2, reports_pb2
@@ -15,7 +15,8 @@ from modules.repositories import project_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.util.recent import Recent
-from tunnel.util.texts import clean_message
+from tunnel.util.texts import clean, clean_message
+from tunnel.util.timers import cancel_call
 
 __all__ = ["REPORTS", "AgentDrift", "Reported"]
 
@@ -37,6 +38,13 @@ REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
 
 #: Agents whose reports are counted; the one that came first is forgotten.
 MAX_AGENTS = 10_000
+
+#: Failing projects of one report, and characters of a name and of a problem.
+MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
+
+#: Seconds after which projects that are not reported again do not count as failing: the
+#: agent is away, or reports to another kas.  Agents report every half minute.
+FAILING_SECONDS = 120.0
 
 
 @attrs.frozen
@@ -64,6 +72,8 @@ class Reported:
         self._api = api
         self._clock: IReactorTime = api.clock
         self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
+        #: By agent, for as long as projects of it fail.
+        self._forgetting: dict[str, IDelayedCall] = {}
 
     @property
     def counted(self) -> Mapping[str, Allowance]:
@@ -75,15 +85,7 @@ class Reported:
     ) -> reports_pb2.ReportDriftResponse:
         """Publish it."""
         agent: ConnectedAgent = call.agent
-        allowance = self._allowances.get(agent.agent_id)
-        if allowance is None:
-            allowance = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
-        self._allowances[agent.agent_id] = allowance
-        now = self._clock.seconds()
-        if allowance.wait(now):
-            text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
-            raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        allowance.take(now)
+        self._count(agent)
         if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
             text = f"a report has at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
             raise CallError(Status.INVALID_ARGUMENT, text)
@@ -106,6 +108,52 @@ class Reported:
         )
         self._api.publish("gitops.drift", found)
         return reports_pb2.ReportDriftResponse()
+
+    async def report_failing(
+        self, request: reports_pb2.ReportFailingRequest, call: Any
+    ) -> reports_pb2.ReportFailingResponse:
+        """Have ``kasctl status`` and ``doctor`` show which projects fail."""
+        agent: ConnectedAgent = call.agent
+        self._count(agent)
+        if len(request.projects) > MAX_FAILING or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_FAILING} projects and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        found = [
+            f"project {clean(one.project, MAX_NAME, ' ')} fails: "
+            f"{clean(one.problem, MAX_PROBLEM, ' ')}"
+            for one in request.projects
+        ]
+        if request.left_out:
+            found.append(f"and {request.left_out} more")
+        cancel_call(self._forgetting.pop(agent.agent_id, None))
+        self._api.show_problem(agent.agent_id, agent.agent_name, "; ".join(found))
+        if found:
+            self._forgetting[agent.agent_id] = self._clock.callLater(
+                FAILING_SECONDS, self._forget, agent
+            )
+        return reports_pb2.ReportFailingResponse()
+
+    def _forget(self, agent: ConnectedAgent) -> None:
+        del self._forgetting[agent.agent_id]
+        self._api.show_problem(agent.agent_id, agent.agent_name, "")
+
+    def stop(self) -> None:
+        """Forget nothing later."""
+        for call in self._forgetting.values():
+            cancel_call(call)
+        self._forgetting.clear()
+
+    def _count(self, agent: ConnectedAgent) -> None:
+        """Count one report; :raises CallError: RESOURCE_EXHAUSTED, too many."""
+        allowance = self._allowances.get(agent.agent_id)
+        if allowance is None:
+            allowance = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
+        self._allowances[agent.agent_id] = allowance
+        now = self._clock.seconds()
+        if allowance.wait(now):
+            text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        allowance.take(now)
 
 
 def _has_many(drift: control_pb2.ObjectDrift) -> bool:

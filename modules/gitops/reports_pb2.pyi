@@ -18,3 +18,23 @@ class ReportDriftRequest(_message.Message):
 class ReportDriftResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ReportFailingRequest(_message.Message):
+    __slots__ = ("projects", "left_out")
+    PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    projects: _containers.RepeatedCompositeFieldContainer[FailingProject]
+    left_out: int
+    def __init__(self, projects: _Optional[_Iterable[_Union[FailingProject, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class FailingProject(_message.Message):
+    __slots__ = ("project", "problem")
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    project: str
+    problem: str
+    def __init__(self, project: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class ReportFailingResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

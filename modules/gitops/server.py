@@ -132,6 +132,7 @@ class GitopsServer:
         """Look no more."""
         for followed in self._refs.values():
             followed.stop()
+        self._reported.stop()
         for webhook in self._webhooks:
             webhook.stop()
         if self._merge_requests is not None:

@@ -99,6 +99,14 @@ class KindWatches:
             if follower in watch.followers and not watch.synced
         }
 
+    def problems(self, follower: KindFollower) -> Mapping[Kind, str]:
+        """Why kinds that it follows cannot be watched."""
+        return {
+            kind: watch.complaint
+            for kind, watch in self._watches.items()
+            if follower in watch.followers and watch.complaint
+        }
+
 
 @attrs.define(eq=False)
 class _Watch:
@@ -109,6 +117,7 @@ class _Watch:
     :ivar followers: each with what lists the objects once more for it, where it came
         after they had been listed.
     :ivar synced: all objects were told of, and changes are since then.
+    :ivar complaint: why it cannot be watched; empty: it can, or was not tried yet.
     """
 
     _log = Logger()
@@ -121,7 +130,7 @@ class _Watch:
     followers: dict[KindFollower, Deferred[Any] | None] = attrs.field(factory=dict)
     synced: bool = False
     _running: Deferred[Any] | None = None
-    _complaint: str = ""
+    complaint: str = ""
 
     def join(self, follower: KindFollower) -> None:
         """Tell it, too; it may be told already."""
@@ -158,8 +167,8 @@ class _Watch:
                 await self._watch(resource, tuple, backoff)
             except CallError as error:
                 self.synced = False
-                if error.message != self._complaint:
-                    self._complaint = error.message
+                if error.message != self.complaint:
+                    self.complaint = error.message
                     self._log.info(
                         "{kind} cannot be watched for drift, and is looked at with "
                         "each full pass: {reason}",
@@ -217,7 +226,7 @@ class _Watch:
                     if backoff is None:
                         return
                     backoff.reset()
-                    self.synced, self._complaint = True, ""
+                    self.synced, self.complaint = True, ""
                 elif event.object is not None:
                     key = self._key(event.object)
                     if listed is not None:

@@ -45,12 +45,13 @@ from tunnel.interfaces import (
     IAgentModuleApi,
     IAgentModuleFactory,
     ICluster,
+    IOwnNamespace,
     ISpan,
     IStream,
     IStreamReceiver,
     SpanKind,
 )
-from tunnel.kubernetes import Lasts, climbs, lasts
+from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, climbs, lasts
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
@@ -76,6 +77,9 @@ _SYSTEM: Final = re.compile(
     rb"(system:[^\r]*)",
     re.IGNORECASE,
 )
+
+#: The user as whom a request runs: the first line counts, as in API servers.
+_USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 
 _API_SERVER: Final = b"api-server"
 _AGENT: Final = b"agent"
@@ -107,6 +111,7 @@ class KubernetesApiAgent:
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
         self.allow_system_names: bool = api.configuration.allow_system_names
+        self.own_namespace: IOwnNamespace = api.own_namespace
         self.tracer = api.tracer
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
@@ -218,6 +223,23 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
     return fields
 
 
+def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
+    """
+    Return the target to ask the API server for.
+
+    :raises OwnNamespaceRefusal: a client may not ask that with agentk's own rights.
+    """
+    as_agentk = head.notes.get(_checked)
+    if as_agentk is None:
+        found = _USER.search(head.fields)
+        username = "" if found is None else found[1].strip().decode("latin-1")
+        as_agentk = head.notes[_checked] = own.acts_as_agentk(username)
+    if not as_agentk:
+        return head.target
+    target: bytes = own.checked(head.method, head.target, bool(head.upgrade))
+    return target
+
+
 class AgentRequest:
     """
     Joins a stream of kas with a request to the API server: the receiver of both.
@@ -285,8 +307,8 @@ class AgentRequest:
         cluster = module.cluster
         try:
             head = module.parse(block)
-        except HeadError as refused:
-            self.refuse_head(str(refused))
+        except HeadError as error:
+            self.refuse_head(str(error))
             return
         self._target = head.target
         self._fields = head.fields
@@ -304,9 +326,10 @@ class AgentRequest:
                 module.tracer, SpanKind.CLIENT, head.method, head.target, head.fields
             )
         try:
+            target = _checked(head, module.own_namespace)
             fields = _outgoing(head, cluster, module.allow_system_names)
-        except _SystemName as system:
-            self._refuse(403, f"kas -> agent: {system}", _AGENT)
+        except (OwnNamespaceRefusal, _SystemName) as refused:
+            self._refuse(403, f"kas -> agent: {refused}", _AGENT)
             return
         except Exception as error:
             self._log.failure("no credentials for the API server")
@@ -314,7 +337,6 @@ class AgentRequest:
             return
         if self._span is not None:
             fields = with_traceparent(fields, self._span.traceparent)
-        target = head.target
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target
         self._upgrade = bool(head.upgrade)

@@ -20,7 +20,7 @@ from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModuleApi, IGitLab
-from tunnel.kubernetes import KubernetesClient, KubernetesClients
+from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
 
@@ -43,7 +43,12 @@ class ApiTests(DialCase):
         super().setUp()
         cluster = Cluster()
         pool = UpstreamPool(cluster.endpoint, self.clock)
-        self.clients = KubernetesClients(cast(Any, cluster), pool, self.clock)
+        self.clients = KubernetesClients(
+            cast(Any, cluster),
+            pool,
+            self.clock,
+            own_namespace=OwnNamespace("txkas", is_closed=True),
+        )
         self.context = AgentContext(
             sections=Sections(),
             reactor=self.clock,
@@ -93,6 +98,7 @@ class ApiTests(DialCase):
         self.assertIs(api.upstream, self.clients.pool)
         self.assertIsInstance(api.kubernetes_as_agentk(), KubernetesClient)
         self.assertRaises(CallError, api.kubernetes_for, None)
+        self.assertEqual(api.own_namespace.keep_records(), "txkas")
         self.assertIs(api.clock, self.clock)
         self.assertEqual(api.configuration, {"a": 1})
 

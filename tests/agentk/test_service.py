@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionRefusedError
 from twisted.internet.testing import MemoryReactorClock
@@ -13,8 +14,13 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from agentk.config import AgentkConfiguration, TokenSource, read_options
-from agentk.kubernetes.kubeconfig import Target
+from agentk.config import (
+    AgentkConfiguration,
+    KubernetesConfiguration,
+    TokenSource,
+    read_options,
+)
+from agentk.kubernetes.kubeconfig import IN_CLUSTER, Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.world import World
 from tunnel import __version__
@@ -106,7 +112,10 @@ class _Case(SynchronousTestCase):
         self.world = World(clock=self.reactor)
 
     def service(
-        self, namespace: str = "ns", addresses: Sequence[str] = ("unix:/run/kas.sock",)
+        self,
+        namespace: str = "ns",
+        addresses: Sequence[str] = ("unix:/run/kas.sock",),
+        configuration: AgentkConfiguration | None = None,
     ) -> AgentkService:
         flags = {
             "kas-address": list(addresses),
@@ -116,7 +125,7 @@ class _Case(SynchronousTestCase):
         cluster: Any = self.cluster
         return AgentkService(
             read_options(flags, environ),
-            AgentkConfiguration(),
+            configuration or AgentkConfiguration(),
             TokenSource(None, b"7"),
             cluster,
             [Prepared("module", Module, None)],
@@ -155,6 +164,26 @@ class StartTests(_Case):
         self.connect()
         self.assertEqual(self.happened[-1], "READY=1")
         self.assertTrue(service.dialer.ready)
+
+    def test_own_namespace(self) -> None:
+        """It is closed where agentk says that it runs, unless it may stay open."""
+        own = self.service().own_namespace
+        self.assertEqual((own.name, own.is_closed), ("ns", True))
+        # The namespace of a kubeconfig's context may be anyone's, a pod's is agentk's.
+        own = self.service(namespace="").own_namespace
+        self.assertEqual((own.name, own.is_closed), ("of-the-pod", False))
+        target = attrs.evolve(Cluster.target, origin=IN_CLUSTER)
+        self.patch(Cluster, "target", target)
+        own = self.service(namespace="").own_namespace
+        self.assertEqual((own.name, own.is_closed), ("of-the-pod", True))
+        self.patch(Cluster, "target", attrs.evolve(Cluster.target, namespace=""))
+        own = self.service(namespace="").own_namespace
+        self.assertEqual((own.name, own.is_closed), ("default", False))
+        kubernetes = KubernetesConfiguration(allow_own_namespace=True)
+        configuration = AgentkConfiguration(kubernetes=kubernetes)
+        own = self.service(configuration=configuration).own_namespace
+        own.keep_records()
+        self.assertFalse(own.is_closed)
 
     def test_several_addresses(self) -> None:
         """Each attempt goes to the next address, and says which one it was."""

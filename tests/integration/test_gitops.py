@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import subprocess
 import time
@@ -394,6 +395,118 @@ def test_from_one_project_to_another(stand: Stand) -> None:
     names = [one["object"]["metadata"]["name"] for one in events]
     assert {"m0", "m9"} <= {*names}
     assert "DELETED" not in {one["type"] for one in events}
+
+
+@pytest.fixture
+def second(stand: Stand) -> Iterator[Agentk]:
+    """An agentk of another agent, with a namespace of its own; not started yet."""
+    token = stand.kas.add_agent("second")
+    agentk = Agentk(stand.kas, token, stand.cluster.agent, name="agentk-second")
+    stand.cluster.add_namespace(f"{stand.namespace}-b")
+    yield agentk
+    if agentk.process is not None:
+        agentk.process.kill()
+    stand.cluster.remove_namespace(f"{stand.namespace}-b")
+
+
+def test_from_one_agent_to_another(stand: Stand, second: Agentk) -> None:
+    """Both agentk lead, each for itself; no object goes meanwhile, there and back."""
+    space, name = stand.namespace, stand.repository
+    project = {"id": name, "default_namespace": space}
+    stand.configure(**project)
+    section = {"manifest_projects": [{**project, "paths": [{"glob": "/more/*.yaml"}]}]}
+    stand.origin.commit(
+        {".gitlab/agents/second/config.yaml": yaml.safe_dump({"gitops": section})}
+    )
+    options = ("--configuration-file", str(stand.options))
+    second.start(*options, "--namespace", f"{space}-b")
+    moving = [config_map(f"m{number}", space, n="1") for number in range(3)]
+    own = {key: config_map(key, space) for key in ("first", "second")}
+
+    def commit(first: list[dict[str, Any]], other: list[dict[str, Any]]) -> str:
+        more = yaml.safe_dump_all([*other, own["second"]])
+        return stand.commit(*first, own["first"], **{"more/a.yaml": more})
+
+    def metadata() -> list[Any]:
+        return [
+            found["metadata"]
+            for one in moving
+            if (found := stand.config_map(one["metadata"]["name"])) is not None
+        ]
+
+    def owners() -> set[str]:
+        mark = "config.k8s.io/owning-inventory"
+        return {one["annotations"].get(mark, "") for one in metadata()}
+
+    def uids() -> list[str]:
+        return [one["uid"] for one in metadata()]
+
+    commit(moving, [])
+    ready = ("first", "second", "m2")
+    eventually(lambda: all(map(stand.config_map, ready)), what="both have applied")
+    path = f"/api/v1/namespaces/{space}/configmaps"
+    version = stand.live(path)["metadata"]["resourceVersion"]
+    before, first = uids(), owners()
+    commit([], moving)
+    eventually(
+        lambda: len(owners()) == 1 and "" not in owners() and owners() != first,
+        300,
+        "the second agent has all",
+    )
+    assert uids() == before
+    commit(moving, [])
+    eventually(lambda: owners() == first, 300, "the first agent has all again")
+    assert uids() == before
+    assert not any("txkas/claimed-by" in one["annotations"] for one in metadata())
+    events = stand.cluster.events(path, version)
+    names = [one["object"]["metadata"]["name"] for one in events]
+    assert {"m0", "m2"} <= {*names}
+    assert "DELETED" not in {one["type"] for one in events}
+
+
+def test_own_namespace(stand: Stand) -> None:
+    """A user with agentk's own rights reads no orders, and gives none."""
+    space = stand.namespace
+    stand.settled(stand.commit(config_map("a", space)))
+    stand.kas.add_user("root")
+    way = stand.kas.way("root")
+    secrets = f"/api/v1/namespaces/{space}/secrets"
+    found = stand.cluster.call("GET", secrets)["items"]
+    (orders,) = [one for one in found if "orders" in one["metadata"]["name"]]
+    one = f"{secrets}/{orders['metadata']['name']}"
+    for method, path in (
+        ("GET", secrets),
+        ("GET", one),
+        ("DELETE", one),
+        ("DELETE", secrets),
+        ("DELETE", f"/api/v1/namespaces/{space}/configmaps"),
+        ("DELETE", f"/api/v1/namespaces/{space}"),
+    ):
+        answer = way.ask(method, path)
+        assert answer.status == 403, (method, path)
+        assert b"allow_own_namespace" in answer.body
+    assert stand.cluster.call("GET", one)["metadata"] == orders["metadata"]
+    # Of all Secrets the API server leaves out those; of others none.
+    other = {"metadata": {"name": f"of-{space}"}}
+    theirs = "/api/v1/namespaces/default/secrets"
+    stand.cluster.call("POST", theirs, other)
+    try:
+        for query in ("", "?limit=2000", "?fieldSelector=type%3DOpaque"):
+            answer = way.ask("GET", f"/api/v1/secrets{query}")
+            listed = json.loads(answer.body)["items"]
+            names = {
+                (i["metadata"]["namespace"], i["metadata"]["name"]) for i in listed
+            }
+            assert ("default", f"of-{space}") in names
+            assert space not in {where for where, _ in names}
+        watch = way.ask("GET", "/api/v1/secrets?watch=true&timeoutSeconds=1")
+        assert f"of-{space}".encode() in watch.body
+        assert orders["metadata"]["name"].encode() not in watch.body
+        assert way.ask("GET", f"{theirs}/of-{space}").status == 200
+        assert way.ask("DELETE", f"{theirs}/of-{space}").status == 200
+    finally:
+        if stand.live(f"{theirs}/of-{space}"):
+            stand.cluster.call("DELETE", f"{theirs}/of-{space}")
 
 
 def test_odd_characters(stand: Stand) -> None:

@@ -145,11 +145,18 @@ def changed(stand: Stand, path: str, manager: str, change: Any) -> None:
     raise AssertionError("it changes all the time")
 
 
+#: Users change objects beside agentk here, with its own rights.
+_OPEN = "kubernetes: {allow_own_namespace: true}\n"
+
+
 def test_who_it_was(
     stand: Stand, received: tuple[int, list[tuple[Message, bytes]]]
 ) -> None:
     """Through kas by name; of two persons each its own; directly nobody."""
     space = stand.namespace
+    stand.options.write_text(_OPEN + "modules: {gitops: {}}\n")
+    stand.agentk.stop()
+    stand.restart()
     stand.settled(
         stand.commit(*(config_map(f"m{n}", space, key="x") for n in range(6)))
     )
@@ -205,7 +212,7 @@ def test_who_the_audit_log_names(stand: Stand) -> None:
     """Of those that do not come through kas."""
     space = stand.namespace
     log = stand.cluster.folder / "audit.log"
-    stand.options.write_text(f"modules: {{gitops: {{audit_log: '{log}'}}}}\n")
+    stand.options.write_text(_OPEN + f"modules: {{gitops: {{audit_log: '{log}'}}}}\n")
     stand.agentk.stop()
     stand.restart()
     stand.settled(

@@ -159,7 +159,7 @@ def test_manifest_of_kasctl(
         port = free.getsockname()[1]
     text = kas.ctl(
         *("agent", "manifest", "printed", "--image", "any", "--namespace", own),
-        *("--kas-address", f"tls://127.0.0.1:{kas.agents}"),
+        *("--kas-address", f"tls://127.0.0.1:{kas.agents}", "--force"),
     )
     documents = list(yaml.safe_load_all(text))
     (deployment,) = (one for one in documents if one["kind"] == "Deployment")

@@ -3,6 +3,7 @@ What kas, agentk and modules know of Kubernetes' API.
 
     request_info.py     what a request asks, read as the API server reads it
     impersonation.py    the header fields that say as whom it comes
+    own_namespace.py    what is not asked with agentk's own rights
     client.py           requests of an agent half to the API server next to agentk
     discovery.py        which kinds of objects there are, and their paths
     watch.py            a watch that goes on
@@ -11,6 +12,7 @@ What kas, agentk and modules know of Kubernetes' API.
 
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.impersonation import impersonation_fields
+from tunnel.kubernetes.own_namespace import OwnNamespace, OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import (
     Lasts,
     RequestInfo,
@@ -27,6 +29,8 @@ __all__ = [
     "KubernetesClient",
     "KubernetesClients",
     "Lasts",
+    "OwnNamespace",
+    "OwnNamespaceRefusal",
     "RequestInfo",
     "climbs",
     "impersonation_fields",

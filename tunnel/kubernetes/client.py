@@ -19,6 +19,7 @@ from tunnel.interfaces import (
     ICluster,
     IKubernetesClient,
     Impersonation,
+    IOwnNamespace,
     KubernetesObject,
     KubernetesResource,
     KubernetesResponse,
@@ -40,6 +41,7 @@ from tunnel.kubernetes.discovery import (
     path_of,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
+from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import climbs, why_refused
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
 from tunnel.util.texts import json_for_yaml
@@ -74,6 +76,7 @@ class KubernetesClients:
     :param cluster: the API server, and agentk's credential for it.
     :param pool: the connections to it; what made the pool closes it.
     :param jitter: a factor between 0 and 1, for pauses and for how long watches last.
+    :param own_namespace: of agentk; None: it has none.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class KubernetesClients:
         pool: UpstreamPool,
         clock: IReactorTime,
         jitter: Callable[[], float] = random.random,
+        own_namespace: IOwnNamespace | None = None,
     ) -> None:
         self.cluster: Any = cluster
+        self.own_namespace = own_namespace
         self.pool = pool
         self.clock = clock
         self.jitter = jitter
@@ -103,7 +108,7 @@ class KubernetesClients:
                 "the call names no user; the server half passes it on with "
                 "api.client(service, agent_id, access=access)",
             )
-        return KubernetesClient(self, access)
+        return KubernetesClient(self, access, of_a_caller=True)
 
     def as_service_account(self, namespace: str, name: str) -> KubernetesClient:
         """A client with the rights of a ServiceAccount, as agentk impersonates it."""
@@ -124,11 +129,23 @@ class KubernetesClient:
     See `tunnel.interfaces.IKubernetesClient`.
 
     :param access: whose rights requests have; None: agentk's.
+    :param of_a_caller: what they ask is not agentk's own work.
     """
 
-    def __init__(self, clients: KubernetesClients, access: Access | None) -> None:
+    def __init__(
+        self,
+        clients: KubernetesClients,
+        access: Access | None,
+        of_a_caller: bool = False,
+    ) -> None:
         self._clients = clients
         self._access = access
+        self._own_namespace: IOwnNamespace | None = None
+        own = clients.own_namespace
+        if of_a_caller and own is not None and access is not None:
+            username = access.impersonation.username if access.impersonation else ""
+            if own.acts_as_agentk(username):
+                self._own_namespace = own
         self._impersonation = b""
         if access is not None and access.impersonation is not None:
             try:
@@ -159,6 +176,11 @@ class KubernetesClient:
             why = why_refused(access, verb, target)
             if why is not None:
                 raise CallError(Status.PERMISSION_DENIED, why)
+        if self._own_namespace is not None:
+            try:
+                target = self._own_namespace.checked(verb, target)
+            except OwnNamespaceRefusal as refused:
+                raise CallError(Status.PERMISSION_DENIED, str(refused)) from None
         cluster = self._clients.cluster
         fields = b"\r\nHost: %b\r\nAccept: %b" % (
             cluster.host_header,

@@ -59,7 +59,7 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
-from tunnel.kubernetes import KubernetesClient, KubernetesClients
+from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.testing.ends import AGENT, End
@@ -358,6 +358,7 @@ class FakeAgentModuleApi(_FakeApi):
         self.led: list[Callable[[], Awaitable[None]]] = []
         self.leads = False
         self.lease = "default/agent-1-lock"
+        self.own_namespace = OwnNamespace("default")
 
     def follow_section(
         self, section: str, schema: type[Any], apply: Callable[[Any], None]
@@ -373,7 +374,12 @@ class FakeAgentModuleApi(_FakeApi):
 
     @cached_property
     def _kubernetes(self) -> KubernetesClients:
-        return KubernetesClients(self.cluster_as_agentk, self.upstream, self.clock)
+        return KubernetesClients(
+            self.cluster_as_agentk,
+            self.upstream,
+            self.clock,
+            own_namespace=self.own_namespace,
+        )
 
     def kubernetes_for(self, access: Access | None) -> KubernetesClient:
         return self._kubernetes.acting_for(access)

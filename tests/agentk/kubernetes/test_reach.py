@@ -16,11 +16,11 @@ from agentk.kubernetes.reach import (
     CHECK_INTERVAL,
     FAILURES,
     RETRY_INTERVAL,
-    SERVICE,
     ClusterReach,
 )
 from agentk.kubernetes.version import OtherAnswer
 from agentk.metrics import ReachCollector
+from agentk.state_reports import SERVICE, StateReports, cluster_report
 from tunnel.errors import CallError, Status
 from tunnel.pb import reports_pb2
 from tunnel.testing import connected
@@ -73,6 +73,14 @@ class ReachTests(SynchronousTestCase):
             version,
             WHERE,
             "check --kubeconfig (a context)",
+            lambda: self.reports.report(),
+            self.clock,
+        )
+        self.reports = StateReports(
+            "Cluster",
+            lambda: self.reach.problem,
+            cluster_report,
+            "",
             agentk.open_stream,
             lambda: self.services,
             self.clock,
@@ -172,7 +180,7 @@ class ReachTests(SynchronousTestCase):
         self.assertEqual(self.kas.told, [])
         self.services = frozenset([SERVICE.full_name])
         for count in (1, 2):
-            self.reach.connected()
+            self.reports.connected()
             self.settle()
             self.assertEqual(len(self.kas.told), count)
 

@@ -180,6 +180,26 @@ def test_sync_waits(played: Any, after: list[dict[str, Any]], code: int) -> None
     assert [name for name, _ in asked] == ["GetStatus", "Sync", *["GetStatus"] * 4]
 
 
+def test_sync_waits_for_a_handover(played: Any) -> None:
+    """An object that stays until another project takes it ends no wait."""
+    handing = {**_status("FAILED", "c2", "3"), "handsOver": True}
+    arguments = ("sync", "prod", "web", "--wait")
+    after = [BEFORE, handing, handing, _status("CURRENT", "c2", "4")]
+    code, _, asked = played(*arguments, statuses=after)
+    assert (code, len(asked)) == (0, 5)
+    # Without the other project it is not done.
+    late = (*arguments, "--timeout", "1")
+    code, said, _ = played(*late, statuses=[BEFORE, handing])
+    assert (code, "web is not done after 1 s" in said) == (1, True)
+
+
+def test_drift_that_is_seen_late(shown: Any) -> None:
+    """Status says so."""
+    project = {"id": "web", "driftDelay": f"changes of ConfigMap{BAD}"}
+    found = shown({"projects": [project]}, "status", "prod")
+    assert "  changes of ConfigMap\\x1b]0" in found
+
+
 def test_sync_gives_up(played: Any) -> None:
     arguments = ("sync", "prod", "web", "--wait", "--timeout", "1")
     code, said, _ = played(*arguments, statuses=[BEFORE])

@@ -142,7 +142,7 @@ def test_without_a_private_authority(kasctl: Kasctl) -> None:
 
 def test_an_agent_that_is_there(kasctl: Kasctl) -> None:
     kasctl.ok("agent", "add", "prod")
-    address = ("--kas-address", "tls://localhost")
+    address = ("--kas-address", "tls://localhost", "--force")
     before = kasctl.store().load()
     assert "pass --rotate" in kasctl.fails(*COMMAND, *address)
     assert kasctl.store().load() == before
@@ -158,6 +158,28 @@ def test_an_agent_that_is_there(kasctl: Kasctl) -> None:
     before = kasctl.store().load()
     assert "is there already" in kasctl.fails(*arguments)
     assert kasctl.store().load() == before
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "kas.localhost",
+        "127.0.0.2",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+    ],
+)
+def test_the_machine_itself(kasctl: Kasctl, host: str) -> None:
+    """A pod reaches no kas at its own address; that costs no token, unless forced."""
+    address = ("--kas-address", f"tls://{host}:8150", "--system-cas")
+    said = kasctl.fails(*COMMAND, *address, code=2)
+    assert "the pod itself" in said
+    assert "No token was made" in said
+    assert kasctl.store().load().agents == ()
+    made = kasctl.run(*COMMAND, *address, "--force").stdout
+    assert f"--kas-address=tls://{host}" in made
 
 
 def test_where_kas_is(kasctl: Kasctl) -> None:
@@ -184,6 +206,6 @@ def test_where_kas_is(kasctl: Kasctl) -> None:
 def test_mistakes(
     kasctl: Kasctl, arguments: tuple[str, ...], says: str, code: int
 ) -> None:
-    address = ("--kas-address", "tls://localhost")
+    address = ("--kas-address", "tls://localhost", "--force")
     assert says in kasctl.fails(*COMMAND, *address, *arguments, code=code)
     assert not kasctl.state.exists() or kasctl.store().load().agents == ()

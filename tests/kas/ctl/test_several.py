@@ -219,6 +219,22 @@ def test_doctor_of_clusters(kasctl: Kasctl) -> None:
     )
 
 
+def test_doctor_of_modules(kasctl: Kasctl) -> None:
+    """Problems that agents report, such as GitOps projects that fail."""
+    state = StateDirectory.open(kasctl.state)
+    running.tell(state, [Opened("kubernetes_api", "127.0.0.1:1")])
+    assert findings(kasctl)["modules of agents"][0]
+    problems = {"prod: gitops": "project apps fails: a\x1b[2J", "b: x": "restarting"}
+    assert findings(kasctl, agent_problems=problems)["modules of agents"] == (
+        False,
+        "agent b: x: restarting; agent prod: gitops: project apps fails: a\\x1b[2J",
+    )
+    problems = {f"a{number:02}: gitops": "bad" for number in range(25)}
+    passed, text = findings(kasctl, agent_problems=problems)["modules of agents"]
+    assert not passed
+    assert text.endswith("agent a19: gitops: bad; and 5 more")
+
+
 def test_doctor_of_several(kasctl: Kasctl) -> None:
     state = StateDirectory.open(kasctl.state)
     running.tell(state, [Opened("kubernetes_api", "127.0.0.1:1")])

@@ -50,6 +50,10 @@ class HalvesTests(HalvesTestCase):
     def test_interfaces(self) -> None:
         verifyObject(IAgentModule, self.agent)
 
+    def test_own_namespace(self) -> None:
+        """Clients with agentk's own rights reach no orders, wherever agentk runs."""
+        self.assertTrue(self.agent._api.own_namespace.is_closed)
+
     def test_a_commit_and_the_next(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
         self.configure({"id": "apps"})

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 from modules.gitops import claims
-from modules.gitops.act import Outcome
+from modules.gitops.act import CLAIMED_MEANWHILE, Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims
-from modules.gitops.inventory import LABEL, WRITER
+from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
+from modules.gitops.manifests import read_source
 from modules.gitops.plan import MAX_OWNER
 from modules.gitops.reconcile import Report
+from tests.modules.gitops.halves import text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tunnel.errors import CallError, Status
 
@@ -34,25 +36,43 @@ class _Refused:
 class ClaimsTests(ReconcileCase):
     """Two agents in one cluster, each with an inventory."""
 
-    #: Seconds since the commit came to the agent that prunes.
-    age = 0.0
+    #: Of the clock of both.
+    time = 0.0
+
+    def setUp(self) -> None:
+        super().setUp()
+        #: Deletes that wait, by agent.
+        self.waits: dict[str, dict[Any, float]] = {"one": {}, "two": {}}
 
     def apply(
         self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
     ) -> Report:
         """A commit, as one of the agents applies it."""
-        mark = f"{agent}@{agent}/lease"
-        asked = Claims(self.client, agent, mark, "default", source, commit, self.age)
+        given.setdefault("claims", self.asked(agent, commit, source).of)
         return self.commit(
-            *objects,
-            commit=commit,
-            inventory_id=agent,
-            agent=agent,
-            lease=f"{agent}/lease",
-            source=source,
-            claims=asked.of,
-            **given,
+            *objects, commit=commit, **self.of_agent(agent, source), **given
         )
+
+    def asked(self, agent: str, commit: str, source: str = "apps") -> Claims:
+        """What looks for claims, for one of the agents."""
+        return Claims(
+            self.client,
+            agent,
+            f"{agent}@{agent}/lease",
+            "default",
+            source,
+            commit,
+            self.waits[agent],
+            self.time,
+        )
+
+    def of_agent(self, agent: str, source: str = "apps") -> dict[str, Any]:
+        return {
+            "inventory_id": agent,
+            "agent": agent,
+            "lease": f"{agent}/lease",
+            "source": source,
+        }
 
     def owner(self) -> str:
         owner: str = self.live("moves")["metadata"]["annotations"].get(OWNER, "")
@@ -88,7 +108,8 @@ class ClaimsTests(ReconcileCase):
         self.assertEqual(report.failed, [])
         self.handed_over(uid)
         # And it goes once it is out of Git there.
-        self.age = OTHERS_SECONDS
+        self.apply("two", *config_maps(1), commit="c3")
+        self.time += OTHERS_SECONDS
         self.apply("two", *config_maps(1), commit="c3")
         self.assertIsNone(self.live("moves"))
 
@@ -107,14 +128,43 @@ class ClaimsTests(ReconcileCase):
         self.begin()
         self.apply("one", STAYS, commit="c2")
         self.assertIsNotNone(self.live("moves"))
-        self.age = OTHERS_SECONDS
+        self.time += OTHERS_SECONDS
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
-        self.age = 0.0
         self.apply("one", STAYS, MOVES, commit="c3")
         self.apply("two", *config_maps(1), commit="c4")
         self.apply("one", STAYS, commit="c4")
         self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_while_the_plan_is_made(self) -> None:
+        """An object that agent 1 had looked at before agent 2 claimed it stays."""
+        uid = self.begin()
+        asked = self.asked("one", "c2")
+
+        async def late(objects: Any) -> Any:
+            second = self.reconciler(**self.of_agent("two"))
+            files = [("a.yaml", text(*config_maps(1), MOVES).encode())]
+            await second.run("c2", read_source(files))
+            return await asked.of(objects)
+
+        report = self.apply("one", STAYS, commit="c2", claims=late)
+        self.assertEqual(report.blocked[0].reason, CLAIMED_MEANWHILE)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_what_is_written_first(self) -> None:
+        """The object says that it is claimed before the inventory has the commit."""
+        self.begin()
+        self.cluster.requests.clear()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        written = [
+            one.path.partition("?")[0].rpartition("/")[2]
+            for one in self.cluster.requests
+            if one.method in ("PATCH", "PUT")
+        ]
+        self.assertLess(written.index("moves"), written.index("inventory-two"))
 
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""
@@ -128,10 +178,48 @@ class ClaimsTests(ReconcileCase):
         """Who may write ConfigMaps, and not the object, keeps nothing."""
         self.begin()
         self.plant("x", "x", data={"default_moves__ConfigMap": '{"claimed": "one"}'})
-        self.age = OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c2")
+        self.time += OTHERS_SECONDS
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def test_a_delay_that_anyone_wrote(self) -> None:
+        """It holds each delete once, however many commits come meanwhile."""
+        self.apply("one", STAYS, MOVES, commit="c1")
+        annotations = {SOURCE: "apps", PARTS: "1", WRITER: "x@a/lease"}
+        self.plant("x", "x", annotations=annotations)
+        for number in range(2, 6):
+            self.assertIsNotNone(self.live("moves"))
+            report = self.apply("one", STAYS, commit=f"c{number}")
+            self.assertIn("may come to claim it", report.blocked[0].reason)
+            self.time += OTHERS_SECONDS / 4
+        report = self.apply("one", STAYS, commit="c6")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def test_the_next_delete_waits_anew(self) -> None:
+        """An object that came back, or for which no one was behind, waits again."""
+        self.apply("one", *config_maps(1), STAYS, MOVES, commit="c1")
+        annotations = {SOURCE: "apps", PARTS: "1"}
+        self.plant("x", "x", annotations=annotations)
+        self.apply("one", *config_maps(1), STAYS, commit="c2")
+        self.assertEqual(len(self.waits["one"]), 1)
+        self.apply("one", *config_maps(1), STAYS, MOVES, commit="c3")
+        self.assertEqual(self.waits["one"], {})
+        self.time += OTHERS_SECONDS
+        self.apply("one", *config_maps(1), STAYS, commit="c4")
+        self.assertIsNotNone(self.live("moves"))
+        # Another object that leaves has a wait of its own.
+        self.time += OTHERS_SECONDS / 2
+        self.apply("one", *config_maps(1), commit="c5")
+        self.time += OTHERS_SECONDS / 2
+        self.apply("one", *config_maps(1), commit="c5")
+        self.assertIsNone(self.live("moves"))
+        self.assertIsNotNone(self.live("stays"))
+        self.plant("x", "x", annotations={**annotations, COMMIT: "c5"})
+        self.apply("one", *config_maps(1), commit="c5", prune=False)
+        self.assertEqual(self.waits["one"], {})
 
     def plant(self, name: str, of: str, **more: Any) -> None:
         """A ConfigMap of a user with a namespace of its own."""

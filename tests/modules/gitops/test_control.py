@@ -227,6 +227,7 @@ class ControlTests(HalvesTestCase):
     def test_who_cannot_be_asked(self) -> None:
         self.configure({"id": "apps"})
         error = self.refused("GetStatus", pb.GetStatusRequest(agent="other"))
+        self.assertIn("connected: agent-1", error.message)
         self.assertIs(error.status, Status.NOT_FOUND)
         error = self.refused("GetStatus", pb.GetStatusRequest())
         self.assertIs(error.status, Status.INVALID_ARGUMENT)

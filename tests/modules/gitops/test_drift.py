@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
+
 from modules.gitops import differences
 from modules.gitops import drift as module
 from modules.gitops.brakes import OWNER
@@ -139,8 +141,8 @@ class RepairTests(DriftTestCase):
         self.assertEqual(self.asked(before, "GET", "PATCH"), [])
         self.passes(120)
         # One list says that none has changed since it was applied; the others read the
-        # orders, before and after the commit was read, and the inventory.
-        self.assertLess(len(self.asked(before, "GET")), 6)
+        # orders and the inventory.
+        self.assertLess(len(self.asked(before, "GET")), 5)
         self.assertEqual(self.asked(before, "PATCH"), [])
 
     def test_a_kind_that_cannot_be_watched(self) -> None:
@@ -150,10 +152,27 @@ class RepairTests(DriftTestCase):
         self.cluster.answer("GET", path, denied, 403)
         self.begin(*config_maps(1))
         self.assertEqual(len(self.said("cannot be watched for drift")), 1)
+        delay = self.agent.projects["apps"].drift_delay
+        self.assertIn("changes of ConfigMap by others are seen every 5 minutes", delay)
+        self.assertTrue(delay.endswith(": no"), delay)
         self.remove("m001")
         self.assertIsNone(self.live("m001"))
         self.passes(AGAIN)
         self.assertIsNotNone(self.live("m001"))
+
+    def test_how_late_it_is_seen(self) -> None:
+        """Of a kind that is watched at once; status says of which it is not."""
+        self.begin(*config_maps(1))
+        project = self.agent.projects["apps"]
+        self.assertEqual(project.drift_delay, "")
+        kinds = {("", f"K{number}"): "forbidden" for number in range(7)}
+        self.patch(project.drifts._watches, "problems", lambda follower: kinds)
+        self.assertIn("K0, K1, K2, K3, K4 and 2 more kinds", project.drift_delay)
+        for mode, said in (("report", "every 10 minutes"), ("off", "")):
+            drift = attrs.evolve(project.settings.drift, mode=mode)
+            project.settings = attrs.evolve(project.settings, drift=drift)
+            self.assertIn(said, project.drift_delay)
+        self.assertEqual(project.drift_delay, "")
 
     def test_a_version_that_goes(self) -> None:
         """The one that Git names now is watched."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from modules.gitops import rpc_pb2
 from modules.gitops.brakes import OWNER
 from modules.gitops.handover import names
+from modules.gitops.inventory import LABEL, PARTS, SOURCE
 from modules.gitops.manifests import ObjectKey, read_source
 from modules.gitops.project import TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
@@ -159,6 +161,8 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.owner(), self.project("apps").inventory)
         (why,) = self.project("apps").problems
         self.assertIn("project twin has not read this commit, and may have it", why)
+        self.assertIs(self.project("apps").state, State.FAILED)
+        self.assertTrue(self.project("apps").hands_over)
         # That commit never ends; the next one says it.
         renderer.makes = text(object_("own"), MOVES).encode()
         self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
@@ -167,7 +171,42 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
         self.assertEqual(self.owner(), self.project("twin").inventory)
         self.assertEqual(self.project("apps").problems, [])
+        self.assertFalse(self.project("apps").hands_over)
         self.assertEqual(self.deleted(), [])
+
+    def test_to_another_agent(self) -> None:
+        """An object that waits for one is handed over; what fails besides is told."""
+        self.begin(A)
+        snapshot = self.project("apps")._first_snapshot()
+        name = self.project("apps")._source_name(snapshot)
+        behind = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "inventory-x",
+                "namespace": "x",
+                "labels": {LABEL: "x"},
+                "annotations": {SOURCE: name, PARTS: "1"},
+            },
+        }
+        self.cluster.objects.put(behind)
+        # A preview begins no wait.
+        head = self.apps.commit({"a/a.yaml": text(STAYS)}, "refs/heads/next")
+        preview = self.project("apps").preview(rpc_pb2.Ref(branch="next"))
+        self.assertEqual(self.pair.run(preview).commit, head)
+        self.assertEqual(self.project("apps")._deletes_wait, {})
+        self.move()
+        self.passes(5)
+        (why,) = self.project("apps").problems
+        self.assertIn("of another agent, which follows the same", why)
+        self.assertTrue(self.project("apps").hands_over)
+        self.assertEqual(len(self.project("apps")._deletes_wait), 1)
+        bad = object_("bad", "Unknown", "x.io/v1")
+        self.apps.commit({"a/a.yaml": text(STAYS, bad)})
+        self.pushed()
+        self.passes(5)
+        self.assertIs(self.project("apps").state, State.FAILED)
+        self.assertFalse(self.project("apps").hands_over)
 
     def test_one_that_nobody_wants(self) -> None:
         """It goes once all have read the commit, and at once."""

@@ -81,6 +81,32 @@ class OrdersTests(HalvesTestCase):
         )
         return found
 
+    def test_how_often_they_are_read(self) -> None:
+        """Once in a pass, and once more right before something is changed."""
+        self.begin()
+
+        def reads() -> int:
+            name = f"/secrets/{self.secret['metadata']['name']}"
+            asked = [
+                one
+                for one in self.cluster.requests
+                if one.method == "GET" and one.path.endswith(name)
+            ]
+            self.cluster.requests.clear()
+            return len(asked)
+
+        project = self.agent.projects["apps"]
+        reads()
+        project._interrupt()
+        self.passes(1)
+        self.assertEqual(self.status().objects_by_outcome, {"unchanged": 3})
+        self.assertEqual(reads(), 1)
+        self.change("m001")
+        project._interrupt()
+        self.passes(1)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertEqual(reads(), 2)
+
     def test_a_commit_that_cannot_be_used(self) -> None:
         """It is told for as long as it is the last one."""
         before = self.begin()

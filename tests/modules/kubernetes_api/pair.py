@@ -36,6 +36,7 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
+from tunnel.kubernetes import OwnNamespace
 from tunnel.testing import FakeStore, FakeTracer
 
 WINDOW = 256 * 1024
@@ -342,6 +343,7 @@ class AgentApi(Api):
     ) -> None:
         super().__init__(link, clock, configuration)
         self.cluster_as_agentk = cluster
+        self.own_namespace = OwnNamespace("txkas", is_closed=True)
         self.upstream = UpstreamPool(cluster.endpoint, clock)
 
 

@@ -7,7 +7,9 @@ import attrs
 from modules.kubernetes_api.fields import METHOD
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, ROOT
+from tests.tunnel.http1.wire import Wire
 from tunnel.interfaces import Impersonation
+from tunnel.kubernetes import OwnNamespace
 
 
 class _Kas:
@@ -126,3 +128,79 @@ class SystemNameTests(ProxyCase):
         )
         self.world.origin.receive(HELLO)
         self.assert_clean()
+
+
+class OwnNamespaceTests(ProxyCase):
+    """agentk's own namespace, for clients that have agentk's own rights."""
+
+    def ask(
+        self, line: bytes, *lines: bytes, identity: Impersonation | None = None
+    ) -> Wire:
+        access = attrs.evolve(ALICE, impersonation=identity)
+        self.world.server_api.access["alice"] = access
+        return self.world.request(line + b" HTTP/1.1", *lines)
+
+    def assert_passes(self, wire: Wire, target: bytes) -> None:
+        self.assertIn(b" " + target + b" HTTP/1.1\r\n", self.world.origin.taken())
+        self.world.origin.receive(HELLO)
+        self.world.run()
+        self.assertIn(b" 200 ", wire.taken())
+
+    def test_refused(self) -> None:
+        """Secrets are not read there, and nothing is changed or run."""
+        path = b"/api/v1/namespaces/txkas/"
+        account = Impersonation("system:serviceaccount:txkas:agentk")
+        for line in (
+            b"GET " + path + b"secrets/agentk-token",
+            b"DELETE " + path + b"secrets",
+            b"DELETE " + path + b"configmaps",
+            b"GET " + path + b"pods/agentk-0/exec?command=cat",
+        ):
+            # agentk's service account has the same rights under its name.
+            for identity in (None, account):
+                wire = self.ask(line, identity=identity)
+                self.assert_error(wire, 403, "kas -> agent", "allow_own_namespace")
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        self.assert_clean()
+
+    def test_of_a_client(self) -> None:
+        """A client that names agentk's account, or no one, acts as agentk."""
+        for lines in (
+            (b"Impersonate-User: system:serviceaccount:txkas:agentk",),
+            (b"impersonate-USER: ",),
+        ):
+            wire = self.ask(b"GET /api/v1/namespaces/txkas/secrets", *lines)
+            self.assert_error(wire, 403, "allow_own_namespace")
+        target = b"/api/v1/namespaces/txkas/secrets"
+        wire = self.ask(b"GET " + target, b"Impersonate-User: alice")
+        self.assert_passes(wire, target)
+        self.assert_clean()
+
+    def test_allowed(self) -> None:
+        """Users are for the cluster to judge; agentk reads the rest there."""
+        secret = b"/api/v1/namespaces/txkas/secrets/agentk-token"
+        self.assert_passes(self.ask(b"GET " + secret, identity=ALICE_ALONE), secret)
+        for target in (b"/api/v1/namespaces/txkas/pods", b"/api/v1/namespaces/a/pods"):
+            self.assert_passes(self.ask(b"GET " + target), target)
+        self.assert_clean()
+
+    def test_all_secrets(self) -> None:
+        """Those of agentk are left out of a list of all; a user's list is its own."""
+        target = b"/api/v1/secrets?limit=5"
+        left = b"/api/v1/secrets?fieldSelector=metadata.namespace%21%3Dtxkas&limit=5"
+        # The second request finds what was remembered of the first one.
+        for _ in range(2):
+            self.assert_passes(self.ask(b"GET " + target), left)
+        wire = self.ask(b"GET " + target, identity=ALICE_ALONE)
+        self.assert_passes(wire, target)
+        self.assert_clean()
+
+    def test_permitted(self) -> None:
+        """The owner of the cluster may leave it open."""
+        self.world.agent.own_namespace = OwnNamespace("txkas", True, False)
+        target = b"/api/v1/namespaces/txkas/secrets"
+        self.assert_passes(self.ask(b"GET " + target), target)
+        self.assert_clean()
+
+
+ALICE_ALONE = Impersonation("alice")

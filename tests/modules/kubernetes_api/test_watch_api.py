@@ -160,6 +160,27 @@ class WatchTests(ProxyCase):
         self.assertEqual(kinds, ["ADDED", "MODIFIED", "DELETED"])
         self.assert_over(page)
 
+    def test_own_namespace(self) -> None:
+        """With agentk's own rights no watch shows Secrets of agentk's namespace."""
+        page = Page(self.world, token=b"user:1:root")
+        secrets = {"version": "v1", "resource": "secrets"}
+        page.say(
+            type="watch",
+            watch_id="own",
+            watch_params={**secrets, "namespace": "txkas"},
+        )
+        told = page.told()[0]
+        self.assertIn("allow_own_namespace", told["error"]["object"]["message"])
+        self.assertEqual(told["error"]["object"]["code"], 403)
+        self.assertEqual(self.world.cluster.connections.wires, [])
+        page.say(type="watch", watch_id="all", watch_params=secrets)
+        self.assertEqual(
+            self.world.origin.taken().split(b" ")[1],
+            b"/api/v1/secrets?fieldSelector=metadata.namespace%21%3Dtxkas"
+            b"&watch=true&allowWatchBookmarks=true",
+        )
+        self.assert_over(page)
+
     def test_parameters(self) -> None:
         page = Page(self.world)
         params = {

@@ -17,7 +17,7 @@ from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
-from tunnel.kubernetes import KubernetesClient, KubernetesClients
+from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH, MAX_MESSAGE, error_of
 from tunnel.kubernetes.discovery import parse_resources
 
@@ -98,6 +98,31 @@ class ClientTests(SynchronousTestCase):
         self.assertIn("may not read Secrets", str(error))
         self.assertEqual(self.cluster.connections.wires, [])
         self.assertNoResult(self.ask(reader.request("GET", PODS)))
+
+    def test_own_namespace(self) -> None:
+        """A caller with agentk's rights gets no records of agentk; agentk does."""
+        clients = KubernetesClients(
+            cast(Any, self.cluster),
+            self.pool,
+            self.clock,
+            own_namespace=OwnNamespace("txkas", is_closed=True),
+        )
+        path = "/api/v1/namespaces/txkas/secrets"
+        account = Impersonation("system:serviceaccount:txkas:agentk")
+        for access in (ROOT, Access("user:x", "1", "agent-1", account)):
+            error = self.fails(self.ask(clients.acting_for(access).json("GET", path)))
+            self.assertEqual(error.status, Status.PERMISSION_DENIED)
+            self.assertIn("allow_own_namespace", str(error))
+        self.assertEqual(self.cluster.connections.wires, [])
+        for client in (
+            clients.acting_for(ALICE),
+            clients.as_agentk(),
+            clients.as_service_account("txkas", "deployer"),
+        ):
+            self.ask(client.request("GET", path))
+            self.assertIn(f"GET {path} HTTP".encode(), self.origin.taken())
+        self.ask(clients.acting_for(ROOT).request("GET", "/api/v1/secrets"))
+        self.assertIn(b"metadata.namespace%21%3Dtxkas ", self.origin.taken())
 
     def test_body(self) -> None:
         """An object travels as JSON."""

@@ -56,6 +56,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* agentk's own configuration file, without what is empty. */}}
 {{- define "agentk.configuration" }}
+{{- with .Values.config.kubernetes }}
+kubernetes:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.config.modules }}
 modules:
   {{- toYaml . | nindent 2 }}

@@ -1,4 +1,4 @@
-"""Word to kas of modules that failed."""
+"""Reports to kas of modules that failed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from agentk.kubernetes.reach import SERVICE
-from agentk.module_reports import ModuleReports
+from agentk.state_reports import SERVICE, StateReports, modules_report
 from tunnel.pb import reports_pb2
 from tunnel.testing import ModulePair
 
@@ -34,7 +33,7 @@ class _Kas:
         return reports_pb2.ModulesReported()
 
 
-class ModuleReportsTests(SynchronousTestCase):
+class StateReportsTests(SynchronousTestCase):
     """What kas hears, and when."""
 
     def setUp(self) -> None:
@@ -45,8 +44,11 @@ class ModuleReportsTests(SynchronousTestCase):
         self.addCleanup(self.pair.stop)
         self.problems: dict[str, str] = {}
         self.services = frozenset([SERVICE.full_name])
-        self.reports = ModuleReports(
-            lambda: self.problems,
+        self.reports: StateReports[dict[str, str]] = StateReports(
+            "Modules",
+            lambda: dict(self.problems),
+            modules_report,
+            {},
             self.pair.agent.open_stream,
             lambda: self.services,
             self.clock,

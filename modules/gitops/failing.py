@@ -1,0 +1,79 @@
+"""In agentk: tells kas which projects fail, for ``kasctl doctor`` and ``status``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops import reports_pb2
+from modules.gitops.project import Project, State
+from tunnel.errors import CallError
+from tunnel.interfaces import IServiceClient
+from tunnel.util.texts import clean
+
+__all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
+
+#: Seconds between two reports.  kas forgets what it is not told again.
+REPORT_PAUSE = 30.0
+
+#: Seconds for one.
+REPORT_SECONDS = 10.0
+
+#: Projects of one report, and characters of a problem.
+MAX_FAILING, MAX_PROBLEM = 20, 300
+
+
+@attrs.define(eq=False)
+class FailingReports:
+    """
+    Reports of the projects that fail now.
+
+    :param kas: calls `GitopsReports`.
+    :param projects: those that are worked on.
+    """
+
+    _log = Logger()
+
+    _kas: IServiceClient
+    _projects: Mapping[str, Project]
+    _clock: IReactorTime
+    #: The last report that kas took had a project.
+    _known: bool = False
+
+    async def run(self) -> None:
+        """Report again and again, until it is cancelled."""
+        while True:
+            await deferLater(self._clock, REPORT_PAUSE)
+            await self._report()
+
+    async def _report(self) -> None:
+        failing = [
+            one
+            for _, one in sorted(self._projects.items())
+            if one.state is State.FAILED and not one.hands_over
+        ]
+        if not failing and not self._known:
+            return
+        request = reports_pb2.ReportFailingRequest(
+            projects=[
+                reports_pb2.FailingProject(project=one.name, problem=_problem(one))
+                for one in failing[:MAX_FAILING]
+            ],
+            left_out=max(0, len(failing) - MAX_FAILING),
+        )
+        try:
+            await self._kas.call("ReportFailing", request, timeout=REPORT_SECONDS)
+        except CallError as error:
+            # The next report says it, and a kas of an earlier version cannot know.
+            self._log.debug("kas did not take a report: {why}", why=error.message)
+        else:
+            self._known = bool(failing)
+
+
+def _problem(project: Project) -> str:
+    problems = project.problems
+    return clean(problems[0], MAX_PROBLEM, " ") if problems else ""

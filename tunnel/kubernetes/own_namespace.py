@@ -1,0 +1,131 @@
+"""
+Keeps requests with agentk's own rights away from agentk's own namespace.
+
+Agent's token, orders, kept states and inventories are there.  agentk needs rights there
+that no client should have through it: who writes these records decides what agentk
+applies, and who starts a program beside agentk has its token.  Of other namespaces the
+rights of agentk's account decide alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote, unquote_to_bytes
+
+import attrs
+from zope.interface import implementer
+
+from tunnel.interfaces import IOwnNamespace
+from tunnel.kubernetes.request_info import (
+    RequestInfo,
+    only_reads,
+    query_value,
+    request_info,
+)
+
+__all__ = ["OwnNamespace", "OwnNamespaceRefusal"]
+
+_SELECTOR = b"fieldSelector"
+
+
+class OwnNamespaceRefusal(Exception):
+    """A request that agentk does not make with its own rights."""
+
+
+@implementer(IOwnNamespace)
+@attrs.define(eq=False)
+class OwnNamespace:
+    """
+    The namespace of one agentk, and the requests that are not made there.
+
+    :param name: of the Lease and the records.
+    :param is_closed: agentk runs there.  If it runs outside of the cluster, `name` may
+        be the namespace of anything, and is closed once a module keeps records there.
+    :param may_close: False: the operator leaves it open.
+    """
+
+    name: str
+    is_closed: bool = False
+    _may_close: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        self.is_closed = self.is_closed and self._may_close
+
+    def keep_records(self) -> str:
+        """See `IOwnNamespace`."""
+        self.is_closed = self._may_close
+        return self.name
+
+    def acts_as_agentk(self, username: str) -> bool:
+        """See `IOwnNamespace`."""
+        return not username or username.startswith(
+            f"system:serviceaccount:{self.name}:"
+        )
+
+    def checked(self, method: bytes, target: bytes, upgrade: bool = False) -> bytes:
+        """
+        Return the target to ask for in place of *target*: see `IOwnNamespace`.
+
+        :raises OwnNamespaceRefusal: the request may not be made.
+        """
+        # Nearly every request is told from these by a search alone; behind an escape
+        # the words may hide.
+        if not self.is_closed or not (
+            self.name.encode() in target or b"secrets" in target or b"%" in target
+        ):
+            return target
+        shows_all = False
+        for info, read in _readings(method, target):
+            secrets = (info.group, info.resource) == ("", "secrets")
+            if info.namespace == self.name and (
+                secrets or not only_reads(method, read, upgrade)
+            ):
+                raise OwnNamespaceRefusal(self._why(secrets))
+            shows_all = shows_all or (secrets and not info.namespace)
+        return self._without_own(target) if shows_all else target
+
+    def _why(self, secrets: bool) -> str:
+        what = (
+            "Secrets are neither read nor written with"
+            if secrets
+            else "nothing is changed or run with"
+        )
+        return (
+            f"in agentk's own namespace {self.name} {what} agentk's own rights, "
+            "because the agent's token and records are there; act as a user (kasctl "
+            "user add --as, or access_as of the agent's configuration), or set "
+            "kubernetes.allow_own_namespace: true in agentk's configuration file"
+        )
+
+    def _without_own(self, target: bytes) -> bytes:
+        """Leave the Secrets of the own namespace out of a list or watch of all."""
+        path, _, query = target.partition(b"?")
+        # Ours comes first: nothing before it can take it in.
+        selector = b"metadata.namespace!=" + self.name.encode()
+        if asked := query_value(query, _SELECTOR):
+            selector += b"," + asked
+        others = [
+            one
+            for one in query.split(b"&")
+            if one and unquote_to_bytes(one.partition(b"=")[0]) != _SELECTOR
+        ]
+        ours = b"%b=%b" % (_SELECTOR, quote(selector, safe="").encode("ascii"))
+        return b"%b?%b" % (path, b"&".join([ours, *others]))
+
+
+def _readings(method: bytes, target: bytes) -> Iterator[tuple[RequestInfo, bytes]]:
+    """Read a request as API servers do, and as a server before one may."""
+    yield request_info(method, target), target
+    raw, mark, query = target.partition(b"?")
+    path = unquote_to_bytes(raw)
+    parts: list[bytes] = []
+    for segment in path.replace(b"\\", b"/").split(b"/"):
+        name = segment.partition(b";")[0]
+        if name == b"..":
+            del parts[-1:]
+        elif name not in (b"", b"."):
+            parts.append(name)
+    plain = b"/" + b"/".join(parts)
+    if plain != path:
+        read = quote(plain).encode("ascii") + mark + query
+        yield request_info(method, read), read
