@@ -665,7 +665,7 @@ class KasService(LogsItsOwnWay, Service):
             return
         self._told_of_expiry = now
         self._log.warn(
-            "{problem}; it expires on {day}",
+            "{problem}; the certificate expires on {day}",
             problem=files.problem,
             day=f"{files.expires_at:%Y-%m-%d}",
         )

@@ -362,10 +362,10 @@ class _Doctor:
             self._check_dates(path)
         problem = None
         if self._state is not None and path == self._own_certificate():
-            problem = pki.renewal_problem(self._state)
+            problem = pki.renewal_problem(self._state, self._ctl.now())
         if problem is not None:
             when = "expired" if left <= timedelta(0) else "expires"
-            raise _Wrong(f"{problem}; it {when} on {end:%Y-%m-%d}")
+            raise _Wrong(f"{problem}; the certificate {when} on {end:%Y-%m-%d}")
         if left <= timedelta(0):
             raise _Wrong(f"{path} expired at {end}; restart kas, which makes it again")
         if certificate.not_valid_before_utc > self._ctl.now():

@@ -48,6 +48,9 @@ SERVER_KEY = "server.key"
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=90)
+#: How long before its end kas warns of the CA: from then on, certificates end with the
+#: CA, and every agent and kubeconfig needs the next one.
+CA_NOTICE = SERVER_LIFE
 # Clocks of agents that are a little behind must not refuse a new certificate.
 BACKDATED = timedelta(hours=1)
 
@@ -121,7 +124,7 @@ class DevelopmentPki:
             pin=certificate_pin(certificate.public_bytes(serialization.Encoding.DER)),
             expires_at=certificate.not_valid_after_utc,
             renew_at=_renewal(certificate) if ours else None,
-            problem=renewal_problem(self.state) if ours else None,
+            problem=renewal_problem(self.state, self.now()) if ours else None,
         )
 
     def _is_due(self, certificate: x509.Certificate) -> bool:
@@ -289,13 +292,29 @@ def _new_authority(restored: str = "") -> str:
     )
 
 
-def renewal_problem(state: StateDirectory) -> str | None:
-    """Why the certificate that kas made will not be renewed, and what to do."""
-    if state.read(CA_KEY) is not None:
+def renewal_problem(state: StateDirectory, now: datetime) -> str | None:
+    """
+    Return why kas cannot renew its own certificate, or soon cannot, and what to do.
+
+    :returns: None if it can.
+    """
+    if state.read(CA_KEY) is None:
+        return (
+            f"{state.file(CA_KEY)} is missing, and kas cannot renew its certificate "
+            f"{SERVER_CERTIFICATE} without it; {_new_authority('it')}"
+        )
+    try:
+        authority = x509.load_pem_x509_certificate(state.read(CA_CERTIFICATE) or b"")
+    except ValueError:
+        # `DevelopmentPki.ensure` reports a damaged file, and creates a missing one.
         return None
+    end = authority.not_valid_after_utc
+    if now < end - CA_NOTICE:
+        return None
+    verb = "expired" if end <= now else "expires"
     return (
-        f"{state.file(CA_KEY)} is missing, and kas cannot renew its certificate "
-        f"{SERVER_CERTIFICATE} without it; {_new_authority('it')}"
+        f"the CA {state.file(CA_CERTIFICATE)} {verb} on {end:%Y-%m-%d}, and kas cannot "
+        f"renew its certificate {SERVER_CERTIFICATE} beyond that; {_new_authority()}"
     )
 
 

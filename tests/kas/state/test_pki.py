@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives import serialization
 
 from kas.state.directory import StateDirectory
 from kas.state.pki import (
+    CA_LIFE,
+    CA_NOTICE,
     MAX_NAMES,
     SERVER_LIFE,
     DevelopmentPki,
@@ -26,6 +28,7 @@ from kas.state.pki import (
     ensure,
     is_for,
     names_of,
+    renewal_problem,
     signed_by,
 )
 from tunnel.errors import ConfigurationError
@@ -165,6 +168,23 @@ def test_without_the_key_of_the_ca_it_is_used_and_not_renewed(world: World) -> N
     assert "ca.key is missing" in (found.problem or "")
     assert attrs.evolve(found, problem=None) == first
     assert follow_advice(world, found.problem or "").renew_at is not None
+
+
+def test_a_ca_that_ends(world: World) -> None:
+    """kas names the end of the CA 90 days before, and what to do, and after it."""
+    first = world.ensure()
+    begin = world.now
+    world.now = begin + CA_LIFE - CA_NOTICE - timedelta(days=1)
+    assert world.ensure().problem is None
+    world.now += timedelta(days=2)
+    problem = world.ensure().problem or ""
+    assert f"ca.crt expires on {begin + CA_LIFE:%Y-%m-%d}" in problem
+    assert "remove ca.crt, ca.key and server.crt to have new ones made" in problem
+    assert first.ca_file is not None
+    world.now = begin + CA_LIFE + timedelta(days=1)
+    assert "ca.crt expired on" in (renewal_problem(world.state, world.now) or "")
+    with pytest.raises(ConfigurationError, match=r"ca\.crt: has expired; remove"):
+        world.ensure()
 
 
 def follow_advice(world: World, said: str) -> ServerFiles:
