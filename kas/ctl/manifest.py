@@ -45,6 +45,9 @@ ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
 #: The module that keeps records in agentk's own namespace.
 GITOPS = "gitops"
+#: Memory of agentk's pod with GitOps: agentk, and three renderers of at most 1 GiB each,
+#: which rarely need it at the same time.  Beyond its limit the kernel may kill the pod.
+GITOPS_MEMORY = "2Gi"
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -365,6 +368,7 @@ def _turned_on(
         }
     ]
     if GITOPS in modules:
+        container["resources"]["limits"]["memory"] = GITOPS_MEMORY
         api = "rbac.authorization.k8s.io"
         metadata = {"name": "agentk-gitops", "namespace": namespace}
         subject = {"kind": "ServiceAccount", "name": "agentk", "namespace": namespace}

@@ -102,6 +102,7 @@ def test_modules(kasctl: Kasctl) -> None:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert "--configuration-file=/config/file/agentk.yaml" in container["command"]
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
     mounted = {one["name"] for one in container["volumeMounts"]}
     assert mounted == {one["name"] for one in pod["volumes"]}
     found = {
