@@ -16,11 +16,11 @@ __all__ = ["TunnelFactory"]
 
 class TunnelFactory(Factory):
     """
-    Makes the tunnel of each connection.
+    Factory that creates the tunnel of each connection.
 
-    :param owner: of every tunnel.
-    :param timing: how long they may be silent; what the other side is told is the
-        owner's business.
+    :param owner: owner of every tunnel.
+    :param timing: how long tunnels may be silent; the owner decides which timing it
+        announces to the other side.
     """
 
     noisy = False

@@ -1,10 +1,10 @@
 """
 One sweep for all connections: pings, dead peers, late greetings, new budgets.
 
-It looks at those where something happened since the last one, and at those where
-something is due: an idle agent is looked at once for each of its pings.
+A sweep checks the connections with activity since the last sweep, and those for which
+something is due; so it checks an idle agent once for each of its pings.
 
-Beside it, a question to a single one that may be dead: `Keepalive.ask`.
+`Keepalive.ask` also pings a single connection that may be dead.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ DOUBTED: Final = 4.0
 #: as the round trip of a path around the world.
 LOOK: Final = 0.3
 
-#: Looks after which one that said nothing is doubted: two such round trips.  As with
-#: sweeps, a process that was stopped reads what came before it counts on.
+#: Checks after which a silent connection is in doubt: two such round trips.  As with
+#: sweeps, a process that was paused reads received bytes before it counts on.
 LOOKS_TO_DOUBT: Final = 2
 
 #: Looks after which it is closed, five seconds: longer than networks need to find
@@ -114,21 +114,21 @@ class Watched(Protocol):
 
 class Liveness:
     """
-    Whether the other side of one connection is there, by what is heard of it.
+    State of the other side of one connection, judged by the bytes that arrive.
 
-    Silence is counted in sweeps and not read off a clock: a clock that jumps, or a
-    process that was stopped for a minute, then ends no connection by itself.
+    Silence is counted in sweeps, not measured by a clock, so that a clock that jumps,
+    or a process that was paused for a minute, ends no connection.
 
     :ivar silence: seconds without a byte, in whole sweeps.
-    :ivar doubt: seconds since it was asked because a request found it silent, in whole
-        sweeps; only PONG ends it.
-    :ivar answered: bytes came since `question_asked`.
-    :ivar expecting: a stream was opened, and no byte came since: the peer has a reason
-        to send something.
-    :ivar alive: heard of lately; and soon enough, where it was asked.
-    :ivar bed: those that `Keepalive` leaves alone for as long as this one, which has to
-        be woken before anything happens to it; None: it is awake.
-    :ivar looked: the sweep that looked at it last.
+    :ivar doubt: seconds since the peer was pinged because a request found it silent, in
+        whole sweeps; only PONG ends the doubt.
+    :ivar answered: bytes arrived since `question_asked`.
+    :ivar expecting: a stream was opened, and no byte has arrived since: the peer has a
+        reason to send something.
+    :ivar alive: bytes arrived recently, and in time if the peer was pinged.
+    :ivar bed: the connections that `Keepalive` skips as long as this one, which has to
+        be woken before anything happens to it; None if it is awake.
+    :ivar looked: number of the last sweep that checked it.
     """
 
     __slots__ = (
@@ -172,7 +172,7 @@ class Liveness:
         """Within one ping interval and a half."""
         return self.silence <= self.timing.ping_interval * 1.5
 
-    # What happens.
+    # Activity on the connection.
 
     def bytes_came(self) -> None:
         """Of any kind."""
@@ -199,7 +199,7 @@ class Liveness:
 
     @property
     def rest(self) -> int:
-        """Sweeps until one that has to look, if nothing happens before."""
+        """Return after how many sweeps a check is due, if nothing happens before."""
         if self.expecting or self.doubt:
             return 1
         left = min(self._patience, self.timing.dead_after) - self.silence
@@ -251,16 +251,17 @@ class Liveness:
 
 class Keepalive:
     """
-    Sweeps every `SWEEP` seconds.
+    Sweeper of all connections, every `SWEEP` seconds.
 
-    A connection of which nothing is expected until a certain sweep rests until then,
-    unless it is woken.
+    A connection for which nothing is due until a certain sweep rests until then, unless
+    activity wakes it.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._awake: set[Watched] = set()
-        #: Those that rest, by the remainder of the sweep that looks at them.
+        #: Resting connections, by the sweep that checks them next, modulo the longest
+        #: rest.
         self._resting: list[set[Watched]] = [set() for _ in range(LONGEST_REST)]
         self._questions: dict[Watched, _Question] = {}
         self._sweeps = 0
@@ -284,7 +285,7 @@ class Keepalive:
             self._loop.stop()
 
     def wake(self, connection: Watched) -> None:
-        """Something happens to one that rests: the next sweep looks at it."""
+        """Have the next sweep check a resting connection, because it has activity."""
         liveness = connection.liveness
         self._among(connection).discard(connection)
         self._awake.add(connection)
@@ -298,10 +299,10 @@ class Keepalive:
 
     def ask(self, connection: Watched) -> None:
         """
-        Find out now whether *connection* lives; there is reason to think it does not.
+        Ping *connection* now, because a caller has reason to think that it is dead.
 
-        However many callers have reason, one question at a time is under way, and takes
-        as long as doubt does: those that live pass two pings a second at most.
+        All callers share one ping at a time, and each ping takes as long as a doubt
+        does: a living connection gets at most two pings a second.
         """
         question = self._questions.get(connection)
         if question is not None:

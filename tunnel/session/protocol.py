@@ -59,27 +59,28 @@ PORTION: Final = 0.004
 #: Bytes that are written at once to a path that is not known yet; doubled each time.
 FIRST: Final = 2 * SLICE
 
-#: Seconds for which the socket of a slow path takes no more: of such a path the kernel
-#: holds the smallest portion only.
+#: Seconds without progress after which a path counts as slow: the kernel then buffers
+#: only the smallest portion for it.
 SLOW: Final = 0.02
 
-#: Times in turn that the socket has to take more sooner until a path counts as fast:
-#: one that loses packets is so between two losses.
+#: Consecutive times that the socket has to accept more in less time before a path
+#: counts as fast: a path that loses packets is fast between two losses.
 QUICK: Final = 16
 
-#: Renewals of budgets, five minutes of them, after which a stream that both sides
-#: finished is reset if its peer gave no credit for its last bytes.  Credit comes for
-#: half a window at a time: one that reads 30 KB/s of the largest has not stopped.
+#: Renewals of budgets, five minutes of them, after which a stream that both sides have
+#: finished is reset if its peer granted no credit for its last bytes.  Credit arrives
+#: for half a window at a time: a peer that reads 30 KB/s of the largest window has not
+#: stopped.
 STUCK: Final = 30
 
 
 @mypyc_attr(native_class=False)
 class TunnelOwner(typing.Protocol):
     """
-    What a tunnel tells its owner: the listener in kas, the dialler in agentk.
+    Callbacks of a tunnel's owner: the listener in kas, the dialler in agentk.
 
-    A listener writes `hello_received`, a dialler `welcome_received`; the session never
-    lets the other one happen.  What they return is looked at for streams alone.
+    A listener implements `hello_received`, a dialler `welcome_received`; the session
+    never calls the other one.  Only the return value for streams is used.
     """
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> object:
@@ -118,9 +119,10 @@ class TunnelOwner(typing.Protocol):
 
 class TunnelProtocol(Protocol):
     """
-    Moves the bytes of a transport to a session, and its events to owner and streams.
+    Protocol that feeds received bytes to a session, and its events to owner and
+    streams.
 
-    What goes the other way leaves by its `TunnelWriter`.
+    Its `TunnelWriter` sends in the other direction.
     """
 
     #: The kas that the owner took the peer for; empty: it is none, or was dialled.
@@ -156,7 +158,7 @@ class TunnelProtocol(Protocol):
         self._token = 0
         self._receiving = False
 
-    # What its owner and its streams call.
+    # Methods for its owner and its streams.
 
     def hello(self, hello: pb.Hello) -> None:
         """Say who we are."""
@@ -176,11 +178,11 @@ class TunnelProtocol(Protocol):
         fin: bool = False,
     ) -> StreamTransport:
         """
-        Open a stream, or ask to go on with one that lost its path.
+        Open a stream, or resume a stream that lost its path.
 
-        :param message: tells the other end what it is for.
-        :raises SessionClosed: the connection ended or is ending.
-        :raises StreamReset: the peer takes no more streams now.
+        :param message: OPEN or RESUME for the other end.
+        :raises SessionClosed: the connection has ended or is ending.
+        :raises StreamReset: the peer accepts no more streams now.
         """
         stream_id = self.session.open_stream(message, fin=fin)
         stream = StreamTransport(self, stream_id, fin)
@@ -221,7 +223,7 @@ class TunnelProtocol(Protocol):
 
     @property
     def peer(self) -> str:
-        """`peer_address` for people."""
+        """Return `peer_address` as text for logs."""
         return address_text(self.peer_address)
 
     @property
@@ -276,7 +278,7 @@ class TunnelProtocol(Protocol):
         if self.session.going and not self._streams and self.session.ended is None:
             self._owner.tunnel_idle(self)
 
-    # What the transport calls.
+    # Methods for the transport.
 
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
@@ -350,7 +352,7 @@ class TunnelProtocol(Protocol):
         self._end_streams(closed)
         self._owner.tunnel_closed(self, closed)
 
-    # What the sweep calls.
+    # Methods for the sweep.
 
     def send_ping(self) -> None:
         """It was quiet for a while."""
@@ -364,8 +366,8 @@ class TunnelProtocol(Protocol):
             for stream in self._streams.values()
             if IPathReceiver.providedBy(stream.receiver)
         ]
-        # Where nothing waits for it, it is no news yet: of thousands that connect in
-        # the same seconds, half answer late.
+        # If no stream waits for it, this is not news yet: of thousands of agents that
+        # connect in the same seconds, half respond late.
         log = self._log.info if waiting else self._log.debug
         log("{peer} is silent though it was asked", peer=self.peer)
         for receiver in waiting:
@@ -498,7 +500,9 @@ class TunnelProtocol(Protocol):
 
 
 class TunnelTransport(typing.Protocol):
-    """What is used of a transport: TCP, unix, TLS and WebSocket have it in common."""
+    """
+    Methods of a transport that a tunnel uses: common to TCP, unix, TLS and WebSocket.
+    """
 
     def write(self, data: bytes) -> None: ...
     def loseConnection(self) -> None: ...
@@ -559,7 +563,7 @@ class TunnelWriter:
         self._portion = FIRST
         self._blocked = False
         self._blocked_at = 0.0
-        #: The kernel was told to hold little, as it is until a path proves to be fast.
+        #: The kernel buffers little for it, until the path proves to be fast.
         self._slow = True
         self._quick = 0
         self._closing: IDelayedCall | None = None
@@ -602,7 +606,7 @@ class TunnelWriter:
         self.pulling[stream] = None
         self.has_output()
 
-    # What the transport calls.
+    # Methods for the transport.
 
     def pauseProducing(self) -> None:
         """The socket takes no more for now."""

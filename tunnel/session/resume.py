@@ -37,7 +37,7 @@ SMALL, JOINED = 1 * KIB, 4 * KIB
 
 @attrs.frozen
 class ResumeLimits:
-    """What streams that survive their path may cost."""
+    """Limits on the memory and time of resumable streams."""
 
     #: Bytes in the retransmission buffer of one stream; then its producer waits.
     #: 300 ms at 100 Mbit/s, and far more on short paths.
@@ -51,10 +51,10 @@ class ResumeLimits:
     #: never acknowledges must not use up what all have.
     kept_per_owner: int = 32 * MIB
 
-    #: Consumed bytes after which the other end is told at once...
+    #: Consumed bytes that are acknowledged at once...
     ack_every: int = 256 * KIB
 
-    #: ... and seconds after which it is told of fewer.
+    #: ... and seconds after which fewer bytes are acknowledged.
     ack_delay: float = 1.0
 
     #: Seconds that a stream may be without a path where the system of its agent closed
@@ -63,8 +63,9 @@ class ResumeLimits:
     #: come back by then is a process that died.  Silence says less: see `Keeper.grace`.
     closed_grace: float = 15.0
 
-    #: Seconds after which its receiver is told that it may not come back (three of
-    #: these attempts): what loses nothing by it, such as a watch, should end then.
+    #: Seconds after which the receiver learns that the path may not come back (three of
+    #: these attempts): a stream that loses nothing by ending, such as a watch, should
+    #: end then.
     closed_notice: float = 5.0
 
     #: Streams that were finished, and may still be asked for by an opener that has not
@@ -78,16 +79,16 @@ DEFAULT_RESUME_LIMITS = ResumeLimits()
 @implementer(IStream, IConsumer, IPushProducer, IPathReceiver)
 class ResumableStream:
     """
-    One end of a stream that goes from path to path.
+    One end of a stream that moves from path to path.
 
-    What is written goes into a retransmission buffer until the other end acknowledged
-    it.  Without a path it goes there alone: the producer notices nothing before
+    Written data goes into a retransmission buffer until the other end acknowledges it.
+    Without a path, it goes only there: the producer notices nothing before
     `ResumeLimits.kept_per_stream`.
 
     :ivar received: bytes of the other end that our receiver consumed.
-    :ivar buffer: what the other end did not acknowledge yet.
-    :ivar lost: called when the path is gone and another one has to be found; without
-        it, the other end looks for one.
+    :ivar buffer: data that the other end has not acknowledged yet.
+    :ivar lost: called when the path is lost and another one has to be found; if it is
+        None, the other end looks for one.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class ResumableStream:
 
     @property
     def full(self) -> bool:
-        """What was written has to leave before more should be."""
+        """Return whether written data has to leave before more should be written."""
         return self._path_full or self.buffer.full
 
     @property
@@ -225,7 +226,7 @@ class ResumableStream:
     # The retransmission buffer.
 
     def _buffer_changed(self) -> None:
-        """What was written last filled the buffer, or ended it."""
+        """React to a buffer that the last write filled or dropped."""
         self._pace()
         if self.buffer.given_up and self._path is None:
             self.end(
@@ -418,7 +419,7 @@ class Keeper:
     resumed: int = 0
     expired: int = 0
     _held_by: dict[str, int] = attrs.Factory(dict)
-    #: Those that the other side opened, by their id.
+    #: Streams that the other side opened, by their id.
     _accepted: dict[bytes, ResumableStream] = attrs.Factory(dict)
     #: Finished, and until when they may be asked for; the oldest first.
     _lingering: deque[tuple[float, ResumableStream]] = attrs.Factory(deque)
@@ -507,7 +508,10 @@ class Keeper:
         stream.buffer.give_up()
 
     def ack_later(self, stream: ResumableStream) -> None:
-        """Acknowledge what it consumed, with that of others, within a moment."""
+        """
+        Acknowledge the bytes that *stream* consumed within a moment, together with
+        others.
+        """
         self._dirty.append(stream)
         if self._ack_call is None:
             self._ack_call = self.clock.callLater(self.limits.ack_delay, self._ack)
@@ -532,14 +536,15 @@ class Keeper:
 
 class RetransmissionBuffer:
     """
-    What a stream wrote until its other end acknowledged it, within the keeper's limits.
+    Data of a stream that the other end has not acknowledged, within the keeper's
+    limits.
 
-    :param owner: counts its bytes; see `ResumeLimits.kept_per_owner`.
+    :param owner: whose total the bytes count for; see `ResumeLimits.kept_per_owner`.
     :ivar pieces: each with whether it is a block of headers.
     :ivar size: bytes in them.
     :ivar acked: bytes before them, which the other end acknowledged.
-    :ivar full: so many that their producer has to wait.
-    :ivar given_up: it was dropped as too large; the stream ends with its path.
+    :ivar full: the producer has to wait.
+    :ivar given_up: the buffer was dropped as too large; the stream ends with its path.
     """
 
     _log = Logger()

@@ -1,4 +1,4 @@
-"""What a peer says that it is, in ``Hello.role``: each port of kas takes its own."""
+"""Roles that a peer announces in ``Hello.role``; each port of kas accepts its own."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MAX_HELD_FRAMES: Final = 4_096
 
 
 class Carrier(Protocol):
-    """What a stream uses of the tunnel that carries it."""
+    """Methods of the tunnel that its streams use."""
 
     session: Session
     agent: ConnectedAgent | None
@@ -43,7 +43,7 @@ class Carrier(Protocol):
 
 
 class Resumable(Protocol):
-    """What a stream that may outlive its connection is told besides."""
+    """Further callbacks of a stream that can outlive its connection."""
 
     def acked(self, received: int) -> None:
         """The other end consumed so many bytes, over all connections."""
@@ -66,7 +66,7 @@ class StreamTransport:
     def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
-        #: Is told of ACK and RESUMED; see `tunnel.session.resume`.
+        #: Gets ACK and RESUMED; see `tunnel.session.resume`.
         self.resumable: Resumable | None = None
         #: Called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
@@ -97,7 +97,9 @@ class StreamTransport:
         return self._tunnel.kas_id
 
     def charge(self, holder: str) -> None:
-        """Count its bytes as those of *holder*, where a session carries several's."""
+        """
+        Count the stream's bytes for *holder*, if a session carries streams of several.
+        """
         self._session.charge(self.stream_id, holder)
 
     # Writing.
@@ -142,7 +144,7 @@ class StreamTransport:
         peer_closed: bool = False,
     ) -> None:
         """
-        Abort both directions; the receiver is told at once.
+        Abort both directions, and notify the receiver at once.
 
         :param peer_closed: see `tunnel.errors.StreamReset`.
         """
@@ -159,7 +161,7 @@ class StreamTransport:
 
     @property
     def full(self) -> bool:
-        """What was written has to leave before more should be."""
+        """Return whether written data has to leave before more should be written."""
         return self._full
 
     def ack(self, received: int) -> None:

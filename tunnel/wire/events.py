@@ -1,8 +1,8 @@
 """
-What a `Session` tells its owner, in the order in which it happened.
+Events that a `Session` returns to its owner, in the order in which they happened.
 
-They are values: compare them, print them, keep them.  (Not frozen, because making a
-frozen instance costs three times as much and several are made for each request.)
+Events are values: compare them, print them, keep them.  (They are not frozen, because
+creating a frozen instance costs three times as much and each request creates several.)
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameType(IntEnum):
-    """What a frame is; the numbers are the wire."""
+    """Type of a frame; the numbers are those on the wire."""
 
     HELLO = 1
     WELCOME = 2

@@ -1,8 +1,8 @@
 """
-Every bound of one connection, each with its reason.
+Limits of one connection, each with its reason.
 
-What a side can *receive* it announces in HELLO or WELCOME (`Limits.initial_window` and
-the two beside it); the rest it keeps to itself and enforces.
+A side announces its limits for *receiving* in HELLO or WELCOME (`Limits.initial_window`
+and the two beside it), and enforces the others by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_CREDIT: Final = 2**31 - 1
 #: The last stream number; a connection that gets there has to be replaced.
 MAX_STREAM_ID: Final = 2**31 - 1
 
-#: Texts in RESET and GO_AWAY are for people; longer ones are cut.
+#: Texts in RESET and GO_AWAY are for users; longer ones are cut.
 MAX_REASON: Final = 1 * KIB
 
 #: HELLO carries the credential and the names of services, and comes from strangers.
@@ -78,7 +78,7 @@ class Limits:
     #: the reader of another.
     session_bytes: int = 64 * MIB
 
-    #: What one stream may hold back for a slow path before its producer is paused.
+    #: Bytes that one stream may hold for a slow path before its producer is paused.
     send_high: int = 128 * KIB
 
     #: ... and where the producer may go on.
@@ -105,7 +105,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 @attrs.frozen
 class PeerLimits:
-    """What the peer said that it takes."""
+    """Limits that the peer announced for receiving."""
 
     max_streams: int = DEFAULT_LIMITS.max_streams
     initial_window: int = MIN_WINDOW
@@ -125,5 +125,5 @@ class PeerLimits:
 #: Nearly all peers say the same, which then is one object for all of them.
 _peer_limits = functools.lru_cache(maxsize=16)(PeerLimits)
 
-#: What a peer takes before it said anything.
+#: Limits that apply before the peer has announced its own.
 NOT_SAID: Final = PeerLimits()

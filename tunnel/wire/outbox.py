@@ -1,4 +1,6 @@
-"""What waits to be sent on a connection, and who is next (specification section 6)."""
+"""
+Data that waits to be sent on a connection, and its order (specification section 6).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from tunnel.wire.framing import FIN, FrameType, pack_header
 from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD, MAX_REASON, SLICE, Limits
 from tunnel.wire.stream import DATA, SEND_FIN, Stream
 
-#: What one call of `Outbox.take` aims at: enough to fill TLS records and a socket
-#: buffer, little enough that reading gets its turn.
+#: Bytes that one call of `Outbox.take` aims at: enough to fill TLS records and a socket
+#: buffer, and few enough that reading gets its turn.
 FLUSH: Final = 128 * 1024
 
 #: Pieces of a stream that are smaller are joined, up to this.
@@ -39,8 +41,9 @@ class Outbox:
         self.control: list[bytes] = []
         #: Streams with credit to announce.
         self.credits: list[Stream] = []
-        #: Those that can send.  A deque takes 700 bytes where it is empty, for each of
-        #: very many connections; few streams of one can send at the same time.
+        #: Streams that can send.  A list, because an empty deque takes 700 bytes for
+        #: each of very many connections, and few streams of one connection can send at
+        #: the same time.
         self.ready: list[Stream] = []
         #: Streams that were full and are not any more.
         self.drained: list[int] = []

@@ -72,7 +72,8 @@ class Session:
         self.ready = False
         #: Set once: why nothing goes on any more.
         self.ended: events.SessionEnded | None = None
-        #: What windows of streams grow to; see `tunnel.wire.window.WindowEstimator`.
+        #: Size that windows of streams grow to; see
+        #: `tunnel.wire.window.WindowEstimator`.
         self.window_target = limits.initial_window
         #: The peer takes no new streams; our own GO_AWAY does not keep us from opening.
         self.going = False
@@ -82,8 +83,8 @@ class Session:
         # Asked for each frame and each write: one step less than through the table.
         self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
-        #: Numbers of streams whose owner was told to wait and may go on, until they
-        #: are taken.
+        #: Numbers of streams whose owner had to wait and can continue, until
+        #: `take_drained`.
         self.drained = self._outbox.drained
         #: We take none.
         self._going = False
@@ -113,12 +114,12 @@ class Session:
 
     def open_stream(self, message: pb.Open | pb.Resume, *, fin: bool = False) -> int:
         """
-        Open a stream, or ask to go on with one that lost its path; returns its number.
+        Open a stream, or resume a stream that lost its path, and return its number.
 
-        After RESUME nothing may be sent on it before `ResumedReceived`.
+        After RESUME, send nothing on the stream before `ResumedReceived`.
 
-        :raises SessionClosed: the session ended, or the peer is going away.
-        :raises StreamReset: the peer takes no more streams now.
+        :raises SessionClosed: the session has ended, or the peer is going away.
+        :raises StreamReset: the peer accepts no more streams now.
         """
         if self.going or not self.ready:
             raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
@@ -160,9 +161,9 @@ class Session:
 
     def send_data(self, stream_id: int, data: bytes) -> bool:
         """
-        Queue bytes of a stream; True when its owner should wait for `take_drained`.
+        Queue bytes of a stream; True if its owner should wait for `take_drained`.
 
-        What is sent on a stream that the peer has reset meanwhile is dropped.
+        Bytes for a stream that the peer has reset in the meantime are dropped.
         """
         stream = self._sending(stream_id)
         if stream is None or not data:
@@ -228,7 +229,7 @@ class Session:
                 streams.retire(stream)
 
     def charge(self, stream_id: int, holder: str) -> None:
-        """Count the bytes of a stream as those of *holder*: `Limits.session_bytes`."""
+        """Count the bytes of a stream for *holder*: see `Limits.session_bytes`."""
         stream = self._by_id.get(stream_id)
         if stream is not None:
             stream.holder = holder
@@ -258,7 +259,7 @@ class Session:
         if self.ended is None:
             self._end(code, message, [])
 
-    # What there is to send, and what is held.
+    # Output, and memory that the session holds.
 
     @property
     def has_output(self) -> bool:
@@ -290,7 +291,7 @@ class Session:
         return data
 
     def take_drained(self) -> list[int]:
-        """What `drained` has."""
+        """Return and clear the numbers in `drained`."""
         drained = self.drained.copy()
         self.drained.clear()
         return drained
@@ -299,7 +300,7 @@ class Session:
         """The numbers of all streams that are known."""
         return iter(tuple(self._by_id))
 
-    # What the peer sent.
+    # Handlers of received frames.
 
     def receive_bytes(self, data: bytes) -> Events:
         """Add *data* from the network and return what it means."""
@@ -491,7 +492,7 @@ class Session:
             events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
         )
 
-    # What the handlers share.
+    # Shared parts of the handlers.
 
     def _connection_frame(self, stream_id: int) -> None:
         if stream_id:
@@ -503,7 +504,9 @@ class Session:
             raise ProtocolError(ErrorCode.FLOOD, "too many small frames")
 
     def _admit(self, stream_id: int) -> bool:
-        """Whether the peer may open a stream now; it is told otherwise."""
+        """
+        Return whether the peer may open a stream now; otherwise refuse the stream.
+        """
         streams = self._streams
         streams.admit(stream_id)
         # Opening costs no credit, and answering may cost us a frame.
@@ -519,7 +522,7 @@ class Session:
         streams = self._streams
         stream = self._by_id.get(sid)
         if stream is None:
-            streams.known(sid)  # complains of one that never was
+            streams.known(sid)  # raises if it was never opened
             return False
         if not stream.receiving:
             if stream.state is CLOSED:
@@ -542,7 +545,7 @@ class Session:
             stream = streams.greediest()
             text = "its bytes were not consumed"
             if stream.state is CLOSED:
-                # Both sides finished, so only our own side is told.
+                # Both sides have finished, so only our own side needs to know.
                 streams.drop(stream)
                 out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
             else:

@@ -25,7 +25,7 @@ class StreamState(Enum):
 
 
 class StreamInput(Enum):
-    """What moves a stream to another state."""
+    """Inputs that move a stream to another state."""
 
     SEND_FIN = "send FIN"
     RECEIVE_FIN = "receive FIN"
@@ -37,8 +37,8 @@ class StreamInput(Enum):
 
 _S, _I = StreamState, StreamInput
 
-#: The table of specification section 5.  What is missing is an error: of the peer where
-#: it received, of our own code where it sent.
+#: The table of specification section 5.  A missing entry is an error: of the peer if it
+#: was received, of our own code if it was sent.
 TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_S.OPEN, _I.SEND_FIN): _S.HALF_CLOSED_LOCAL,
     (_S.OPEN, _I.RECEIVE_FIN): _S.HALF_CLOSED_REMOTE,
@@ -75,7 +75,7 @@ DATA: Final = int(FrameType.DATA)
 #: As `AHEAD`, for a reader who took all that came: its true rate may be larger.
 CATCH_UP: Final = 4.0
 
-#: What waits to be sent: frame type, bytes.
+#: Data that waits to be sent: frame type, bytes.
 Chunk = tuple[int, bytes]
 
 
@@ -120,7 +120,7 @@ class Stream:
         self.finishing = False
         #: In the session's list of streams that can send.
         self.scheduled = False
-        #: Its owner was told to wait.
+        #: The owner has to wait.
         self.full = False
         #: RESUME was sent, and its answer is not here.
         self.resuming = False
@@ -176,13 +176,14 @@ class ReceiveWindow:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: What the peer may still send.
+        #: Bytes that the peer may still send.
         self.available = size
         #: Arrived and not consumed.
         self.buffered = 0
         #: Consumed, and not yet given back.
         self.unannounced = 0
-        # What was consumed, and since when, and how large the window was then.
+        # Consumed bytes, the time of the first of them, and the size of the window
+        # then.
         self._taken = 0
         self._since: float | None = None
         self._base = size
@@ -257,13 +258,13 @@ class ReceiveWindow:
 
 class StreamTable:
     """
-    The streams that are not over, and which numbers were used.
+    Open streams, and the numbers that were used.
 
-    The side that dialled has the odd numbers.  They only grow, so that of one which is
-    not here it is known whether it ever was.
+    The side that dialled uses odd numbers.  Numbers only grow, so the table knows of
+    any number whether it was ever used.
 
-    :ivar by_id: the streams; read as it is, because it is asked for every frame and
-        every write, and changed here alone.
+    :ivar by_id: the open streams.  Other classes read it directly, because every frame
+        and every write needs it; only this class changes it.
     """
 
     __slots__ = (
@@ -279,9 +280,9 @@ class StreamTable:
     def __init__(self, dialler: bool) -> None:
         self.by_id: dict[int, Stream] = {}
         self._parity = 1 if dialler else 0
-        #: What the next one of ours gets.
+        #: Number of our next stream.
         self.next_ours = 1 if dialler else 2
-        #: The last one that the peer opened.
+        #: Number of the last stream that the peer opened.
         self.last_theirs = 0
         #: How many are open that we opened, and that the peer did.
         self.ours = 0
@@ -325,7 +326,7 @@ class StreamTable:
 
     def known(self, stream_id: int) -> Stream | None:
         """
-        One that the peer speaks of; None when it is over.
+        Return the stream with a number from the peer; None if it has ended.
 
         :raises ProtocolError: it was never opened.
         """
@@ -340,7 +341,9 @@ class StreamTable:
         return stream
 
     def retire(self, stream: Stream) -> None:
-        """Forget one that both sides finished, once its bytes are consumed."""
+        """
+        Remove a stream that both sides have finished, once its bytes are consumed.
+        """
         if stream.state is not CLOSED or stream.window.buffered:
             return
         if self.by_id.pop(stream.id, None) is not None:
@@ -350,7 +353,7 @@ class StreamTable:
                 self.theirs -= 1
 
     def drop(self, stream: Stream) -> None:
-        """Forget one that was reset, with all that it holds."""
+        """Remove a stream that was reset, with all its data."""
         self.buffered -= stream.window.buffered
         stream.window.buffered = 0
         stream.queue.clear()

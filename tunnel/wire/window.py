@@ -7,15 +7,15 @@ from tunnel.wire.limits import AHEAD, KIB, MIN_WINDOW
 
 class WindowEstimator:
     """
-    How large the windows of a session should be: twice its bandwidth-delay product.
+    Estimator of the window size of a session: twice its bandwidth-delay product.
 
     The owner of the connection calls it (`tunnel.session.protocol.TunnelProtocol`).
 
-    A probe is a ping that is sent while data flows.  What arrives until its pong came
-    back is the bandwidth; the shortest round trip ever seen is the delay, because a
-    longer one includes the queue that a larger window would only make longer.  Where
-    that queue takes more than `AHEAD` seconds to leave, windows shrink to what the path
-    carries in that time.
+    A probe is a ping that is sent while data flows.  The bytes that arrive before its
+    pong give the bandwidth.  The shortest round trip ever measured is the delay,
+    because a longer one includes a queue that a larger window would only lengthen.  If
+    that queue takes more than `AHEAD` seconds to drain, windows shrink to the bytes
+    that the path carries in that time.
     """
 
     __slots__ = (
