@@ -195,7 +195,7 @@ class OptionsTests(_Case):
         )
         (line,) = self.refused("--configuration-file", path)
         self.assertTrue(line.startswith(f"{path}:2:12: "), line)
-        self.assertIn("x.crt: there is no certificate in it", line)
+        self.assertIn("x.crt: it contains no certificate", line)
 
     def test_modules(self) -> None:
         """One that is not installed; then, what is wrong with one that is."""

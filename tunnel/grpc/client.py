@@ -83,8 +83,8 @@ class ChannelLimits:
     #: refused without having looked at it is made again, so many times.
     replay: int = 64 * 1024
     retries: int = 5
-    #: Seconds for which no call begins after the server refused one for want of room:
-    #: it counts those that are over for us until it has cleaned up behind them.
+    #: Seconds without new calls after the server refused one for lack of room: it still
+    #: counts calls that have ended for us until it has cleaned up after them.
     refused: float = 0.05
     #: Bytes of one response.
     message: int = MAX_MESSAGE
@@ -290,7 +290,9 @@ class GrpcChannel:
             self._waiting.popleft().attach(connection)
 
     def leaving(self, connection: Http2ClientConnection) -> None:
-        """*connection* takes no more calls: those that wait go to another one."""
+        """
+        React to a *connection* that takes no more calls: waiting calls use another one.
+        """
         if connection is self._connection:
             self._replace(connection, "the server takes no calls")
 
@@ -350,7 +352,7 @@ class _CallStream:
         self._stream: Http2Stream | None = None
         self._envelopes = Envelopes(channel.limits.message)
         self._trailers: RawHeaders | None = None
-        #: What was written, as long as the call may begin again.
+        #: Data that was written, as long as the call may start again.
         self._written: list[bytes] = []
         self._replay = channel.limits.replay
         self._retries = channel.limits.retries

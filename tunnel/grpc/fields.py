@@ -29,7 +29,7 @@ __all__ = [
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-#: What a request is in: messages have to be protobuf.
+#: Content types of requests: messages must be protobuf.
 CONTENT_TYPES = ("application/grpc", "application/grpc+proto")
 
 #: Seconds of each unit that a deadline can have.
@@ -40,8 +40,8 @@ _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 #: which is 8 KiB with many of them, and each may become three.
 MAX_TEXT = 2048
 
-#: Bytes of a last header block, each field with the 32 that RFC 9113 adds: what clients
-#: take by default, grpcio among them.  Of one that would be larger they take nothing.
+#: Bytes of a last header block, with the 32 per field that RFC 9113 adds: the default
+#: limit of clients such as grpcio, which drop a larger block entirely.
 MAX_TRAILERS = 8192
 
 _FIELD_OVERHEAD = 32
@@ -91,12 +91,12 @@ def encode_timeout(seconds: float) -> bytes:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """What a body is, without what may stand behind it."""
+    """Return the media type of a body, without parameters."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def metadata_from(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """What a handler may see of the headers; those of one name are joined."""
+    """Return the headers that a handler may see; values of the same name are joined."""
     metadata: dict[str, str] = {}
     for raw_name, raw_value in headers:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -107,7 +107,7 @@ def metadata_from(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def metadata_to(metadata: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers that a handler wants to send, without those that are not its own."""
+    """Return a handler's headers for sending, without names that it may not use."""
     return _fields_of(metadata, _NOT_METADATA)
 
 
@@ -168,7 +168,7 @@ def request_headers(
     ]
 
 
-#: Statuses of HTTP that stand for one of gRPC, where an answer has none (gRPC's
+#: Statuses of HTTP as statuses of gRPC, for responses without one (gRPC's
 #: http-grpc-status-mapping.md).
 _OF_HTTP = {
     400: Status.INTERNAL,
@@ -183,7 +183,7 @@ _OF_HTTP = {
 
 
 def http_error(status: int, kind: str) -> CallError:
-    """What an answer means that is not gRPC's."""
+    """Return the error for a response that is not gRPC."""
     return CallError(
         _OF_HTTP.get(status, Status.UNKNOWN),
         f"not an answer of gRPC: HTTP status {status}, {clean(kind, 100)!r}",

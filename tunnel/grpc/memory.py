@@ -1,4 +1,4 @@
-"""What requests that are not complete yet may hold, all of them together."""
+"""Memory limit of all incomplete requests together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RequestMemory:
     """
 
     total: int = 256 * 1024 * 1024
-    #: What each may hold even when the total is used up, so that small requests are
-    #: always taken.
+    #: Bytes that each request may hold even if the total is used up, so that small
+    #: requests are always accepted.
     each: int = 64 * 1024
     bytes: int = attrs.field(default=0, init=False)
 

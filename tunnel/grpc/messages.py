@@ -12,7 +12,7 @@ __all__ = ["COMPRESSED", "Envelopes", "envelope"]
 #: The flag of a message that is compressed, in both protocols.
 COMPRESSED = 0x1
 
-#: What comes before a message on the wire: flags, and its length.
+#: Prefix of a message on the wire: flags, and its length.
 _ENVELOPE = struct.Struct(">BI")
 
 

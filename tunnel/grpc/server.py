@@ -96,10 +96,10 @@ class Codec:
         self.transport = transport
         self.content_type = media_type(headers)
         self.encoding = headers.get(self.encoding_field, "identity")
-        #: What this call holds of a request that is not complete.
+        #: Memory that this call holds for an incomplete request.
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
-        #: What the client is told of an error, and the log with it.
+        #: Converts an error for the client, and logs it.
         self.told: Callable[[CallError], CallError] = _as_it_is
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}

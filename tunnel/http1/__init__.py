@@ -1,20 +1,20 @@
 """
 HTTP/1.1 for proxies: streamed, strict, and cheap per request.
 
-Public: the names that this package exports, for modules of third parties too.  They
-stay as they are; what a file has besides them may change at any time.
+The names that this package exports are public, also for third-party modules, and stay
+stable.  Other names in its files may change at any time.
 
     head.py         start lines and fields, read and written strictly
     chunked.py      the chunked coding
-    connection.py   what both sides share: one write per turn, one timer for all
+    connection.py   common to both sides: one write per turn, one timer for all
     server.py       `HttpServerFactory`: each request is an `Exchange` for a handler;
-                    ends what is silent or half-closed for too long
+                    ends connections that are silent or half-closed for too long
     client.py       `UpstreamRequest`, and one connection to an upstream, likewise
-    pool.py         `UpstreamPool`: which connection a request gets; 502, 503 and 504
-                    where it gets none
+    pool.py         `UpstreamPool`: chooses the connection for a request; 502, 503 and
+                    504 if it has none
 
-The rules kept everywhere: what two readers could understand differently is refused;
-nothing but heads is ever buffered; back-pressure goes through Twisted's producers.
+These rules apply everywhere: input that two parsers could interpret differently is
+refused; only heads are ever buffered; flow control uses Twisted's producers.
 """
 
 from tunnel.http1.client import (

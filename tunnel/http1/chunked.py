@@ -106,7 +106,7 @@ class ChunkedDecoder:
         return body[0] if len(body) == 1 else b"".join(body), None
 
     def _odd_size(self, data: bytes, position: int) -> re.Match[bytes] | None:
-        """A size line with an extension, or None for one that is not complete."""
+        """Match a size line with an extension; None if the line is not complete."""
         if _LARGE.match(data, position):
             raise HeadError(400, "the size of a chunk is too large")
         end = data.find(b"\n", position, position + _MAX_LINE)

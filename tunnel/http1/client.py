@@ -63,11 +63,12 @@ class UpstreamError(TunnelError):
 @mypyc_attr(native_class=False)
 class ResponseReceiver(Protocol):
     """
-    What happens to a request at an upstream.
+    Callbacks for the response of an upstream.
 
-    The last call is either `response_failed` or `response_finished`; after a 101 the
-    latter means that the upstream closed its half, and `response_failed` may still come
-    if the connection breaks before ours is closed.  What they return is not looked at.
+    The last call is either `response_failed` or `response_finished`.  After a 101,
+    `response_finished` means that the upstream closed its half, and `response_failed`
+    may follow if the connection breaks before ours is closed.  Return values are
+    ignored.
     """
 
     def response_informational(self, head: ResponseHead) -> object:
@@ -103,7 +104,7 @@ class UpstreamLimits:
 
 
 class ConnectionOwner(Protocol):
-    """What connections and requests ask of their pool."""
+    """Methods of the pool that connections and requests use."""
 
     @property
     def limits(self) -> UpstreamLimits: ...
@@ -174,7 +175,7 @@ class UpstreamRequest:
         self.target = target
         self.fields = fields
         self.receiver = receiver
-        #: What it cuts out of the head of the answer is for *receiver*.
+        #: Passes the lines that it takes out of the response's head to *receiver*.
         self.parser = parser
         self.length = length
         self.upgrade = upgrade
@@ -358,7 +359,7 @@ class UpstreamConnection(HttpConnection):
 
     @property
     def request(self) -> UpstreamRequest | None:
-        """What is under way."""
+        """Return the current request."""
         return self._request
 
     @property

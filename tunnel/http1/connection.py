@@ -1,9 +1,9 @@
 """
-What both sides share of a connection: writing, pausing, and the sweep.
+Common parts of both sides of a connection: writing, pausing, and the sweep.
 
-Writes of one reactor turn leave as one, since a system call costs as much as everything
-else in a small response.  Time-outs of all connections of one owner hang on one timer:
-a delayed call per request would be the most expensive thing about it.
+Writes of one turn of the reactor leave together, because a system call costs as much as
+everything else in a small response.  One timer serves the timeouts of all connections
+of one owner: a delayed call per request would be its most expensive part.
 """
 
 from __future__ import annotations

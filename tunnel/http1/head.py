@@ -37,7 +37,7 @@ __all__ = [
     "is_value",
 ]
 
-#: Length of a body of which only its end will tell.
+#: Length of a body that only its end determines.
 CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
@@ -76,7 +76,7 @@ _REFUSED_UPGRADES: Final = frozenset([b"h2c", b"h2", b"http/2.0"])
 _REFUSED_METHODS: Final = frozenset([b"CONNECT", b"TRACE"])
 _NEEDS_LENGTH: Final = frozenset([b"POST", b"PUT", b"PATCH"])
 
-#: What belongs to one connection, or says where a message ends: it never travels on.
+#: Fields that belong to one connection or delimit a message: they are never forwarded.
 _HOP_BY_HOP: Final = (
     b"connection",
     b"proxy-connection",
@@ -92,7 +92,7 @@ _HOP_BY_HOP: Final = (
 )
 _REQUEST_ONLY: Final = (b"host", b"expect")
 
-#: What says how a request and its connection go on.
+#: Fields that determine how a request and its connection continue.
 _INSPECTED: Final = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
@@ -101,8 +101,8 @@ _INSPECTED: Final = frozenset(
 #: token of an OpenID provider up to 2,500.
 MAX_KNOWN: Final = 4096
 
-#: Lines cut out of a head that is remembered: each takes a quarter of a KiB, however
-#: short it is.  Those of kubectl and of pages have five, behind some proxies ten.
+#: Lines taken out of a cached head: each takes a quarter of a KiB, however short it is.
+#: Requests of kubectl and of pages have five, behind some proxies ten.
 MAX_TAKEN: Final = 16
 
 #: Named in Connection these would be taken away from the next hop, which would then
@@ -123,7 +123,7 @@ _PROTECTED: Final = (
     b"x-remote-*",
 )
 
-#: What Connection may name without meaning a header line.
+#: Options that Connection may contain without naming a header line.
 _STANDARD_OPTIONS: Final = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
 
 
@@ -262,16 +262,17 @@ class ResponseHead:
 
 class RequestParser:
     """
-    Reads request heads and decides what of them travels on.
+    Parser of request heads, which decides which fields are forwarded.
 
-    :param taken: lower-case names to cut out besides the hop-by-hop ones; a ``*`` at
-        the end stands for any ending.  A taken name spelled with an underscore for one
-        of its dashes is refused, since some servers read it as if it had the dash; what
-        the star stands for may have underscores.
-    :param protected: names that ``Connection`` must not mention, besides our own list.
-    :param max_count: header lines in one head.
-    :param host_required: ask for exactly one ``Host``, as HTTP/1.1 does.
-    :param max_known: heads that one table of known ones holds; see `parse`.
+    :param taken: lower-case names to take out in addition to the hop-by-hop fields; a
+        ``*`` at the end matches any ending.  A taken name with an underscore instead of
+        one of its dashes is refused, because some servers read it as the name with the
+        dash; the part that the star matches may have underscores.
+    :param protected: names that ``Connection`` must not contain, in addition to our
+        list.
+    :param max_count: maximum number of header lines in one head.
+    :param host_required: require exactly one ``Host``, as HTTP/1.1 does.
+    :param max_known: heads in one cache; see `parse`.
     """
 
     def __init__(
@@ -319,7 +320,7 @@ class RequestParser:
         ):
             if len(known) >= self._max_known:
                 known.clear()
-            # Who reads this one may change it, and the next is as it came.
+            # A reader of this object may change it; the cached one stays unchanged.
             known[lines] = head.again(method, target)
         return head
 
@@ -411,8 +412,10 @@ class ResponseParser:
 
     def parse(self, block: bytes, method: bytes = b"GET") -> ResponseHead:
         """
-        :param method: of the request; there is no body in the answer to a HEAD.
-        :raises HeadError: of status 502.
+        Parse the head of a response.
+
+        :param method: of the request; a response to HEAD has no body.
+        :raises HeadError: with status 502.
         """
         if block.count(b"\n") > self._max_count + 1:
             raise HeadError(502, f"more than {self._max_count} header lines")
@@ -465,16 +468,17 @@ class ResponseParser:
 
 def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
-    What nearly all answers look like, to be read in one go: nothing of one connection
-    in it, but maybe a length, at most one line before that of those that are taken, and
-    at most a "keep-alive" behind it.
+    Return an expression that reads nearly all responses at once.
+
+    They have no connection field except a "keep-alive" at the end, perhaps a length,
+    and before it at most one line of *taken*.
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
     # No line matches both this and one of the optional parts, so each optional part is
     # taken where there is one, and nothing is tried twice.
     lines = rb"((?>(?:" + line + rb")*))"
-    # What says where the answer ends is read with care, also where it is taken.
+    # Fields that delimit the response are read with care, even if they are taken.
     framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"
     ours = rb"((?i:" + _one_of(taken, underscores=False) + rb")):"
     of_ours = rb"\r\n" + framing + ours + rb"(" + _TEXT
@@ -532,10 +536,10 @@ def encode_request(
 
 def clean_trailers(lines: bytes) -> bytes:
     """
-    Trailers as fields, without those that would change what the head said.
+    Return trailers as fields, without those that would change the head.
 
-    :param lines: each ended by CRLF.
-    :raises HeadError: when they are malformed.
+    :param lines: each ends with CRLF.
+    :raises HeadError: they are malformed.
     """
     if not lines:
         return b""
@@ -546,7 +550,7 @@ def clean_trailers(lines: bytes) -> bytes:
 
 
 def is_value(value: bytes) -> bool:
-    """Whether *value* may stand behind a header's colon."""
+    """Return whether *value* is permitted after a header's colon."""
     return _VALUE.fullmatch(value) is not None
 
 
@@ -555,10 +559,10 @@ def is_value(value: bytes) -> bool:
 
 def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
     """
-    An expression for *names*; a star at the end of one stands for anything.
+    Return an expression for *names*; a star at the end of a name matches anything.
 
-    What several of them begin with stands in it once: nearly all lines are none of
-    them, and should be given up after a byte or two.
+    A common prefix of several names appears once in it: nearly all lines match none of
+    the names, and the expression should fail after a byte or two.
     """
     rests: dict[bytes, list[bytes]] = {}
     for name in names:
@@ -574,7 +578,9 @@ def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
 
 
 def lines_of(names: Iterable[bytes], *, underscores: bool = False) -> re.Pattern[bytes]:
-    """What `re.split` needs to cut the lines of *names* out of fields."""
+    """
+    Return an expression with which `re.split` takes the lines of *names* out of fields.
+    """
     return _lines(_one_of(names, underscores=underscores))
 
 
@@ -585,7 +591,7 @@ def _lines(names: bytes) -> re.Pattern[bytes]:
 def cut(
     lines: re.Pattern[bytes], fields: bytes
 ) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """What remains of *fields*, and the values of the lines taken out."""
+    """Return the rest of *fields*, and the values of the lines taken out."""
     parts = lines.split(fields)
     taken: dict[bytes, list[bytes]] = {}
     if len(parts) == 1:
@@ -602,10 +608,10 @@ def cut(
 
 def without(fields: bytes, names: frozenset[bytes]) -> bytes:
     """
-    What remains of *fields* without the lines of lower-case *names*.
+    Return *fields* without the lines of lower-case *names*.
 
-    They come from a peer, with thousands in one head if it likes: an expression made of
-    them would cost it nothing, and us a tenth of a second and a megabyte.
+    The names come from a peer, which can send thousands in one head: an expression made
+    of them would cost the peer nothing, and us a tenth of a second and a megabyte.
     """
     return _LINE.sub(lambda line: b"" if line[1].lower() in names else line[0], fields)
 
@@ -629,7 +635,7 @@ _FORBIDDEN_TRAILERS: Final = lines_of(
 )
 
 
-# What heads say.
+# Contents of heads.
 
 
 def _length_of(values: list[bytes]) -> int:
@@ -661,13 +667,13 @@ def _explain(block: bytes) -> HeadError:
     if len(match[1]) > _MAX_METHOD:
         return HeadError(400, f"a method of more than {_MAX_METHOD} characters")
     if re.fullmatch(_TOKEN + rb"+", match[1]) is None:
-        return HeadError(400, "a byte that must not stand in a method")
+        return HeadError(400, "a byte that is not permitted in a method")
     if match[3] != b"1" or match[4] not in (b"0", b"1"):
         return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     if not match[2].startswith(b"/"):
         return HeadError(400, "the request target must be a path")
     if re.fullmatch(rb"/[!\"$-~]*", match[2]) is None:
-        return HeadError(400, "a byte that must not stand in a request target")
+        return HeadError(400, "a byte that is not permitted in a request target")
     if lines.startswith((b" ", b"\t")) or b"\r\n " in lines or b"\r\n\t" in lines:
         return HeadError(400, "a folded header line")
     if re.search(rb"(?:^|\n)[^:\r\n]*[ \t]:", lines):

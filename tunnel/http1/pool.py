@@ -133,7 +133,7 @@ class UpstreamPool:
         return request
 
     def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:
-        """Fail the requests under way, of those whose receivers are *owned*."""
+        """Fail the running requests whose receivers are *owned*."""
         error = UpstreamError("the client was shut down", 503)
         for request in tuple(self._waiting):
             if owned(request.receiver):

@@ -71,9 +71,9 @@ class RequestHandler(Protocol):
 @mypyc_attr(native_class=False)
 class RequestReceiver(Protocol):
     """
-    What a handler is called for after the head of a request.
+    Callbacks of a handler after the head of a request.
 
-    What its methods return is not looked at.
+    Return values are ignored.
     """
 
     def body_received(self, data: bytes) -> object:
@@ -388,7 +388,7 @@ class HttpServerConnection(HttpConnection):
     factory: HttpServerFactory
 
     def __init__(self, factory: HttpServerFactory) -> None:
-        # A head in the making must not be taken for one that came too early.
+        # An incomplete head must not be mistaken for one that came too early.
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory
         self._state = _HEAD
@@ -418,8 +418,8 @@ class HttpServerConnection(HttpConnection):
     # Reading.
 
     def feed(self, data: bytes) -> bytes:
-        # The time for a head runs from its first byte, for the rest from the last.
-        # What comes after the answer buys no time: it is only dropped.
+        # The timeout for a head starts with its first byte, for the rest with the last
+        # byte. Bytes after the response buy no time: they are only dropped.
         try:
             while data and not self._paused:
                 state = self._state
@@ -537,7 +537,8 @@ class HttpServerConnection(HttpConnection):
     def peer_finished(self) -> None:
         exchange = self._exchange
         if self._state == _RAW and exchange is not None:
-            # All that came before is delivered, even to one who asked to wait.
+            # All earlier data has been delivered, even to a receiver that asked to
+            # wait.
             self._paused = False
             self.refill()
             exchange.complete = True
@@ -552,8 +553,8 @@ class HttpServerConnection(HttpConnection):
             if exchange.finished:
                 self.close()
         elif exchange is not None:
-            # A client that closes half after its request looks like one that left;
-            # like the servers our users know, we stop working for it.
+            # A client that closes its half after the request looks like a client that
+            # left; like the servers that our users know, we stop working for it.
             self._leave(ClientGone("the client closed the connection"))
             self.abort()
         else:

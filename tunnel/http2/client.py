@@ -24,9 +24,9 @@ from tunnel.util.texts import clean
 
 __all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
 
-#: Bounds for what a server does: it may PING while it measures what we send, so each
-#: DATA frame of ours allows one; its windows are ours to fill with large answers; and
-#: it cuts off clients that PING often, of which five minutes are not.
+#: Limits on a server: it may PING while it measures our data, so each DATA frame of
+#: ours permits one; we fill its windows with large responses; and it closes connections
+#: of clients that PING often, which one PING in five minutes is not.
 CLIENT_LIMITS = Http2Limits(
     stream_window=256 * 1024,
     control=Rate(200, 20),
@@ -34,7 +34,7 @@ CLIENT_LIMITS = Http2Limits(
     ping_after=300.0,
 )
 
-#: What RST_STREAM says, in the words of the tunnel; all else is INTERNAL.
+#: Codes of RST_STREAM as codes of the tunnel; all others are INTERNAL.
 _RESETS = {
     ErrorCodes.REFUSED_STREAM: ErrorCode.REFUSED,
     ErrorCodes.CANCEL: ErrorCode.CANCELLED,
@@ -60,7 +60,7 @@ class ClientOwner(Protocol):
         """A stream is over, or the server allows more of them."""
 
     def leaving(self, connection: Http2ClientConnection) -> None:
-        """The server takes no new streams; those that run go on."""
+        """React to a server that takes no new streams; running ones continue."""
 
     def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
         """The connection is closed, established or not."""

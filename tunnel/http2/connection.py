@@ -1,11 +1,11 @@
 """
-What both sides share of a connection: the h2 library knows the protocol, this the rest.
+Common parts of both sides of a connection; the h2 library implements the protocol.
 
-What is written to a stream waits there until the windows of the peer and the transport
-have room; streams take turns, a frame each.  What arrives is given back to the peer's
-window once the reader of the stream has consumed it: a reader that pauses holds back
-its own, and the connection's has room for all streams, so that slow ones do not stop
-the others.
+Data written to a stream waits until the windows of the peer and the transport have
+room; streams take turns, a frame each.  Received bytes are returned to the peer's
+window once the reader of the stream has consumed them: a reader that pauses holds back
+only its own stream, and the connection's window has room for all streams, so that slow
+streams do not stop the others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     _log = Logger()
     transport: Any = None
 
-    #: What the other side is, for logs.
+    #: Name of the other side in logs.
     peer_is = "peer"
 
     def __init__(
@@ -76,7 +76,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._streams: dict[int, _Stream] = {}
         #: Those with something to send, whose turn comes in this order.
         self._ready: OrderedDict[int, _Stream] = OrderedDict()
-        #: Those whose window is used up.
+        #: Streams whose window is used up.
         self._blocked: dict[int, _Stream] = {}
         #: The transport takes no more, and what was written to it meanwhile.
         self._paused = False
@@ -107,7 +107,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         """Streams that are not over."""
         return len(self._streams)
 
-    # What arrives.
+    # Received frames.
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer: count them, then do what they say."""
@@ -142,7 +142,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._turn()
 
     def _look_ahead(self, events: list[Event]) -> None:
-        """What came in one piece, before any of it is acted on."""
+        """Examine all events of one read before any of them is handled."""
 
     def _event(self, event: Event) -> None:
         if isinstance(event, DataReceived):
@@ -203,7 +203,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         if count and not self._closing:
             attempt(self._h2.acknowledge_received_data, count, stream_id)
 
-    # What leaves.
+    # Sent frames.
 
     def send_headers(self, stream: _Stream, headers: RawHeaders, end: bool) -> None:
         """A head, at once: it is small."""
@@ -297,7 +297,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         raise NotImplementedError
 
     def _unblock(self, stream_id: int | None) -> None:
-        """There is more room in the window of a stream; none: in those of all."""
+        """Continue a stream whose window has room again; None: all streams."""
         if stream_id:
             stream = self._blocked.pop(stream_id, None)
             if stream is not None:
@@ -420,11 +420,10 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
 class _Machine(H2Connection):
     """
-    Goes on after a GOAWAY of the peer.
+    h2's state machine, which continues after a GOAWAY of the peer.
 
-    h2 takes nothing and sends nothing from there on; yet what the peer says is that it
-    takes no new streams, and that it opens none: those that run, run on (RFC 9113,
-    6.8).
+    h2 accepts and sends nothing from then on.  But GOAWAY only means that the peer
+    takes and opens no new streams: running streams continue (RFC 9113, 6.8).
     """
 
     def _receive_goaway_frame(
@@ -455,7 +454,10 @@ def _make_machine(limits: Http2Limits, client_side: bool) -> H2Connection:
 
 
 def attempt(action: Callable[..., object], *arguments: object) -> None:
-    """What h2 does not allow any more: the peer closed the stream meanwhile."""
+    """
+    Call *action*, and ignore h2's refusal: the peer has closed the stream in the
+    meantime.
+    """
     try:
         action(*arguments)
     except ProtocolError as error:

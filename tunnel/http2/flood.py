@@ -1,9 +1,9 @@
 """
-What the other side may do on one connection, counted before anything is done about it.
+Budgets for one connection's peer, checked before its frames are handled.
 
-The h2 library keeps to the protocol, and the protocol lets a peer send what costs it
-nothing and us a lot: streams that are opened and reset at once, PINGs, SETTINGS, header
-blocks without end, frames of 16 MiB.  So the headers of frames are read here first.
+The h2 library follows the protocol, which permits a peer to send frames that cost it
+nothing and us a lot: streams that are opened and reset at once, PINGs, SETTINGS,
+endless header blocks, frames of 16 MiB.  So the headers of frames are read here first.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _HEADER = 9
 _DATA, _HEADERS, _RST_STREAM, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 8, 9
 _END_STREAM, _END_HEADERS, _PADDED = 0x1, 0x4, 0x8
 
-#: WINDOW_UPDATE frames that one DATA frame of ours may be answered with: for the stream
-#: and the connection, and twice that for those who give back piecemeal.
+#: WINDOW_UPDATE frames that a peer may send for one DATA frame of ours: for the stream
+#: and the connection, and twice that for peers that return their window piecemeal.
 UPDATES_PER_DATA = 4
 
 

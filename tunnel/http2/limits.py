@@ -1,4 +1,4 @@
-"""What the other side of an HTTP/2 connection can spend here, each with its reason."""
+"""Limits on the peer of an HTTP/2 connection, each with its reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Rate:
 
 @attrs.frozen(kw_only=True)
 class Http2Limits:
-    """Bounds of one connection; the defaults are those of a server of calls."""
+    """Limits of one connection; the defaults are for a server of calls."""
 
     #: Streams at once, as with most gRPC servers; announced.  A client opens no more
     #: either, even where its server would allow it.
@@ -61,15 +61,15 @@ class Http2Limits:
     window_updates: Rate = Rate(1000, 50)
 
     #: Streams that the other side reset.  When a server is slow, all calls of a client
-    #: may run into their deadline at the same time, and those that follow, too.
+    #: may reach their deadline at the same time, and so may the next ones.
     resets: Rate = Rate(300, 20)
 
     #: Streams that a server refused: no good token, no such method, too many at once.
     #: A client with an old secret calls on and on.
     refusals: Rate = Rate(300, 20)
 
-    #: Seconds that a client gets to finish a request which is answered already.  One
-    #: that sends more than a last frame is stopped before.
+    #: Seconds that a client gets to finish a request that has its response already.  A
+    #: client that sends more than a last frame is stopped earlier.
     linger: float = 1.0
 
     #: Bytes of answers to control frames that wait while the other side does not read.
@@ -84,8 +84,8 @@ class Http2Limits:
     ping_after: float = 50.0
     ping_timeout: float = 20.0
 
-    #: Part of a connection's age by which connections differ, up and down, so that not
-    #: all that came together leave together.
+    #: Fraction of a connection's age by which ages vary, up and down, so that
+    #: connections that were opened together do not end together.
     age_jitter: float = 0.1
 
     #: Part of a connection's age that calls get which run at that time.

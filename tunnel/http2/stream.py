@@ -27,7 +27,7 @@ class StreamReader(Protocol):
 
 
 class StreamOwner(Protocol):
-    """What a stream asks of its connection."""
+    """Methods of the connection that a stream uses."""
 
     limits: Http2Limits
 
@@ -90,7 +90,10 @@ class Http2Stream:
         self._connection.reset(self, code)
 
     def pauseProducing(self) -> None:
-        """What has arrived is delivered; no more may be sent than the window."""
+        """
+        Pause; received data is delivered, and the peer may send no more than the
+        window.
+        """
         self.paused = True
 
     def resumeProducing(self) -> None:
@@ -119,7 +122,7 @@ class Http2Stream:
         return self._trailers is not None and not self._out
 
     def take_trailers(self) -> RawHeaders:
-        """What ends the body."""
+        """Return the trailers, which end the body."""
         return self._trailers or []
 
     def take(self, count: int) -> bytes:

@@ -80,7 +80,7 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
             str(fields["agent_id"]),
             str(fields["agent_name"]),
             who,
-            # What is not plainly false is read-only.
+            # Anything but a plain false is read-only.
             fields["read_only"] is not False,
             # A kas of before does not send it.
             fields.get("secrets") is True,

@@ -116,7 +116,7 @@ class ServiceClient:
     ) -> ClientCall:
         """A call whose requests and responses are streams."""
         descriptor = self._service.methods_by_name[method]
-        # What a module passes on of its own callers must not become an access.
+        # Fields that a module forwards from its own callers must not become an access.
         fields = {
             name: value
             for name, value in (metadata or {}).items()
@@ -149,7 +149,7 @@ class ClientCall:
     ) -> None:
         #: Initial metadata of the answer, once it came.
         self.metadata: dict[str, str] = {}
-        #: What else the trailers say, once the call is over.
+        #: Further fields of the trailers, once the call has ended.
         self.trailers: dict[str, str] = {}
         self._response_class = GetMessageClass(method.output_type)
         self._inbox = Inbox()
@@ -176,7 +176,7 @@ class ClientCall:
             await self._outlet.send(request)
         except CallError:
             if self._outlet.closed:
-                # What ended the call is the reason, not that there is no stream.
+                # The end of the call is the reason, not the missing stream.
                 await self._inbox.next()
             raise
 

@@ -19,13 +19,13 @@ Accept = Callable[[IStream, Any], IStreamReceiver]
 
 class Dispatcher:
     """
-    Method name -> the code that answers.
+    Table of methods and their handlers.
 
-    What is registered under a module's name goes away with `withdraw`, so that a module
-    can be restarted while the tunnels stay.
+    `withdraw` removes all handlers that were registered under a module's name, so that
+    a module can restart while the tunnels stay.
 
-    :param from_kas: all streams come from kas, whose word on a call's `Access` counts.
-    :param tracer: makes a span of each call.
+    :param from_kas: all streams come from kas, which is trusted for a call's `Access`.
+    :param tracer: creates a span for each call.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def encode_fields(fields: Mapping[str, str]) -> bytes:
     """
     for name in fields:
         if _NAME.fullmatch(name) is None:
-            raise ValueError(f"{name[:100]!r} is no name of metadata")
+            raise ValueError(f"{name[:100]!r} cannot be the name of metadata")
     return b"".join(
         f"{name.lower()}: {quote(value, safe=_SAFE)}\r\n".encode("ascii")
         for name, value in fields.items()

@@ -13,13 +13,13 @@ from zope.interface import implementer
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStream
 
-#: Largest message, both ways.  What is larger belongs on a raw stream.
+#: Largest message, in both directions.  Larger data belongs on a raw stream.
 MAX_MESSAGE = 4 * 1024 * 1024
 
 #: Bytes of whole messages that wait for their reader before the peer is paused.
 MAX_PENDING = 256 * 1024
 
-#: What a message costs besides its bytes: empty ones fill memory, too.
+#: Cost of a message in addition to its bytes: empty messages fill memory, too.
 OVERHEAD = 64
 
 _LENGTH = struct.Struct(">I")
@@ -38,10 +38,10 @@ def encode_message(message: Message) -> bytes:
 
 class Inbox:
     """
-    Messages that arrived, for one reader that awaits them.
+    Received messages for one reader that awaits them.
 
-    Holds at most `MAX_PENDING` bytes of whole messages, one that is not whole, and what
-    the window allows on top.
+    It holds at most `MAX_PENDING` bytes of complete messages, one incomplete message,
+    and the bytes that the window permits on top.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,10 @@ def acceptor(
     from_kas: bool,
     tracer: ITracer | None = None,
 ) -> Callable[[IStream, pb.Open], IStreamReceiver]:
-    """What `Dispatcher.handle_stream` wants, for a method of a service."""
+    """
+    Return the acceptor for a method of a service, as `Dispatcher.handle_stream` needs
+    it.
+    """
 
     def accept(stream: IStream, open_: pb.Open) -> IStreamReceiver:
         return ServerCall(method, function, stream, open_, clock, from_kas, tracer)
@@ -82,7 +85,7 @@ class ServerCall:
     ) -> None:
         #: ``/package.Service/Method``
         self.method = open_.method
-        #: What the caller sent along, names in lower case.
+        #: The caller's metadata, with names in lower case.
         self.metadata = decode_fields(open_.metadata)
         #: In agentk, the user for whom kas calls; see `IAgentModuleApi.kubernetes_for`.
         self.access: Access | None = None
@@ -109,7 +112,9 @@ class ServerCall:
         running.addErrback(self._failed)
 
     def _traced(self, tracer: ITracer | None) -> Context:
-        """What the handler runs in: calls that it makes carry the trace on."""
+        """
+        Return the context for the handler: calls that it makes continue the trace.
+        """
         context = copy_context()
         parent = self.metadata.get(TRACEPARENT)
         if trace_id_of(parent) is None:

@@ -32,11 +32,11 @@ _BY_CODE = {
 }
 
 
-#: Bytes of all details of one call.  They have to fit into trailers, of which clients
-#: of HTTP/2 take 8 KiB with the text, in base64; larger ones are left out.
+#: Bytes of all details of one call.  They must fit into trailers, of which HTTP/2
+#: clients accept 8 KiB including the text, in base64; larger details are omitted.
 MAX_DETAILS = 4096
 
-#: Characters of the other side's text that are passed on to people.
+#: Characters of the other side's text that users may see.
 MAX_TEXT = 4096
 
 #: Seconds after which to ask for an absent agent again: it was waited for already, and
@@ -64,7 +64,7 @@ def is_trailers(block: bytes) -> bool:
 
 
 def error_from_trailers(block: bytes) -> CallError | None:
-    """What the trailers say; None for OK."""
+    """Return the error in the trailers; None for OK."""
     fields = decode_fields(block)
     try:
         status = Status(int(fields.get("status", "2")))

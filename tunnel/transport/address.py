@@ -1,8 +1,8 @@
 """
-Addresses of kas as agentk is told them, and the endpoints they stand for.
+Addresses of kas in agentk's configuration, and their endpoints.
 
-``tls://kas.example:8150`` and ``wss://kas.example/path`` are the two that people use.
-``tcp://`` and ``ws://`` do without TLS, for tests and for meshes that encrypt below;
+``tls://kas.example:8150`` and ``wss://kas.example/path`` are the usual two.  ``tcp://``
+and ``ws://`` work without TLS, for tests and for meshes that encrypt below;
 ``unix:/path`` is for the same machine.
 """
 
@@ -31,7 +31,7 @@ CONNECT_TIMEOUT = 30.0
 
 _DEFAULT_PORTS = {"tls": 8150, "tcp": 8150, "wss": 443, "ws": 80}
 
-#: What people write who know other programs, and what it should have been.
+#: Schemes that users of other programs write, and the right ones.
 _FOREIGN = {
     "grpc": ("GitLab's agent protocol", "tcp://{host}:8150 or ws://{host}"),
     "grpcs": ("GitLab's agent protocol", "tls://{host}:8150 or wss://{host}"),
@@ -50,7 +50,7 @@ class KasAddress:
     #: Name or address, without brackets; empty for ``unix``.
     host: str
     port: int
-    #: What a WebSocket asks for, or the path of the socket.
+    #: The WebSocket's request target, or the path of the socket.
     path: str
     #: False: anyone on the path can read and change everything.
     secure: bool
@@ -61,7 +61,7 @@ class KasAddress:
 
     @property
     def alpn(self) -> tuple[str, ...]:
-        """What a TLS context for this address has to offer."""
+        """Return the protocols that a TLS context for this address must offer."""
         return (ALPN_HTTP,) if self.is_websocket else (ALPN_TUNNEL,)
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ def parse_kas_address(text: str) -> KasAddress:
     if scheme not in _DEFAULT_PORTS:
         refuse("unknown scheme; use tls://kas.example:8150 or wss://kas.example/path")
     if not host:
-        refuse(f"there is no host in it; write {scheme}://kas.example")
+        refuse(f"it has no host; write {scheme}://kas.example")
     if port == 0:
         refuse("port 0 is not a port")
     if url.fragment:

@@ -34,18 +34,18 @@ class Writable(Protocol):
 
 def write(transport: Writable, data: bytes) -> None:
     """
-    Write *data*, trying the socket first; the order stays as it was.
+    Write *data*, trying the socket first; the order is preserved.
 
-    A producer is paused as soon as the kernel takes no more.  Twisted would let it
-    write 64 KiB before, behind which all stands that is more urgent and comes later.
+    A producer is paused as soon as the kernel accepts no more.  Twisted would let it
+    write 64 KiB first, and more urgent data that comes later would wait behind these.
 
-    Any transport will do, but for one over which file descriptors are sent.  One that
-    is not a plain socket of Twisted's, or that has something in its buffer already,
-    gets an ordinary ``write``.
+    *transport* may be any transport except one that sends file descriptors.  If it is
+    not a plain Twisted socket, or has data in its buffer already, this calls its
+    ``write``.
 
-    A connection that turns out to be dead is not reported from here: `data` goes the
-    ordinary way, its ``send`` fails in the next reactor turn, and ``connectionLost``
-    follows as always, never from inside the caller's ``write``.
+    A connection that turns out to be dead is not reported from here: *data* takes the
+    ordinary path, its ``send`` fails in the next turn of the reactor, and
+    ``connectionLost`` follows as always, never from inside the caller's ``write``.
     """
     if (
         not isinstance(transport, Connection)

@@ -1,9 +1,9 @@
 """
-What TLS and WebSocket have in common: a protocol downwards, a transport upwards.
+Common base of TLS and WebSocket: a protocol downwards, a transport upwards.
 
 ::
 
-    protocol above      made when the negotiation is over, not earlier
+    protocol above      created when the negotiation has succeeded, not earlier
          |  ITransport
     Layer               negotiates, then translates
          |  IProtocol
@@ -118,9 +118,9 @@ class Layer(Negotiator):
 
     def close_in_answer(self, error: Exception | None = None) -> None:
         """
-        The peer is leaving: what a producer still has is of no use.
+        Close because the peer is leaving; unsent data of a producer is useless.
 
-        :param error: what the protocol above is told; that all is well, unless given.
+        :param error: passed to the protocol above; by default it learns of a clean end.
         """
         self.disconnecting = True
         # Its socket may be gone before our answer gets there, which changes nothing.
@@ -280,7 +280,8 @@ class Layer(Negotiator):
     def _check_close(self, before: int | None) -> None:
         self._timer = None
         now = self.unsent()
-        # A producer that is allowed to go on and has nothing to say yet is no stall.
+        # A producer that may continue and has no data yet does not stall the
+        # connection.
         waits_for_producer = self._producer is not None and not now
         if waits_for_producer or (now is not None and now != before):
             self._watch_close()

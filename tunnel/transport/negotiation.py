@@ -54,8 +54,8 @@ __all__ = [
 #: or three; a peer that needs longer holds memory of ours for nothing.
 HANDSHAKE_TIMEOUT = 10.0
 
-#: Negotiations at once behind one port.  A TLS handshake costs us 1.5 ms, so that of
-#: more than these some would not be done in time; each holds a descriptor and 40 KiB.
+#: Concurrent negotiations behind one port.  A TLS handshake costs 1.5 ms, so with more
+#: than these some would time out; each holds a file descriptor and 40 KiB.
 MAX_NEGOTIATING = 5000
 
 
@@ -65,11 +65,11 @@ MAX_TEXT = 2048
 
 class NegotiationError(TunnelError):
     """
-    A connection was made, but not to something that speaks as it should.
+    The other side accepted the connection, but does not speak the expected protocol.
 
     :ivar layer: which negotiation failed: ``TLS``, ``WebSocket``, ``proxy``, ``sniff``.
-    :ivar label: the kind of failure in one word of a small fixed set, for counters.
-    :ivar peer: the address of the one that it failed with, if known.
+    :ivar label: the kind of failure as one word from a small fixed set, for counters.
+    :ivar peer: the address of the other side, if known.
     """
 
     layer = ""
@@ -199,7 +199,7 @@ class Negotiator:
             abort(self._lower)
 
     def describe_timeout(self) -> str:
-        """What the peer owed us when the time was over."""
+        """Describe the step that the peer did not complete in time."""
         return f"no answer within {self._factory.timeout:g} s"
 
     def _timed_out(self) -> None:
@@ -213,7 +213,9 @@ class Negotiator:
             self._timer = None
 
     def _negotiated(self) -> None:
-        """With success or without: it is no longer one of those that may be so many."""
+        """
+        Stop counting this connection as negotiating, whether it succeeded or failed.
+        """
         self._stop_timer()
         if self._negotiating:
             self._negotiating = False
@@ -250,13 +252,14 @@ class Negotiator:
 
 class Handover(Negotiator):
     """
-    Reads the first bytes of a connection, then gives its transport to a protocol.
+    Reader of the first bytes of a connection, which then gives its transport to a
+    protocol.
 
-    After `hand_over` the protocol above writes to the transport itself.  What arrives
-    goes there directly from a layer, and from a socket passes through here.
+    After `hand_over`, the protocol above writes to the transport directly.  Received
+    bytes reach it directly from a layer, and pass through this object from a socket.
     """
 
-    #: What arrives passes through here from a layer, too.
+    #: Whether received bytes also pass through this object from a layer.
     stays: ClassVar[bool] = False
 
     @property
@@ -307,8 +310,8 @@ class Handover(Negotiator):
         if above is not None:
             above.readConnectionLost()
         elif IFileDescriptor.providedBy(self._lower):
-            # What a socket does whose protocol knows no half-close.  This one did not
-            # do so by itself because *we* know it.
+            # Do what a socket does when its protocol does not support half-close.  This
+            # socket did not do so by itself, because *our* class supports it.
             self._lower.connectionLost(Failure(ConnectionDone()))
         else:
             self._lower.loseConnection()
@@ -366,7 +369,7 @@ def abort(transport: Any) -> None:
 
 
 def half_closeable(protocol: object) -> IHalfCloseableProtocol | None:
-    """*protocol*, if it can be told that one direction ended."""
+    """Return *protocol* if it supports half-close, otherwise None."""
     if isinstance(protocol, Handover) and half_closeable(protocol.above) is None:
         return None
     return IHalfCloseableProtocol(protocol, None)

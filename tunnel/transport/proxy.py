@@ -234,14 +234,14 @@ def _parse_proxy(value: str, variable: str) -> ProxyURL:
         url: SplitResult = urlsplit(value if "://" in value else f"http://{value}")
         host, port = url.hostname, url.port
     except ValueError:
-        refuse("this is no URL; write http://host:port")
+        refuse("this is not a URL; write http://host:port")
     if url.scheme not in _DEFAULT_PORTS:
         refuse(
             f"proxies of the kind {url.scheme}:// are not supported; "
-            "use one that speaks HTTP: http://host:port"
+            "use an HTTP proxy: http://host:port"
         )
     if not host:
-        refuse("there is no host in it; write http://host:port")
+        refuse("it has no host; write http://host:port")
     credentials = None
     if url.username is not None:
         credentials = unquote(url.username), unquote(url.password or "")
@@ -284,7 +284,7 @@ def _is_excepted(host: str, port: int, exceptions: str) -> bool:
 
 
 def _split_port(entry: str) -> tuple[str, int | None]:
-    """Cut a port off *entry*, whose colons may also be those of an IPv6 address."""
+    """Split a port off *entry*, whose colons may also belong to an IPv6 address."""
     bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
     if bracketed is not None:
         return bracketed[1], int(bracketed[2]) if bracketed[2] else None

@@ -18,8 +18,8 @@ __all__ = [
     "tune_socket",
 ]
 
-#: Bytes that the kernel takes before what was sent has left.  It would take megabytes,
-#: and every one of them stands before the next small answer.  5 ms at 100 Mbit/s.
+#: Bytes that the kernel buffers before it accepts more.  By default it buffers
+#: megabytes, and the next small response waits behind all of them.  5 ms at 100 Mbit/s.
 UNSENT: Final = 64 * 1024
 
 #: Bytes that the kernel keeps of what an API server sends on an upgraded connection
@@ -41,7 +41,7 @@ def address_text(address: Any) -> str:
 
 
 def join_host_port(host: str, port: int) -> str:
-    """``host:port`` as it stands in a URL."""
+    """Return ``host:port`` in the form of a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -55,18 +55,18 @@ def is_local(address: Any) -> bool:
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        # What a socket for both families says of an IPv4 peer.
+        # A socket for both families reports an IPv4 peer in this form.
         return found.ipv4_mapped.is_loopback
     return found.is_loopback
 
 
 def tune_socket(transport: Any, dead_after: float) -> bool:
     """
-    Set what a tunnel wants of its socket; False where there is no TCP under it.
+    Set a tunnel's socket options; return False if the transport is not TCP.
 
-    :param dead_after: seconds after which what was sent and not acknowledged ends the
-        connection.  The sweep decides by silence; this is for the kernel, which would
-        go on trying for a quarter of an hour.
+    :param dead_after: seconds after which unacknowledged data ends the connection.  The
+        sweep decides by silence; this option stops the kernel, which would retry for a
+        quarter of an hour.
     """
     handle = tcp(transport)
     if handle is None:

@@ -1,10 +1,10 @@
 """
-The policy of every TLS connection: what each side proves, and why it was refused.
+Policy of all TLS connections: what each side verifies, and the texts of refusals.
 
-Contexts are those of the standard library and go with `tunnel.transport.tlsio`.  TLS
-1.3 is the least unless a caller asks for 1.2, which is for ports that other people's
-software talks to.  There is no renegotiation and no session ticket: a full handshake
-costs 0.3 ms of CPU, and tickets would be keys to look after.
+The contexts are the standard library's, for `tunnel.transport.tlsio`.  TLS 1.3 is the
+minimum unless a caller permits 1.2, for ports that other software connects to.  The
+contexts disable renegotiation and session tickets: a full handshake costs 0.3 ms of
+CPU, and tickets would need keys that need rotation.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class CertificateFiles:
     require_client_cert: bool = False
 
     def version(self) -> tuple[FileVersion, ...]:
-        """What changes when a file does, links to other files included."""
+        """
+        Return a value that changes when a file does, including targets of symbolic
+        links.
+        """
         return tuple(
             file_version(path)
             for path in (self.cert_file, self.key_file, self.client_ca_file)
@@ -209,16 +212,17 @@ def client_context(
     system_pool: bool = True,
 ) -> ssl.SSLContext:
     """
-    Make a context for connecting.
+    Create a context for connecting.
 
-    :param ca_file: PEM file of CAs that are trusted besides the system's.
+    :param ca_file: PEM file of CAs to trust in addition to the system's.
     :param ca_data: the same as text (PEM) or bytes (PEM or DER).
     :param insecure: verify nothing at all.
-    :param any_name: verify who signed the certificate, and not for which name it is:
-        for looking at it, and never for sending anything.
-    :param cert_file: our certificate, for servers that ask; *key_file* may be the same.
-    :param system_pool: False trusts the given CAs only, as a kubeconfig means it.
-    :raises ConfigurationError: naming the file that cannot be used.
+    :param any_name: verify the issuer of the certificate but not its name: only for
+        inspecting a certificate, never for sending data.
+    :param cert_file: our certificate, for servers that require one; *key_file* may be
+        the same file.
+    :param system_pool: False trusts only the given CAs, as in a kubeconfig.
+    :raises ConfigurationError: a file cannot be used; the error names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context, alpn, minimum_version)
@@ -245,7 +249,11 @@ def client_context(
 
 
 def check_authorities(path: str) -> None:
-    """:raises ConfigurationError: there is no CA certificate in a file."""
+    """
+    Check that a file contains CA certificates.
+
+    :raises ConfigurationError: it contains none.
+    """
     _load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), path)
 
 
@@ -269,7 +277,9 @@ class TLSHandshakeError(NegotiationError):
 
 
 def name_mismatch(wanted: str, names: Sequence[str]) -> TLSHandshakeError:
-    """The certificate is trusted, and for other names than the one that is needed."""
+    """
+    Return the error for a trusted certificate that is not valid for the needed name.
+    """
     clean = [name for name in names if name.isprintable()]
     shown = ", ".join(clean[:SHOWN_NAMES]) or "no name at all"
     if len(clean) > SHOWN_NAMES:
@@ -317,11 +327,12 @@ def describe_error(error: ssl.SSLError, server_hostname: str | None) -> tuple[st
 
 def certificate_pin(certificate: bytes | str) -> str:
     """
-    Name the public key of *certificate* (DER or PEM) as ``curl --pinnedpubkey`` does.
+    Return the pin of the public key of *certificate* (DER or PEM), as for ``curl
+    --pinnedpubkey``.
 
     The pin stays the same when a certificate is renewed with the same key.
 
-    :raises ValueError: that is no certificate.
+    :raises ValueError: *certificate* is not a certificate.
     """
     der = _der(certificate)
     start = _member(der, _SUBJECT_PUBLIC_KEY_INFO)
@@ -331,9 +342,10 @@ def certificate_pin(certificate: bytes | str) -> str:
 
 def certificate_validity(certificate: bytes | str) -> tuple[datetime, datetime]:
     """
-    From when to when *certificate* (DER or PEM, the first one in it) is valid, in UTC.
+    Return the validity of *certificate* (DER, or the first one in PEM): its start and
+    end in UTC.
 
-    :raises ValueError: that is no certificate.
+    :raises ValueError: *certificate* is not a certificate.
     """
     der = _der(certificate)
     start, _ = _der_content(der, _member(der, _VALIDITY))
@@ -341,7 +353,7 @@ def certificate_validity(certificate: bytes | str) -> tuple[datetime, datetime]:
 
 
 def _der(certificate: bytes | str) -> bytes:
-    """The first certificate in PEM; what is no PEM stays as it is."""
+    """Return the first certificate in PEM as DER; return other bytes unchanged."""
     if isinstance(certificate, str):
         certificate = certificate.encode("ascii", "replace")
     pem = re.search(
@@ -379,7 +391,7 @@ def _der_time(der: bytes, start: int) -> datetime:
     if der[start] == 0x17:
         text = ("19" if text[:2] >= "50" else "20") + text
     elif der[start] != 0x18:
-        raise ValueError("not a certificate: there is no time where one has to be")
+        raise ValueError("not a certificate: it has no time where one is required")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
@@ -410,9 +422,9 @@ def _harden(
 
 def _load_identity(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
     if b"-----BEGIN CERTIFICATE-----" not in _read(cert_file):
-        _fail(cert_file, "there is no certificate in it: it has to be a PEM file")
+        _fail(cert_file, "it contains no certificate: it must be a PEM file")
     if b"PRIVATE KEY-----" not in _read(key_file):
-        _fail(key_file, "there is no private key in it: it has to be a PEM file")
+        _fail(key_file, "it contains no private key: it must be a PEM file")
 
     def no_password() -> NoReturn:
         # Without this, OpenSSL asks at the terminal.
@@ -433,7 +445,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
-        _fail(path, f"there is no CA certificate in it: it has to be PEM ({error})")
+        _fail(path, f"it contains no CA certificate: it must be PEM ({error})")
 
 
 def _read(path: str) -> bytes:

@@ -1,14 +1,14 @@
 """
-TLS for any Twisted protocol, on the standard library's ``ssl`` and memory buffers.
+TLS for any Twisted protocol, with the standard library's ``ssl`` and memory buffers.
 
-Twisted's own TLS goes through pyOpenSSL, which raises two exceptions and allocates
-32 KiB for every chunk that arrives.  Here a chunk costs as many calls as it has records
-and no exception when it ends with a record.  By Twisted 26.10's own (pyOpenSSL 26.4) an
-echo of 200 B costs 2.5 times the CPU, on one connection as on 16, a GB that is sent 1.5
-times, and an idle connection 17.5 KiB instead of 13.2.
+Twisted's own TLS uses pyOpenSSL, which raises two exceptions and allocates 32 KiB for
+every received chunk.  Here a chunk costs one call per record, and no exception when it
+ends with a record.  Compared with Twisted 26.10's own (pyOpenSSL 26.4), which costs 2.5
+times the CPU for an echo of 200 B, on one connection and on 16, 1.5 times the CPU to
+send a GB, and 17.5 KiB for an idle connection instead of 13.2.
 
-Write large pieces: each `write` ends in a system call.  Those who have small frames
-collect them and write once per reactor turn.
+Write large pieces: each `write` ends in a system call.  Callers with small frames
+collect them and write once per turn of the reactor.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ __all__ = [
     "wrap_server",
 ]
 
-#: What a peer may send until the handshake is over.  The largest honest handshake, with
-#: a chain of client certificates, stays below 32 KiB; behind it, one read of the socket
-#: (64 KiB) may already hold data.
+#: Bytes that a peer may send before the handshake is complete.  The largest honest
+#: handshake, with a chain of client certificates, stays below 32 KiB; behind it, one
+#: read of the socket (64 KiB) may already contain data.
 MAX_HANDSHAKE_BYTES: Final = 96 * 1024
 
 #: OpenSSL keeps the memory of its buffers for the life of a connection, as large as
@@ -78,11 +78,11 @@ class TLSConnection(Layer):
     """
     One TLS connection, as protocol and as transport.
 
-    Half-close works in both directions, by TLS's own ``close_notify``: a protocol above
-    that provides `IHalfCloseableProtocol` is told when the peer has finished, and
-    ``loseWriteConnection`` tells the peer that we have.  The end of the connection
-    below without ``close_notify`` may come from any machine on the path; it reaches
-    the protocol above as `ConnectionLost`, never as `ConnectionDone`.
+    Half-close works in both directions, by TLS's own ``close_notify``: it notifies a
+    protocol above that provides `IHalfCloseableProtocol` when the peer has finished,
+    and ``loseWriteConnection`` notifies the peer that we have.  Any machine on the path
+    can end the connection below without ``close_notify``; the protocol above then gets
+    `ConnectionLost`, never `ConnectionDone`.
     """
 
     error_type: ClassVar = TLSHandshakeError
@@ -283,7 +283,7 @@ class TLSConnection(Layer):
             above.readConnectionLost()
 
     def getPeerCertificate(self) -> bytes | None:
-        """The peer's certificate (DER), if it sent one that was asked for."""
+        """Return the peer's certificate (DER), if it was requested and sent."""
         if self._tls is None:
             return None
         return self._tls.getpeercert(binary_form=True)
@@ -383,19 +383,19 @@ def wrap_client(
 @attrs.frozen(eq=False)
 class TLSClientEndpoint:
     """
-    Connect by *endpoint* and speak TLS.
+    Endpoint that connects by *endpoint* and speaks TLS.
 
-    ``connect`` fires after the handshake, hence after the server's certificate was
-    verified; it fails with `TLSHandshakeError`, or as *endpoint* or
-    *context_source* fails.
+    ``connect`` fires after the handshake, and so after the verification of the server's
+    certificate; it fails with `TLSHandshakeError`, or as *endpoint* or *context_source*
+    fails.
 
-    In TLS 1.3 a server looks at a client's certificate after the client has finished:
-    that it was refused shows as the loss of a connection that was made.
+    In TLS 1.3, a server checks a client's certificate after the client has finished:
+    the refusal arrives as the loss of an established connection.
 
-    :param context_source: asked for each connection.
-    :param any_name_source: makes contexts that verify who signed a certificate, and not
-        for which name.  With it, a name that does not match has a second connection
-        made that sends nothing, and the error says for which names the certificate is.
+    :param context_source: called for each connection.
+    :param any_name_source: creates contexts that verify the issuer of a certificate but
+        not its name.  If it is given and the name does not match, a second connection
+        that sends nothing reads the certificate, and the error lists its names.
     """
 
     endpoint: IStreamClientEndpoint

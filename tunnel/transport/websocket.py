@@ -1,11 +1,11 @@
 """
-The tunnel's bytes inside a WebSocket, for proxies and networks that know only HTTP.
+The tunnel's bytes inside a WebSocket, for proxies and networks that pass only HTTP.
 
-Each write becomes a binary message; where messages begin and end means nothing to the
-receiver.  Compression is off: what is inside is mostly compressed or encrypted already,
-and its memory would cost more per connection than all the rest.
+Each write becomes a binary message; the receiver ignores the boundaries of messages.
+Compression is off: the content is mostly compressed or encrypted already, and the
+memory for compression would cost more per connection than all the rest.
 
-The WebSocket core is that of the ``websockets`` package, which does no I/O.
+The protocol core is the ``websockets`` package's, which does no I/O.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def wrap_websocket_server(
 
 
 class _WebSocket(Layer):
-    """What both ends do once the WebSocket is open."""
+    """Common behavior of both ends once the WebSocket is open."""
 
     error_type = WebSocketError
     _pong_bytes = 0
@@ -436,7 +436,7 @@ class _ServerConnection(_WebSocket):
         self._core.receive_data(head)
         events = self._core.events_received()
         if not events or not isinstance(events[0], Request):
-            text = "This is no HTTP request.\n"
+            text = "This is not an HTTP request.\n"
             self._decline(self._core.reject(400, text), "not-http")
             return
         request = events[0]

@@ -71,7 +71,7 @@ class ProxyForTests(SynchronousTestCase):
         """Named by the variable, and without the value: it may hold a password."""
         for value, words in (
             ("socks5://me:hunter2@p:1080", "not supported"),
-            ("http://me:hunter2@p:port", "no URL"),
+            ("http://me:hunter2@p:port", "not a URL"),
             ("http://me:hunter2@", "no host"),
         ):
             error = self.assertRaises(
