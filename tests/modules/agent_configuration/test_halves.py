@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import attrs
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import formatEvent, globalLogPublisher
+from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
+from modules.agent_configuration.document import MAX_SECTIONS
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
 from tunnel.config import field
@@ -629,3 +632,31 @@ class HalvesTests(SynchronousTestCase):
 
 def _project(place: GitalyAddress) -> AgentProject:
     return AgentProject(full_path="group/a", default_branch="", repository=place)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"no zlib",
+        zlib.compress(b"no JSON"),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(b"{}"),
+        zlib.compress(b'["commit", []]'),
+        zlib.compress(b"[1, {}]"),
+        zlib.compress(b'["commit", {"flux": "%b"}]' % (b"x" * MAX_SECTIONS)),
+        zlib.compress(b" " * (module.MAX_INFLATED + 1)),
+    ],
+)
+def test_damaged_last_good(value: bytes) -> None:
+    """A value of the store that cannot be a configuration is logged and left alone."""
+    pair = ModulePair(Clock())
+    server: Any = pair.server_half(AgentConfigurationServer)
+    stored = Deferred.fromCoroutine(server._store.set("1", value))
+    assert stored.called
+    agent = SimpleNamespace(agent_id="1", agent_name="agent-1")
+    found: list[Any] = []
+    with capturedLogs() as events:
+        Deferred.fromCoroutine(server._last_good(agent)).addBoth(found.append)
+    assert found == [None]
+    assert "agent-1 cannot be read: " in formatEvent(events[0])
