@@ -141,6 +141,8 @@ class Comments:
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
         known = await self._known(key)
+        if known is not None and not await self._is_ours(notes, known):
+            known = None
         if known is not None and await self._change(notes, known, text):
             await self._remember(key, _Comment.of(known.number, text))
             return
@@ -155,7 +157,9 @@ class Comments:
             # Another kas may have made one meanwhile, or one that is gone is known.
             other = await self._known(key)
             if other is not None and other != known:
-                if await self._change(notes, other, text):
+                if await self._is_ours(notes, other) and (
+                    await self._change(notes, other, text)
+                ):
                     await self._ask("DELETE", f"{notes}/{found[0].number}")
                     return
         first, *more = found
@@ -163,6 +167,22 @@ class Comments:
         for one in more:
             await self._ask("DELETE", f"{notes}/{one.number}")
         await self._remember(key, _Comment.of(first.number, text))
+
+    async def _is_ours(self, notes: str, one: _Comment) -> bool:
+        """
+        Return whether a comment that the store names is ours.
+
+        The store may be shared with programs that name a comment of another user, which
+        the token may be able to change.
+        """
+        me = (await self._ask("GET", "/user")).get("id")
+        try:
+            note = await self._ask("GET", f"{notes}/{one.number}")
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return False
+        return _is_of(note, me) and note["body"].startswith(self._mark)
 
     async def _change(self, notes: str, one: _Comment, text: str) -> bool:
         """Have a comment say *text*; whether it is there."""
