@@ -16,10 +16,10 @@ from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from modules.agent_configuration import rpc_pb2
+from modules.agent_configuration import follow, rpc_pb2
 from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
-from modules.agent_configuration.document import MAX_SECTIONS
+from modules.agent_configuration.document import MAX_SECTIONS, Document
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
 from tunnel.config import field
@@ -31,7 +31,7 @@ from tunnel.interfaces import (
     IAgentModule,
     IServerModule,
 )
-from tunnel.testing import ModulePair
+from tunnel.testing import FakeRepository, ModulePair
 from tunnel.testing.ends import AGENT
 
 URL = "https://git.example.org/clusters.git"
@@ -660,3 +660,40 @@ def test_damaged_last_good(value: bytes) -> None:
         Deferred.fromCoroutine(server._last_good(agent)).addBoth(found.append)
     assert found == [None]
     assert "agent-1 cannot be read: " in formatEvent(events[0])
+
+
+def test_a_file_that_trips_kas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of other agents of the repository are read all the same."""
+    told: dict[str, Document] = {}
+
+    async def read(repository: Any, commit: str, name: str, limit: int) -> Document:
+        if name == "bad":
+            raise RecursionError
+        return Document(commit, {})
+
+    monkeypatch.setattr(follow, "read_document", read)
+    clock, address = Clock(), GitAddress(url=URL)
+    repository = FakeRepository()
+    names = "bad", "good"
+    repository.commit({follow.path_of(name): "" for name in names})
+    followed = follow.FollowedRepository(
+        "clusters",
+        address,
+        repository,
+        "HEAD",
+        300.0,
+        1000,
+        clock,
+        lambda: 0.0,
+        told.__setitem__,
+        lambda *_: None,
+    )
+    with capturedLogs() as events:
+        for name in names:
+            followed.follow(name)
+        clock.advance(1)
+    assert told["good"].written == {}
+    assert told["bad"].written is None
+    assert "bad/config.yaml: kas failed to read it" in told["bad"].problems[0]
+    assert len([one for one in events if "log_failure" in one]) == 1
+    assert followed._failures == 0
