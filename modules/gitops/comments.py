@@ -41,6 +41,9 @@ MAX_ANSWER = 4 * 1024 * 1024
 #: Seconds for which it is known: few merge requests rest for longer.
 REMEMBERED = 90 * 24 * 3600.0
 
+#: Digits of the id of a comment: GitLab's have 64 bits.
+MAX_DIGITS = 19
+
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
     403: "the token may not do that: it needs the scope api and a member's rights",
@@ -66,7 +69,9 @@ class _Comment:
     @classmethod
     def read(cls, value: bytes) -> _Comment | None:
         number, _, digest = value.decode("ascii", "replace").partition(" ")
-        return cls(int(number), digest) if number.isdecimal() else None
+        if not number.isdecimal() or len(number) > MAX_DIGITS:
+            return None
+        return cls(int(number), digest)
 
     @property
     def value(self) -> bytes:

@@ -19,7 +19,7 @@ from zope.interface.verify import verifyObject
 from modules.agent_configuration import follow, rpc_pb2
 from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
-from modules.agent_configuration.document import MAX_SECTIONS, Document
+from modules.agent_configuration.document import MAX_SECTIONS, Document, path_of
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
 from tunnel.config import field
@@ -675,7 +675,7 @@ def test_a_file_that_trips_kas(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, address = Clock(), GitAddress(url=URL)
     repository = FakeRepository()
     names = "bad", "good"
-    repository.commit({follow.path_of(name): "" for name in names})
+    repository.commit({path_of(name): "" for name in names})
     followed = follow.FollowedRepository(
         "clusters",
         address,

@@ -344,6 +344,15 @@ class MergeRequestTests(MergeRequestCase):
             self.assertEqual(len(self.bodies()), 3)
         self.assertEqual(self.gitlab.violations, [])
 
+    def test_damaged_value_of_the_store(self) -> None:
+        """It is as if the store knew no comment."""
+        store = self.server._merge_requests._comments._store
+        for number, value in enumerate((b"", b"\xff", b"-1 x", b"9" * 5000)):
+            self.pair.run(store.set("5-7", value))
+            self.tell(event(self.propose(*config_maps(1, number + 1))))
+            self.wait(merge_requests.PAUSE_FIRST)
+            self.assertEqual(len(self.bodies()), 1)
+
     def test_another_kas_that_names_one_wrongly(self) -> None:
         """The same, where the store names it while ours is made."""
         add = FakeNotes.add
