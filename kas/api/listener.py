@@ -24,6 +24,7 @@ from tunnel.http2.stream import Http2Stream, RawHeaders
 from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
 from tunnel.util.failure_log import FailureLog
+from tunnel.util.for_each import for_each
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
@@ -161,8 +162,11 @@ class ExternalFactory(DrainingFactory):
         return above not in self.busy and above not in self.http2
 
     def drain(self, grace: float) -> None:
-        for connection in tuple(self.http2):
-            connection.drain(grace)
+        for_each(
+            tuple(self.http2),
+            lambda connection: connection.drain(grace),
+            "the end of a connection",
+        )
         super().drain(grace)
 
 

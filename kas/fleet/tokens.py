@@ -51,7 +51,6 @@ class PeerTokens:
         return jwt.sign(
             self._secrets,
             issuer=IDENTITY,
-            # The kas of the version before looks for the first alone.
             audience=[IDENTITY, url],
             now=self._now(),
             lifetime=LIFETIME,
@@ -75,9 +74,7 @@ class PeerTokens:
             now=now,
         )
         audience = claims["aud"]
-        # Tokens of the version before name no kas.
-        named = audience if isinstance(audience, list) else [IDENTITY]
-        if self._url not in named and any(one != IDENTITY for one in named):
+        if not isinstance(audience, list) or self._url not in audience:
             text = "JWT validation failed: the token is for a kas at another address"
             raise CallError(Status.UNAUTHENTICATED, text)
         signed = token.rpartition(b".")[0]

@@ -137,16 +137,20 @@ class Renewal(Generic[S, T]):
                 del self._known[credential_id]
         old = self._lifetimes.success * RENEW_AT
         self._due.clear()
-        for credential_id, known in list(self._known.items()):
-            if credential_id in self._renewing:
-                continue
-            # Another question may have been answered meanwhile.
-            kept = self._answers.kept(known.key)
-            if kept is not None and known.means(kept) != known.meaning:
-                self._end(credential_id)
-            elif self._answers.age(known.key) >= old:
-                self._due.append(credential_id)
+        for_each(
+            [one for one in self._known.items() if one[0] not in self._renewing],
+            lambda one: self._look_at(*one, old),
+            "looking at a credential",
+        )
         self._renew_due()
+
+    def _look_at(self, credential_id: str, known: _Known[S, T], old: float) -> None:
+        # Another question may have been answered meanwhile.
+        kept = self._answers.kept(known.key)
+        if kept is not None and known.means(kept) != known.meaning:
+            self._end(credential_id)
+        elif self._answers.age(known.key) >= old:
+            self._due.append(credential_id)
 
     def _renew_due(self) -> None:
         if self._starting:

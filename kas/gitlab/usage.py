@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -22,6 +23,7 @@ from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStore, Usage
+from tunnel.util.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
 
@@ -45,8 +47,15 @@ MAX_PENDING = 1440
 #: Seconds for which a batch is kept that GitLab does not take.
 KEPT = 7 * 24 * 3600.0
 
+#: Characters of a key of the store that a line of the log has.
+MAX_SHOWN = 200
+
 #: The part of a period for which nobody else sends.
 SENDER = 0.9
+
+
+#: Counters, and ids by name.
+_Batch: TypeAlias = tuple[Mapping[str, int], Mapping[str, set[int]]]
 
 
 @attrs.define
@@ -68,10 +77,11 @@ class _Counts:
             if len(ids) < MAX_IDS:
                 ids.add(id_)
 
-    def merge(self, said: Mapping[str, Any]) -> None:
-        """Those of a batch."""
-        self.counters.update(said["counters"])
-        for name, ids in said["unique_counters"].items():
+    def merge(self, batch: _Batch) -> None:
+        """Add the counts of a batch."""
+        counters, unique = batch
+        self.counters.update(counters)
+        for name, ids in unique.items():
             self.unique.setdefault(name, set()).update(ids)
 
     def body(self) -> dict[str, Any]:
@@ -96,6 +106,28 @@ class _Counts:
 
 def _dumped(counters: Mapping[str, int], unique: Mapping[str, list[int]]) -> bytes:
     return json.dumps({"counters": counters, "unique_counters": unique}).encode()
+
+
+def _read(value: bytes) -> _Batch:
+    """
+    Return the counters, and the ids by name, of a stored batch.
+
+    :raises ValueError: it is not a batch.
+    """
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    match found:
+        case {"counters": dict(counters), "unique_counters": dict(unique)}:
+            if not all(isinstance(ids, list) for ids in unique.values()):
+                raise ValueError("ids are not a list")
+            numbers = [*counters.values(), *chain.from_iterable(unique.values())]
+            # GitLab takes what a signed number of 64 bits can be.
+            if all(type(one) is int and 0 <= one < 2**63 for one in numbers):
+                return counters, {name: set(ids) for name, ids in unique.items()}
+            raise ValueError("a number is missing or out of range")
+    raise ValueError("it is not counters and ids")
 
 
 def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
@@ -215,8 +247,17 @@ class UsageReport:
         together = _Counts()
         for key in keys:
             stored = await self._store.get(key)
-            if stored is not None:
-                together.merge(json.loads(stored.value))
+            if stored is None:
+                continue
+            try:
+                together.merge(_read(stored.value))
+            except ValueError as error:
+                # It is deleted with the others: it would stop all reports.
+                self._log.warn(
+                    "ignoring what {key} says of usage in the store: {problem}",
+                    key=clean(key, MAX_SHOWN),
+                    problem=str(error),
+                )
         if together.counters or together.unique:
             await self._post(PATH, together.body())
         for key in keys:

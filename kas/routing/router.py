@@ -25,6 +25,7 @@ from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
 from tunnel.util.counts import one_less
+from tunnel.util.for_each import for_each
 from tunnel.util.recent import Recent
 
 __all__ = ["Absences", "AgentPath", "Router"]
@@ -350,17 +351,20 @@ class Router:
 
     def _look_again(self) -> None:
         self._look = None
-        for agent_id in tuple(self._waiting):
-            # Asking the directory is what makes it look, in its own time.
-            if (
-                self.revoked(agent_id)
-                or next(self.paths(agent_id), None) is not None
-                # Another store may have said so only now.
-                or self.absences.never(agent_id)
-            ):
-                self.registry.wake(agent_id)
+        for_each(tuple(self._waiting), self._look_for, "looking for an agent")
         if self._waiting:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+
+    def _look_for(self, agent_id: str) -> None:
+        """Wake the streams that wait for an agent, if they need not wait."""
+        # Asking the directory is what makes it look, in its own time.
+        if (
+            self.revoked(agent_id)
+            or next(self.paths(agent_id), None) is not None
+            # Another store may have said so only now.
+            or self.absences.never(agent_id)
+        ):
+            self.registry.wake(agent_id)
 
 
 class AgentPath:

@@ -236,7 +236,9 @@ class RedisBackend:
 
     async def get(self, name: str, key: str) -> StoredValue | None:
         status, *rest = await self._run(name, "get", key)
-        return StoredValue(rest[1], int(rest[0])) if status == b"found" else None
+        if status != b"found":
+            return None
+        return StoredValue(rest[1], self._number(rest[0]))
 
     async def set(
         self,
@@ -258,7 +260,7 @@ class RedisBackend:
             _SWEEP,
         )
         if status == b"found":
-            return int(rest[0])
+            return self._number(rest[0])
         if status == b"other":
             raise _other(key, rest[0])
         count = self._limits.keys if status == b"keys" else self._limits.bytes
@@ -278,12 +280,21 @@ class RedisBackend:
     async def page(
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
-        _, last, found = await self._run(name, "page", prefix, after, limit, _SWEEP)
-        return [key.decode() for key in found], last.decode()
+        # A key that another program wrote may be the last of a page.
+        begin = after.encode("utf-8", "surrogateescape")
+        _, last, found = await self._run(name, "page", prefix, begin, limit, _SWEEP)
+        keys = []
+        for key in found:
+            try:
+                keys.append(key.decode())
+            except UnicodeDecodeError:
+                # kas stores no such key, and could not ask for its value.
+                continue
+        return keys, last.decode("utf-8", "surrogateescape")
 
     async def sweep(self, name: str) -> float:
         status, *rest = await self._run(name, "sweep", _SWEEP)
-        return int(rest[0]) / 1_000_000 if status == b"found" else math.inf
+        return self._number(rest[0]) / 1_000_000 if status == b"found" else math.inf
 
     # One script.
 
@@ -323,13 +334,21 @@ class RedisBackend:
         except RedisUnavailable as error:
             raise CallError(Status.UNAVAILABLE, str(error)) from None
         except RedisRefused as error:
-            raise CallError(
-                Status.INTERNAL,
-                f"{error}: does another program write below {self._channel}?",
-            ) from None
+            raise self._foreign(str(error)) from None
         epoch, version, *rest = answer
-        self._compare(name, epoch, int(version))
+        self._compare(name, epoch, self._number(version))
         return tuple(rest)
+
+    def _number(self, value: bytes) -> int:
+        """:raises CallError: another program wrote it."""
+        try:
+            return int(value)
+        except ValueError:
+            raise self._foreign("a number is none") from None
+
+    def _foreign(self, problem: str) -> CallError:
+        text = f"{problem}: does another program write below {self._channel}?"
+        return CallError(Status.INTERNAL, text)
 
     def _compare(self, name: str, epoch: bytes, version: int) -> None:
         """Answers come in order: what is older than the last one was lost."""
@@ -397,4 +416,5 @@ def _read(data: bytes) -> tuple[str, StoreEvent] | None:
 
 
 def _other(key: str, version: bytes) -> CallError:
-    return CallError(Status.ABORTED, f"{key} has another version: {version.decode()}")
+    found = version.decode("utf-8", "replace")
+    return CallError(Status.ABORTED, f"{key} has another version: {found}")

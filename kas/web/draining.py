@@ -21,6 +21,7 @@ from zope.interface import implementer
 from tunnel.config import DrainingListen
 from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import abort
+from tunnel.util.for_each import for_each
 from tunnel.util.until import until
 
 __all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
@@ -112,19 +113,20 @@ class DrainingFactory(ABC, Factory):
     def drain(self, grace: float) -> None:
         """Close connections without requests, and the others after theirs."""
         self._draining = True
-        for one in tuple(self.open):
-            if self.idle(one):
-                one.close()
+        idle = [one for one in self.open if self.idle(one)]
+        for_each(idle, lambda one: one.close(), "the end of a connection")
 
     def close(self) -> None:
         """Close every connection once what was written is sent."""
-        for one in tuple(self.open):
-            one.close()
+        for_each(tuple(self.open), lambda one: one.close(), "the end of a connection")
 
     def abort(self) -> None:
         """Cut every connection."""
-        for one in tuple(self.open):
-            abort(one.transport)
+        for_each(
+            tuple(self.open),
+            lambda one: abort(one.transport),
+            "the end of a connection",
+        )
 
 
 class DrainingListener:

@@ -9,10 +9,10 @@ import attrs
 
 from modules.agent_configuration.agentcfg_pb2 import AgentConfiguration
 from modules.agent_configuration.schema import ConfigurationFile
-from tunnel.config import as_written, read
+from tunnel.config import as_written, place_in, read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import IRepository
-from tunnel.util.texts import json_for_yaml
+from tunnel.util.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
@@ -28,6 +28,14 @@ SECTIONS = (
 
 #: Problems of one file that are told; what else is wrong shows once they are mended.
 MAX_PROBLEMS = 20
+
+#: Characters of one problem or remark: a key that the file has may be as long as it.
+MAX_PROBLEM = 1000
+
+#: Bytes of all sections as JSON.  agentk and GitLab get them in one message, and one to
+#: an agentk has at most 4 MiB; characters that JSON escapes make them larger than the
+#: file.
+MAX_SECTIONS = 2 * 1024 * 1024
 
 #: A folder of a name that is an agent's: GitLab takes labels of RFC 1123.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.IGNORECASE)
@@ -112,13 +120,27 @@ async def read_document(
         found = read(text, path, ConfigurationFile, remark=remarks.append)
     except ConfigurationError as error:
         return _refused(commit, error.problems)
-    told = remarks[:MAX_PROBLEMS]
-    return Document(commit, as_written(found), remarks=tuple(told))
+    written = as_written(found)
+    # The parser limits characters with aliases expanded, and thereby these texts.
+    sizes = {name: len(json_for_yaml(one).encode()) for name, one in written.items()}
+    if sum(sizes.values()) > MAX_SECTIONS:
+        largest = max(sizes, key=sizes.__getitem__)
+        place = place_in(text, path, largest, as_json=ConfigurationFile.AS_JSON)
+        why = (
+            f"the sections have more than {MAX_SECTIONS // 1024} KiB as JSON, with "
+            "aliases expanded, and this is the largest; shorten it"
+        )
+        return _refused(commit, [f"{place}: {largest}: {why}"])
+    told = [clean(one, MAX_PROBLEM) for one in remarks[:MAX_PROBLEMS]]
+    return Document(commit, written, remarks=tuple(told))
 
 
 def _refused(commit: str, problems: Any) -> Document:
-    told = [f"commit {commit[:12]}: {one}" for one in problems]
-    more = len(told) - MAX_PROBLEMS
+    told = [
+        f"commit {commit[:12]}: {clean(one, MAX_PROBLEM)}"
+        for one in problems[: MAX_PROBLEMS + 1]
+    ]
+    more = len(problems) - MAX_PROBLEMS
     if more > 0:
         told = [*told[:MAX_PROBLEMS], f"commit {commit[:12]}: and {more} more"]
     return Document(commit, None, tuple(told))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -330,11 +330,27 @@ class FollowedRepository:
     ) -> None:
         while names:
             name = names.pop()
-            document = await read_document(self.repository, commit, name, self.limit)
+            document = await self._document(commit, name)
             agent = self._agents.get(name)
             if agent is not None:
                 agent.object_id = object_ids.get(path_of(name), "")
                 self._tell(name, agent, document)
+
+    async def _document(self, commit: str, name: str) -> Document:
+        """
+        Read the file of one agent.
+
+        :raises CallError: the repository cannot be read now.
+        """
+        try:
+            return await read_document(self.repository, commit, name, self.limit)
+        except (CallError, CancelledError):
+            raise
+        except Exception:
+            # A file that trips kas must not keep those of other agents from being read.
+            self._log.failure("reading the configuration of {agent} failed", agent=name)
+            why = f"{path_of(name)}: kas failed to read it; its log says how"
+            return Document(commit, None, (f"commit {commit[:12]}: {why}",))
 
     def _tell(self, name: str, agent: _Agent, document: Document) -> None:
         before, agent.document = agent.document, document

@@ -14,7 +14,7 @@ from zope.interface import implementer, provider
 
 from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
-from modules.agent_configuration.document import MAX_PROBLEMS, Document
+from modules.agent_configuration.document import MAX_PROBLEMS, MAX_SECTIONS, Document
 from modules.agent_configuration.follow import FollowedRepository
 from modules.repositories import project_of
 from tunnel.errors import CallError, Status
@@ -28,8 +28,9 @@ from tunnel.interfaces import (
     IServerModuleFactory,
 )
 from tunnel.util.counts import one_less
+from tunnel.util.packing import unpack
 from tunnel.util.recent import Recent
-from tunnel.util.texts import clean
+from tunnel.util.texts import clean, json_for_yaml
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
@@ -37,6 +38,10 @@ CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
 #: Bytes of a configuration, compressed, that outlives kas: what a store takes.
 MAX_KEPT = 64 * 1024
+
+#: Bytes of the same, inflated.  JSON that escapes all but ASCII has up to three times
+#: the bytes of the sections.
+MAX_INFLATED = 4 * MAX_SECTIONS
 
 #: Characters of one problem that an agentk tells.
 MAX_PROBLEM = 400
@@ -369,8 +374,8 @@ class AgentConfigurationServer:
             found = await self._store.get(agent.agent_id)
             if found is None:
                 return None
-            commit, written = json.loads(zlib.decompress(found.value))
-        except (CallError, ValueError, zlib.error) as error:
+            commit, written = _unpacked(found.value)
+        except (CallError, ValueError) as error:
             self._log.warn(
                 "the last good configuration of agent {agent_name} cannot be read: "
                 "{reason}",
@@ -396,3 +401,21 @@ class AgentConfigurationServer:
                 agent_name=agent.agent_name,
                 reason=error.message,
             )
+
+
+def _unpacked(value: bytes) -> tuple[str, dict[str, Any]]:
+    """
+    Return commit and sections of a configuration that the store has.
+
+    :raises ValueError: it is damaged.
+    """
+    try:
+        found = json.loads(unpack(value, MAX_INFLATED))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    match found:
+        case [str(commit), dict(written)]:
+            if len(json_for_yaml(written).encode()) <= MAX_SECTIONS:
+                return commit, written
+            raise ValueError(f"it has more than {MAX_SECTIONS // 1024} KiB")
+    raise ValueError("it is not a commit and sections")

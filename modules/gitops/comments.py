@@ -41,6 +41,9 @@ MAX_ANSWER = 4 * 1024 * 1024
 #: Seconds for which it is known: few merge requests rest for longer.
 REMEMBERED = 90 * 24 * 3600.0
 
+#: Digits of the id of a comment: GitLab's have 64 bits.
+MAX_DIGITS = 19
+
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
     403: "the token may not do that: it needs the scope api and a member's rights",
@@ -66,7 +69,9 @@ class _Comment:
     @classmethod
     def read(cls, value: bytes) -> _Comment | None:
         number, _, digest = value.decode("ascii", "replace").partition(" ")
-        return cls(int(number), digest) if number.isdecimal() else None
+        if not number.isdecimal() or len(number) > MAX_DIGITS:
+            return None
+        return cls(int(number), digest)
 
     @property
     def value(self) -> bytes:
@@ -141,6 +146,8 @@ class Comments:
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
         known = await self._known(key)
+        if known is not None and not await self._is_ours(notes, known):
+            known = None
         if known is not None and await self._change(notes, known, text):
             await self._remember(key, _Comment.of(known.number, text))
             return
@@ -155,7 +162,9 @@ class Comments:
             # Another kas may have made one meanwhile, or one that is gone is known.
             other = await self._known(key)
             if other is not None and other != known:
-                if await self._change(notes, other, text):
+                if await self._is_ours(notes, other) and (
+                    await self._change(notes, other, text)
+                ):
                     await self._ask("DELETE", f"{notes}/{found[0].number}")
                     return
         first, *more = found
@@ -163,6 +172,22 @@ class Comments:
         for one in more:
             await self._ask("DELETE", f"{notes}/{one.number}")
         await self._remember(key, _Comment.of(first.number, text))
+
+    async def _is_ours(self, notes: str, one: _Comment) -> bool:
+        """
+        Return whether a comment that the store names is ours.
+
+        The store may be shared with programs that name a comment of another user, which
+        the token may be able to change.
+        """
+        me = (await self._ask("GET", "/user")).get("id")
+        try:
+            note = await self._ask("GET", f"{notes}/{one.number}")
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return False
+        return _is_of(note, me) and note["body"].startswith(self._mark)
 
     async def _change(self, notes: str, one: _Comment, text: str) -> bool:
         """Have a comment say *text*; whether it is there."""

@@ -22,6 +22,7 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
+from tunnel.util.expansion import Expansion, Spent
 from tunnel.util.yaml_fault import yaml_fault
 
 __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
@@ -82,32 +83,26 @@ class UnreadableText(Exception):
 
 
 @attrs.define(eq=False)
-class Budget:
+class Budget(Expansion):
     """
-    How much may still be read, of all texts of one source together.
+    An `Expansion` of all texts of one source together, and their documents.
 
-    :ivar values: keys, scalars, lists and mappings, with aliases expanded.
     :ivar documents: empty ones count.
-    :ivar characters: of all scalars, with aliases expanded.
     """
 
-    values: int
-    documents: int
-    characters: int
+    documents: int = attrs.field(kw_only=True)
 
     @property
     def is_spent(self) -> bool:
-        """Nothing more is read."""
-        return min(self.values, self.documents, self.characters) < 0
+        """Return whether nothing more is read."""
+        return self.documents < 0 or super().is_spent
 
     def take_values(self, count: int, characters: int, line: int) -> None:
         """:raises UnreadableText: there are more."""
-        self.values -= count
-        self.characters -= characters
-        if self.is_spent:
-            raise UnreadableText(
-                line, "the files hold too many values, with aliases expanded"
-            )
+        try:
+            self.take(count, characters)
+        except Spent as error:
+            raise UnreadableText(line, f"the files hold {error}") from None
 
     def take_document(self, line: int) -> None:
         """:raises UnreadableText: there are more."""

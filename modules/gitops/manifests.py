@@ -187,7 +187,7 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
     :param files: paths from the root of the source, and contents; ``.json`` is JSON,
         the rest YAML.
     """
-    budget = Budget(MAX_VALUES, MAX_DOCUMENTS, MAX_CHARACTERS)
+    budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=MAX_DOCUMENTS)
     reader = _Reader()
     for path, data in files:
         read = read_json if path.endswith(".json") else read_yaml

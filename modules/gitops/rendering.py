@@ -299,7 +299,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
     """What keeps it from being rendered: `kind.path`, and all that it leads to."""
     waiting, seen = [kind.path], {kind.path}
-    budget = Budget(MAX_VALUES, len(files) + 1, MAX_CHARACTERS)
+    budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
     while waiting:
         folder = waiting.pop()
         names = [posixpath.join(folder, one) for one in _KUSTOMIZATIONS]

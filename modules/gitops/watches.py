@@ -6,7 +6,7 @@ Only metadata comes, so nothing that a Secret holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from tunnel.interfaces import (
     WatchEventType,
 )
 from tunnel.util.backoff import Backoff
+from tunnel.util.for_each import for_each
 
 __all__ = ["Kind", "KindFollower", "KindWatches"]
 
@@ -231,11 +232,24 @@ class _Watch:
                     key = self._key(event.object)
                     if listed is not None:
                         listed.add((key.namespace, key.name))
-                    for one in told(self.followers):
-                        if event.type is WatchEventType.DELETED:
-                            one.deleted(key)
-                        else:
-                            one.changed(key, event.object["metadata"])
+                    is_deleted = event.type is WatchEventType.DELETED
+                    self._tell(told(self.followers), key, event.object, is_deleted)
+
+    def _tell(
+        self,
+        followers: Iterable[KindFollower],
+        key: ObjectKey,
+        found: Mapping[str, Any],
+        is_deleted: bool,
+    ) -> None:
+        """Tell all *followers*; one that fails keeps none of the others from it."""
+        for_each(
+            followers,
+            lambda one: (
+                one.deleted(key) if is_deleted else one.changed(key, found["metadata"])
+            ),
+            "telling a project of an object",
+        )
 
     def _lost(
         self,
@@ -244,9 +258,8 @@ class _Watch:
     ) -> None:
         """Tell of objects that went while nothing was watched."""
         for follower, keys in before.items():
-            for key in keys:
-                if (key.namespace, key.name) not in listed:
-                    follower.deleted(key)
+            gone = [one for one in keys if (one.namespace, one.name) not in listed]
+            for_each(gone, follower.deleted, "telling a project of an object")
 
     def _key(self, found: KubernetesObject) -> ObjectKey:
         metadata = found["metadata"]

@@ -53,6 +53,7 @@ from tunnel.interfaces import (
 )
 from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, climbs, lasts
 from tunnel.util.failure_log import FailureLog
+from tunnel.util.for_each import for_each
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiAgent"]
@@ -132,8 +133,9 @@ class KubernetesApiAgent:
 
     def _draining(self, _: object) -> None:
         # Clients begin their watches again, at an agentk that stays.
-        for watch in tuple(self.watches):
-            watch.end_watch()
+        for_each(
+            tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
+        )
 
     async def stop(self) -> None:
         """Requests under way get an error."""

@@ -23,7 +23,11 @@ UNIX: Final = "unix"
 #: trusted proxies does not exist, and a client can write any number.
 MAX_HOPS: Final = 20
 
-_FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*+)", re.IGNORECASE)
+_FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*)", re.IGNORECASE)
+
+#: An entry with a port, as some proxies write it (Azure's, HAProxy): the address of a
+#: client is in the first group for IPv6 and in the second for IPv4.
+_WITH_PORT: Final = re.compile(r"\[([^\]]*)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
 
 
 @attrs.frozen
@@ -63,7 +67,9 @@ class TrustedProxies:
         found = b",".join(_FIELD.findall(exchange.head.fields))
         hops = found.decode("latin-1").rsplit(",", MAX_HOPS)[-MAX_HOPS:]
         for hop in reversed(hops):
-            host = hop.strip(" \t[]")
+            host = hop.strip(" \t")
+            if (found_port := _WITH_PORT.fullmatch(host)) is not None:
+                host = found_port[1] or found_port[2] or ""
             try:
                 version = ip_address(host).version
             except ValueError:

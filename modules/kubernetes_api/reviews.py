@@ -106,8 +106,11 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
         # Whatever it is, it does not read only.
         return "DELETE", "/api/v1/namespaces/x"
     group, name = asked.get("group", ""), asked.get("resource", "")
-    if name == "*" and group in ("", "*") and not secrets:
-        # Secrets are among all resources.
+    # Names of resources have no dot: "secrets.*" names a group, too.
+    name, _, more = name.partition(".")
+    group = more or group
+    if name in ("*", "secrets") and group in ("", "*") and not secrets:
+        # Secrets are among all resources, and their group is among all groups.
         group, name = "", "secrets"
     parts = [f"/apis/{group}/v1" if group else "/api/v1"]
     if asked.get("namespace"):

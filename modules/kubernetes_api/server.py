@@ -102,12 +102,15 @@ from tunnel.kubernetes import (
     why_refused,
 )
 from tunnel.util.failure_log import FailureLog
+from tunnel.util.for_each import for_each
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
 #: What a request counts as whose credential says nothing else.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
+
+_BUG: Final = "kas: an internal error; see the log of kas"
 
 _STATUSES: Final = {
     Status.UNAUTHENTICATED: 401,
@@ -261,15 +264,19 @@ class KubernetesApiServer:
             self.api.metrics.unregister(self.shares)
         self.front.drain()
         self.front.abort_all()
-        for request in self.shares.all():
-            request.client_gone(CallError(Status.UNAVAILABLE, "kas stops"))
+        for_each(
+            self.shares.all(),
+            lambda one: one.client_gone(CallError(Status.UNAVAILABLE, "kas stops")),
+            "the end of a request",
+        )
         self.shares.stop()
 
     def _draining(self, _: object) -> None:
         # What runs may finish; its connection takes no further request.
         self.front.drain()
-        for watch in tuple(self.watches):
-            watch.end_watch()
+        for_each(
+            tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
+        )
 
     # Requests.
 
@@ -349,7 +356,7 @@ class KubernetesApiServer:
 
     def _log_failed_watch(self, failure: Failure, connection: WatchConnection) -> None:
         self._log.failure("cannot begin aggregated watches", failure)
-        connection.refuse(500, "kas: an internal error; see the log of kas")
+        connection.refuse(500, _BUG)
 
     def watch_enters(self, watch: Any, access: Access) -> bool:
         """Count a watch."""
@@ -450,7 +457,7 @@ class KubernetesApiServer:
 
     def _log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
         self._log.failure("cannot begin a request", failure)
-        request.fail(500, "kas: an internal error; see the log of kas")
+        request.fail(500, _BUG)
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
@@ -500,7 +507,7 @@ class KubernetesApiServer:
             # A request that is not ended here would count against its credential and
             # its agent forever.
             self._log.failure("cannot open a stream for a request")
-            request.fail(500, "kas: an internal error; see the log of kas")
+            request.fail(500, _BUG)
 
     def refuse(
         self,
@@ -591,8 +598,11 @@ class KubernetesApiServer:
         return str(getattr(client.peer_address, "host", ""))
 
     def _revoked(self, credential_id: str) -> None:
-        for request in self.shares.of(credential_id):
-            request.revoke()
+        for_each(
+            self.shares.of(credential_id),
+            lambda request: request.revoke(),
+            "the end of a request whose credential was revoked",
+        )
 
 
 classImplements(KubernetesApiServer, IServerModule)
@@ -700,6 +710,10 @@ class ProxiedRequest:
         if self.held:
             self.held = False
             self.exchange.resumeProducing()
+
+    def begin_failed(self) -> None:
+        """See `Sharing`."""
+        self.fail(500, _BUG)
 
     def open(self, fields: bytes) -> None:
         """Send the request on, with *fields* in place of the client's."""

@@ -11,8 +11,10 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
 from tunnel.interfaces import Access, ISharedCount
+from tunnel.util.for_each import for_each
 from tunnel.util.timers import call_by
 from tunnel.util.token_bucket import TokenBucket
 
@@ -66,6 +68,9 @@ class Sharing(Protocol):
 
     def begin(self) -> None:
         """It may begin now."""
+
+    def begin_failed(self) -> None:
+        """End with an error: `begin` raised an exception, which is logged."""
 
 
 R = TypeVar("R", bound=Sharing)
@@ -144,6 +149,8 @@ class Shares(Collector, Generic[R]):
     :param together: of callers and of agents: what they have under way at other workers
         of this kas; None: there are none.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -318,11 +325,19 @@ class Shares(Collector, Generic[R]):
                 # It may have been given up meanwhile.
                 if not request.over:
                     account.counted[request] = now
-                    request.begin()
+                    self._begin(request)
             if account.waiting:
                 self._look_at(account.frees_at)
             else:
                 del self._waiting[account]
+
+    def _begin(self, request: R) -> None:
+        """Begin *request*; if it fails, the others of this pass begin all the same."""
+        try:
+            request.begin()
+        except Exception:
+            self._log.failure("cannot begin a request that waited")
+            for_each((request,), lambda one: one.begin_failed(), "the end of a request")
 
     def _rate(self, now: float) -> TokenBucket | None:
         """Of one more account."""

@@ -35,9 +35,11 @@ from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import Side, State
 from zope.interface import implementer
 
+from modules.kubernetes_api.shares import TooMany
 from tunnel.errors import ErrorCode
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
 from tunnel.interfaces import Access, IPathReceiver, IStream
+from tunnel.util.for_each import for_each
 from tunnel.util.timers import cancel_call
 
 __all__ = ["WatchConnection", "WatchHost", "wants_watches"]
@@ -57,8 +59,13 @@ MAX_EVENT: Final = 4 * 1024 * 1024
 #: Bytes of events that are not whole, of all watches of a connection together.
 MAX_HELD: Final = 16 * 1024 * 1024
 
-#: Objects of all watches of a connection, 100 bytes each in kas: no page shows so many.
+#: Objects of all watches of a connection, 100 bytes each in kas, and 600 at most: no
+#: page shows so many.
 MAX_OBJECTS: Final = 20_000
+
+#: Characters of a uid or a resourceVersion of an object, which kas remembers: those of
+#: Kubernetes have 36 and 20.
+MAX_NAME: Final = 128
 
 #: Bytes of an answer that is not a watch.
 MAX_REFUSAL: Final = 64 * 1024
@@ -204,8 +211,7 @@ class WatchConnection:
         self.access = access
         try:
             self.host.watch_enters(self, access)
-        except Exception as error:
-            # `TooMany`, which says of what.
+        except TooMany as error:
             self.refuse(429, f"client -> kas: too many requests {error}")
             return
         fields = self.exchange.head.fields
@@ -237,6 +243,9 @@ class WatchConnection:
 
     def begin(self) -> None:
         """It began."""
+
+    def begin_failed(self) -> None:
+        """See `begin`, which never raises."""
 
     def revoke(self) -> None:
         """End it: the credential is not valid any longer."""
@@ -357,8 +366,7 @@ class WatchConnection:
         self.over = True
         cancel_call(self._ping)
         watches, self.watches = self.watches, {}
-        for watch in watches.values():
-            watch.cancel()
+        for_each(watches.values(), lambda watch: watch.cancel(), "the end of a watch")
         self.host.watches_end(self)
         if self.access is not None:
             self.host.watch_leaves(self, self.access)
@@ -381,15 +389,21 @@ class WatchConnection:
         """Read nothing more of any watch, and nothing of the client."""
         self.paused = True
         self.exchange.pauseProducing()
-        for watch in self.watches.values():
-            watch.pause()
+        for_each(
+            tuple(self.watches.values()),
+            lambda watch: watch.pause(),
+            "the pause of a watch",
+        )
 
     def resumeProducing(self) -> None:
         """Go on."""
         self.paused = False
         self.exchange.resumeProducing()
-        for watch in tuple(self.watches.values()):
-            watch.resume()
+        for_each(
+            tuple(self.watches.values()),
+            lambda watch: watch.resume(),
+            "the resumption of a watch",
+        )
 
     def stopProducing(self) -> None:
         """The client is gone: `client_gone` says so."""
@@ -403,6 +417,8 @@ class WatchConnection:
 @implementer(IPathReceiver)
 class _Watch:
     """One watch: the receiver of a stream, and of the next one when that ends."""
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -437,15 +453,28 @@ class _Watch:
     def enter(self) -> None:
         """Begin, once it is the caller's turn."""
         try:
-            if self._connection.host.watch_enters(self, self._access):
-                self.begin()
-        except Exception as error:
-            # `TooMany`, which says of what.
+            begins = self._connection.host.watch_enters(self, self._access)
+        except TooMany as error:
             self._fail({"message": f"too many requests {error}"})
+            return
+        if begins:
+            self.begin()
 
     def begin(self) -> None:
-        """Send the request."""
+        """Send the request; a failure of kas ends this watch alone."""
         self._later = None
+        try:
+            self._request()
+        except Exception:
+            self._log.failure("cannot begin a watch")
+            self.begin_failed()
+
+    def begin_failed(self) -> None:
+        """See `modules.kubernetes_api.shares.Sharing`."""
+        if not self.over:
+            self._fail({"message": "kas: an internal error; see the log of kas"})
+
+    def _request(self) -> None:
         query = dict(self._query)
         if self._version:
             # The objects are known: from here on only what changes.
@@ -644,16 +673,21 @@ class _Watch:
         if kind == "ERROR":
             self._fail({"object": value})
             return
-        version = metadata.get("resourceVersion")
-        if isinstance(version, str):
-            self._version = version
+        version, uid = metadata.get("resourceVersion"), metadata.get("uid")
+        version = version if isinstance(version, str) else ""
+        uid = uid if isinstance(uid, str) else ""
+        for name, text in (("resourceVersion", version), ("uid", uid)):
+            # They are kept, and a version goes into the next request.
+            if len(text) > MAX_NAME or not text.isprintable():
+                why = f"has to be at most {MAX_NAME} printable characters"
+                self._fail({"message": f"agent -> API server: {name} {why}"})
+                return
+        self._version = version or self._version
         self._ends = 0
         if kind == "BOOKMARK":
             if self._bookmarks:
                 self._send(line)
             return
-        uid = metadata.get("uid")
-        uid = uid if isinstance(uid, str) else ""
         wanted = kind
         if kind in ("ADDED", "MODIFIED") and uid:
             wanted = "MODIFIED" if uid in self._seen else "ADDED"
@@ -695,7 +729,9 @@ class _Watch:
 def _object(text: bytes) -> dict[str, Any]:
     """:raises _Invalid: *text* is not a JSON object."""
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        # `json.loads` takes bytes that are UTF-16 or have halves of characters, which
+        # a message of a WebSocket may not have.
+        found = json.loads(text.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise _Invalid("not JSON") from None
     if not isinstance(found, dict):
@@ -738,6 +774,8 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
             value = "true" if value else "false"
         if not isinstance(value, str):
             raise _Invalid(f"watch_params.{name} has to be a text")
+        if not value.isprintable():
+            raise _Invalid(f"watch_params.{name} has to be of printable characters")
         query[parameter] = value
     return path, query, params.get("allow_watch_bookmarks") is True
 

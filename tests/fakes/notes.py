@@ -56,6 +56,7 @@ class FakeNotes:
         self.app.route("/api/v4/user", methods=["GET"])(self._user)
         self.app.route(_NOTES, methods=["GET"])(self._list)
         self.app.route(_NOTES, methods=["POST"])(self._create)
+        self.app.route(f"{_NOTES}/<int:note>", methods=["GET"])(self._one)
         self.app.route(f"{_NOTES}/<int:note>", methods=["PUT"])(self._change)
         self.app.route(f"{_NOTES}/<int:note>", methods=["DELETE"])(self._delete)
         self.app.route(_DESCRIBED, methods=["GET"])(self._described)
@@ -159,6 +160,15 @@ class FakeNotes:
             return _say(request, {"error": "body is missing"}, 400)
         note = self.add(user, text, (project, number))
         return _say(request, {"id": note, "body": text}, 201)
+
+    def _one(self, request: IRequest, project: int, number: int, note: int) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        for one in self.notes.get((project, number), []):
+            if one["id"] == note:
+                return _say(request, one)
+        return _say(request, {"message": "404 Note Not Found"}, 404)
 
     def _change(self, request: IRequest, project: int, number: int, note: int) -> bytes:
         return self._edit(request, project, number, note, "PUT")

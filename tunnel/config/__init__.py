@@ -47,7 +47,7 @@ from tunnel.config.certificates import (
     identity,
     validity,
 )
-from tunnel.config.files import place_of, read, read_file
+from tunnel.config.files import place_in, place_of, read, read_file
 from tunnel.config.flags import read_flags
 from tunnel.config.json_schema import as_written, json_schema
 from tunnel.config.listen import DrainingListen, Listen
@@ -87,6 +87,7 @@ __all__ = [
     "nearest",
     "parse_duration",
     "parse_size",
+    "place_in",
     "place_of",
     "read",
     "read_file",

@@ -9,10 +9,10 @@ from typing import Literal, TypeVar
 
 from tunnel.config.nodes import MAX_TEXT, Mapping, Mark, Node, Unreadable, parse
 from tunnel.config.problems import Problem
-from tunnel.config.reader import Reader, Remark
+from tunnel.config.reader import Reader, Remark, camel_case
 from tunnel.errors import ConfigurationError
 
-__all__ = ["place_of", "read", "read_file"]
+__all__ = ["place_in", "place_of", "read", "read_file"]
 
 T = TypeVar("T")
 
@@ -93,14 +93,27 @@ def place_of(path: str | Path, key: str) -> Mark:
 
     :param key: with dots, as in messages.
     """
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return place_in(Path(path).read_text("utf-8-sig"), str(path), key)
+    return Mark(str(path))
+
+
+def place_in(text: str, file: str, key: str, *, as_json: bool = False) -> Mark:
+    """
+    Return where a key is in *text*; line 0 if it is not there.
+
+    :param key: with dots, as in messages.
+    :param as_json: see `tunnel.config.nodes.parse`; the key may be in camelCase there.
+    """
     node: Node | None = None
-    with contextlib.suppress(OSError, UnicodeDecodeError, Unreadable):
-        node = parse(Path(path).read_text("utf-8-sig"), str(path))
-    mark = Mark(str(path))
+    with contextlib.suppress(Unreadable):
+        node = parse(text, file, as_json=as_json)
+    mark = Mark(file)
     for part in key.split("."):
+        names = {part, camel_case(part)} if as_json else {part}
         entries = node.entries if isinstance(node, Mapping) else ()
-        found = [(name.mark, value) for name, value in entries if name.text == part]
+        found = [(name.mark, value) for name, value in entries if name.text in names]
         if not found:
-            return Mark(str(path))
+            return Mark(file)
         mark, node = found[0]
     return mark

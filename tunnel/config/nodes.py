@@ -19,6 +19,7 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
+from tunnel.util.expansion import Expansion, Spent
 from tunnel.util.yaml_fault import yaml_fault
 
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
@@ -30,6 +31,10 @@ MAX_TEXT = 1024 * 1024
 MAX_DEPTH = 32
 # Counted with every alias expanded, which is what defuses a "billion laughs" file.
 MAX_NODES = 20_000
+# Of all keys and values, with every alias expanded.  Without aliases a text never has
+# so many; with them, a few values that are long make a message of hundreds of MiB of a
+# small file.
+MAX_CHARACTERS = MAX_TEXT
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
@@ -69,6 +74,11 @@ class Scalar:
     height: int = 1
 
     @property
+    def characters(self) -> int:
+        """Return the length of the text."""
+        return len(self.text)
+
+    @property
     def is_null(self) -> bool:
         """Nothing, or one of YAML's words for it."""
         return self.quoted is False and self.text in _NULLS
@@ -82,6 +92,7 @@ class Sequence:
     items: tuple[Node, ...]
     size: int
     height: int
+    characters: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -92,6 +103,7 @@ class Mapping:
     entries: tuple[tuple[Scalar, Node], ...] = ()
     size: int = 1
     height: int = 1
+    characters: int = 0
 
 
 Node: TypeAlias = Scalar | Sequence | Mapping
@@ -118,8 +130,9 @@ class _Open:
     def closed(self, as_json: bool) -> Node:
         size = 1 + sum(child.size for child in self.children)
         height = 1 + max((child.height for child in self.children), default=0)
+        characters = sum(child.characters for child in self.children)
         if not self.is_mapping:
-            return Sequence(self.mark, tuple(self.children), size, height)
+            return Sequence(self.mark, tuple(self.children), size, height, characters)
         pairs = zip(self.children[::2], self.children[1::2], strict=True)
         entries, merged = [], []
         for key, value in pairs:
@@ -142,7 +155,7 @@ class _Open:
                 entries.append((key, value))
         if as_json:
             entries = [(key, value) for key, value in entries if not _is_null(value)]
-        return Mapping(self.mark, tuple(entries), size, height)
+        return Mapping(self.mark, tuple(entries), size, height, characters)
 
 
 def _merged(node: Node) -> list[tuple[Scalar, Node]]:
@@ -197,7 +210,7 @@ def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
     anchors: dict[str, Node] = {}
     root: Node | None = None
     documents = 0
-    nodes = 0
+    left = Expansion(MAX_NODES, MAX_CHARACTERS)
     for event in events:
         mark = _mark(file, event.start_mark)
         node: Node
@@ -211,6 +224,7 @@ def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
             _refuse_tag(event, mark)
             if len(stack) >= MAX_DEPTH:
                 raise Unreadable(mark, f"nested deeper than {MAX_DEPTH} levels")
+            _take(left, 1, 0, mark)
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             stack.append(_Open(mark, is_mapping, event.anchor))
             continue
@@ -222,17 +236,15 @@ def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
                 value = _BOOLEANS.get(value, value)
             node = Scalar(mark, value, quoted=bool(event.style))
             anchor = event.anchor
+            _take(left, 1, node.characters, mark)
         elif isinstance(event, yaml.AliasEvent):
             node = _aliased(event.anchor, anchors, len(stack), mark)
+            _take(left, node.size, node.characters, mark)
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             opened = stack.pop()
             node, anchor = opened.closed(as_json), opened.anchor
-            nodes -= node.size - 1  # its children were counted when they came
         else:
             continue
-        nodes += node.size
-        if nodes > MAX_NODES:
-            raise Unreadable(mark, f"more than {MAX_NODES} values, aliases expanded")
         if anchor is not None:
             anchors[anchor] = node
         if stack:
@@ -242,6 +254,16 @@ def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
     if root is None or (isinstance(root, Scalar) and root.is_null):
         return Mapping(Mark(file, 1, 1))
     return root
+
+
+def _take(left: Expansion, values: int, characters: int, mark: Mark) -> None:
+    """:raises Unreadable: the text has more than may be read."""
+    try:
+        left.take(values, characters)
+    except Spent as error:
+        most = {"values": MAX_NODES, "characters": MAX_CHARACTERS}[error.what]
+        text = f"more than {most} {error.what}, aliases expanded"
+        raise Unreadable(mark, text) from None
 
 
 def _refuse_tag(event: Any, mark: Mark) -> None:

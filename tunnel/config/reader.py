@@ -30,7 +30,7 @@ from tunnel.config.schema import (
 from tunnel.config.texts import SCALARS, UNQUOTED, Text, is_text
 from tunnel.errors import ConfigurationError
 
-__all__ = ["PartlyRead", "Reader", "Remark", "Section"]
+__all__ = ["PartlyRead", "Reader", "Remark", "Section", "camel_case"]
 
 T = TypeVar("T")
 
@@ -425,7 +425,7 @@ def _is_empty(node: Node) -> bool:
 
 def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Mapping:
     """Return *mapping* with the *known* names in place of those names in camelCase."""
-    names = {_camel(name): name for name in known}
+    names = {camel_case(name): name for name in known}
     entries = tuple(
         (attrs.evolve(key, text=names.get(key.text, key.text)), value)
         for key, value in mapping.entries
@@ -433,7 +433,8 @@ def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Ma
     return attrs.evolve(mapping, entries=entries)
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return a key that is in snake_case as protojson writes it."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 

@@ -135,6 +135,8 @@ class UpstreamRequest:
     Once it is over or aborted every method does nothing.
     """
 
+    _log: ClassVar = Logger()
+
     __slots__ = (
         "_closed",
         "_connection",
@@ -317,8 +319,14 @@ class UpstreamRequest:
     def fail(self, reason: Exception) -> None:
         """Tell the receiver the end."""
         if not self._closed:
-            self.over()
-            self.receiver.response_failed(reason)
+            try:
+                try:
+                    self.over()
+                finally:
+                    self.receiver.response_failed(reason)
+            except Exception:
+                # The pool may be about to fail, or to begin, requests of others.
+                self._log.failure("a receiver failed when its request did")
 
     def _give_up(self, message: str) -> None:
         connection = self._connection
@@ -543,13 +551,7 @@ class UpstreamConnection(HttpConnection):
         request = self._request
         self.drop()
         if request is not None:
-            self._told(request, reason)
-
-    def _told(self, request: UpstreamRequest, reason: Exception) -> None:
-        try:
             request.fail(reason)
-        except Exception:
-            self._log.failure("a receiver failed when its request did")
 
     # Ends.
 
@@ -608,7 +610,7 @@ class UpstreamConnection(HttpConnection):
                 # is only the other end of our half.
                 request.over()
             else:
-                self._told(request, UpstreamError(_why(broken)))
+                request.fail(UpstreamError(_why(broken)))
             return
         self._request = None
         self._state = _DEAD
@@ -625,7 +627,7 @@ class UpstreamConnection(HttpConnection):
             request.detached()
             self._pool.retry(request)
         else:
-            self._told(request, UpstreamError(_why(broken)))
+            request.fail(UpstreamError(_why(broken)))
 
     def _may_retry(self, request: UpstreamRequest) -> bool:
         """

@@ -27,6 +27,7 @@ from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
 from tunnel.http1.connection import HttpConnection, Turn, Writer
 from tunnel.http1.head import CHUNKED, HeadError, RequestHead, RequestParser
 from tunnel.transport.eager import unsent
+from tunnel.util.for_each import for_each
 
 __all__ = [
     "ClientGone",
@@ -372,13 +373,19 @@ class HttpServerFactory(ServerFactory):
     def drain(self) -> None:
         """Close idle connections now, and every other after its present answer."""
         self.draining = True
-        for connection in list(self.connections):
-            connection.close_if_idle()
+        for_each(
+            list(self.connections),
+            lambda connection: connection.close_if_idle(),
+            "the end of a connection",
+        )
 
     def abort_all(self) -> None:
         """Drop every connection as it is."""
-        for connection in list(self.connections):
-            connection.abort()
+        for_each(
+            list(self.connections),
+            lambda connection: connection.abort(),
+            "the end of a connection",
+        )
 
 
 class HttpServerConnection(HttpConnection):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from h2.errors import ErrorCodes
 from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
 
 from tunnel.errors import TunnelError
 from tunnel.http2.limits import Http2Limits
@@ -43,6 +44,8 @@ class StreamOwner(Protocol):
 
 class Http2Stream:
     """One request and its answer, from either side."""
+
+    _log: ClassVar = Logger()
 
     def __init__(self, connection: StreamOwner, stream_id: int) -> None:
         self.stream_id = stream_id
@@ -143,9 +146,16 @@ class Http2Stream:
         self.over = True
         self._out.clear()
         reader, self.reader = self.reader, None
-        if reason is not None and reader is not None:
-            # It may unregister the producer, and go on with another stream.
-            reader.gone(reason)
+        try:
+            if reason is not None and reader is not None:
+                # It may unregister the producer, and go on with another stream.
+                reader.gone(reason)
+        except Exception:
+            # Others of the connection may end in the same turn.
+            self._log.failure("the reader of a stream failed at its end")
         producer, self._producer = self._producer, None
-        if reason is not None and producer is not None:
-            producer.stopProducing()
+        try:
+            if reason is not None and producer is not None:
+                producer.stopProducing()
+        except Exception:
+            self._log.failure("the producer of a stream failed at its end")

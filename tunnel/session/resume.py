@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 from twisted.internet.interfaces import (
@@ -90,6 +90,8 @@ class ResumableStream:
     :ivar lost: called when the path is lost and another one has to be found; if it is
         None, the other end looks for one.
     """
+
+    _log: ClassVar = Logger()
 
     def __init__(
         self,
@@ -394,10 +396,16 @@ class ResumableStream:
             self.buffer.give_up()
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
-        if producer is not None:
-            producer.stopProducing()
-        if receiver is not None:
-            receiver.stream_closed(reason)
+        try:
+            try:
+                if producer is not None:
+                    producer.stopProducing()
+            finally:
+                if receiver is not None:
+                    receiver.stream_closed(reason)
+        except Exception:
+            # Others may end in the same turn, as with `StreamTransport.close`.
+            self._log.failure("the receiver of a stream failed at its end")
 
 
 @attrs.define(eq=False)

@@ -16,6 +16,7 @@ Helpers that know nothing of tunnels.
     traces.py       ids of traces, made and read (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
     yaml_fault.py   where and why a text is no YAML, and what to do
+    expansion.py    limits of YAML values, counted with aliases expanded
     urls.py         URLs to which secrets may be sent
     files.py        files: whether they changed, replaced, secret, errors in words
 """

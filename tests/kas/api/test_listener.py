@@ -7,15 +7,17 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
 from kas.api.limits import DEFAULT_LIMITS
-from kas.api.listener import ExternalApi
+from kas.api.listener import ExternalApi, ExternalFactory
 from kas.config.schema import ApiListen
 from tests.kas.api.clients import ADDRESS, SECRET, ExternalCase
 from tests.tunnel.transport import certificates
@@ -79,3 +81,14 @@ class ManyConnectionsTests(ExternalCase):
         client.send(stream, "a", end=True)
         pipe.flush()
         self.assertEqual(client.status(stream), 0)
+
+
+def test_one_http2_connection_fails() -> None:
+    """The others are drained all the same."""
+    factory: Any = ExternalFactory.__new__(ExternalFactory)
+    bad, good = Mock(), Mock()
+    bad.drain.side_effect = ValueError
+    factory.http2, factory.open = [bad, good], set()
+    with capturedLogs() as events:
+        factory.drain(1.0)
+    assert (good.drain.call_count, len(events)) == (1, 1)

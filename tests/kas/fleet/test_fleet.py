@@ -291,19 +291,21 @@ def test_used_tokens_are_bounded(
     assert len(theirs._used) == 1
 
 
-def test_a_kas_of_the_version_before(net: Network, secret: Path) -> None:
-    """Its tokens name no kas, and count once as well."""
+@pytest.mark.parametrize("audience", ["gitlab-kas", ["gitlab-kas"]])
+def test_a_token_that_names_no_kas(
+    net: Network, secret: Path, audience: str | list[str]
+) -> None:
+    """A token names the kas that it is for, always."""
     _, two = pair(net, secret)
     theirs = two.fleet._tokens
     assert theirs is not None
     token = sign(
         theirs._secrets,
         issuer="gitlab-kas",
-        audience="gitlab-kas",
+        audience=audience,
         now=net.clock.seconds(),
     ).encode()
-    theirs.verify(token)
-    with pytest.raises(CallError, match="was used before"):
+    with pytest.raises(CallError, match="is for a kas at another address"):
         theirs.verify(token)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from unittest.mock import Mock
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from zope.interface.verify import verifyObject
 
 from kas.config.gitlab import ApiRateLimit
 from kas.gitlab.agents import MAX_TOKEN, GitLabAgents
 from kas.gitlab.cache import Lifetimes
-from kas.gitlab.renewal import MAX_RENEWING
+from kas.gitlab.renewal import MAX_RENEWING, Renewal
 from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from tests.fakes.gitlab import FakeAgent
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
@@ -298,3 +301,24 @@ class StormTests(GitLabCase):
         for first, later in zip(times, times[20:], strict=False):
             # The clock goes in steps of half a second.
             self.assertGreaterEqual(later - first, (20 - 12) / 5 - 0.5)
+
+
+def test_a_credential_whose_look_fails() -> None:
+    """Others are looked at all the same, and the next look comes."""
+    clock = Clock()
+    answers = Mock()
+    answers.kept.return_value = "answer"
+    answers.age.return_value = 0.0
+    lifetimes = Lifetimes(success=300.0, error=60.0, outage=1000.0)
+    renewal: Any = Renewal(answers, lifetimes, lambda: ["bad", "good"], clock)
+    ended: list[str] = []
+    renewal.on_revoked(ended.append)
+    renewal.add("bad", b"1", "", "meaning", lambda answer: 1 / 0)
+    renewal.add("good", b"2", "", "meaning", lambda answer: "another")
+    renewal.start()
+    with capturedLogs() as events:
+        clock.advance(renewal._loop.interval)
+    assert ended == ["good"]
+    assert len([one for one in events if "log_failure" in one]) == 1
+    assert renewal._loop.running
+    renewal.stop()

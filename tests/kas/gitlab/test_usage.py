@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from kas.gitlab import usage
 from kas.gitlab.usage import UsageReport, used_via
@@ -167,3 +170,46 @@ class UsageTests(GitLabCase):
                 Usage(counters=(bad,))
             with self.assertRaises(ValueError):
                 Usage(unique=((bad, 1),))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff",
+        b"[" * 60_000,
+        b"[]",
+        b'{"counters": {}}',
+        b'{"counters": [], "unique_counters": {}}',
+        b'{"counters": {"a": "1"}, "unique_counters": {}}',
+        b'{"counters": {"a": true}, "unique_counters": {}}',
+        b'{"counters": {"a": -1}, "unique_counters": {}}',
+        b'{"counters": {"a": 99999999999999999999}, "unique_counters": {}}',
+        b'{"counters": {}, "unique_counters": {"a": 1}}',
+        b'{"counters": {}, "unique_counters": {"a": [[]]}}',
+    ],
+)
+def test_batches_that_cannot_be_read(value: bytes) -> None:
+    """They are ignored and deleted, and the others are sent."""
+    clock = Clock()
+    backend = FakeStore(clock)
+    store = Stores(lambda: backend, clock).open("kas", "usage")
+    sent: list[Any] = []
+
+    async def post(path: str, body: Any) -> None:
+        sent.append(body)
+
+    async def keys() -> list[str]:
+        return [key async for page in store.keys("batch/") for key in page]
+
+    assert Deferred.fromCoroutine(store.set("batch/0", value)).called
+    report = UsageReport(post, store, "one", PERIOD, clock)
+    report.count(REQUEST)
+    with capturedLogs() as events:
+        Deferred.fromCoroutine(report._report())
+    assert sent == [{"counters": {"k8s_api_proxy_request": 1}, "unique_counters": {}}]
+    (line,) = map(formatEvent, events)
+    assert line.startswith("ignoring what batch/0 says of usage in the store: ")
+    left: list[Any] = []
+    Deferred.fromCoroutine(keys()).addBoth(left.append)
+    assert left == [[]]

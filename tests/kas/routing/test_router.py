@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -769,3 +771,23 @@ class OtherKasTests(ManyCase):
             agent.streams[-1][0].reset(ErrorCode.REFUSED, "busy")
             self.many.settle()
         self.assertEqual((looks, router.rerouted), (["7"], 2))
+
+
+def test_an_agent_whose_look_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams for other agents are woken, and there is another look."""
+    world = World()
+    router: Any = world.router
+    woken: list[str] = []
+
+    def revoked(agent_id: str) -> bool:
+        if agent_id == "bad":
+            raise ValueError
+        return True
+
+    monkeypatch.setattr(router, "revoked", revoked)
+    monkeypatch.setattr(router.registry, "wake", woken.append)
+    router._waiting.update({"bad": 1, "good": 1})
+    with capturedLogs() as events:
+        router._look_again()
+    assert (woken, len(events)) == (["good"], 1)
+    assert router._look.active()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from prometheus_client import CollectorRegistry
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from kas.config.schema import Web, WebListen
+from kas.web.draining import DrainingFactory
 from kas.web.listener import WebFactory, WebListener
 from tunnel.hosting.pages import MAX_DEPTH, Pages
 from tunnel.program.listening import Listening
@@ -372,3 +376,21 @@ class MountTests(SynchronousTestCase):
         nothing: Any = object()
         with self.assertRaisesRegex(ValueError, "no IResource"):
             pages.mount("one", "/a", nothing)
+
+
+@pytest.mark.parametrize("end", ["drain", "close", "abort"])
+def test_one_connection_of_a_listener_fails(end: str) -> None:
+    """The others are closed all the same."""
+
+    class Connections(DrainingFactory):
+        def connect(self, address: Any) -> Any:
+            return None
+
+    factory: Any = Connections("pages", 10)
+    bad, good = Mock(), Mock()
+    bad.close.side_effect = bad.transport.abortConnection.side_effect = ValueError
+    factory.open = [bad, good]
+    with capturedLogs() as events:
+        getattr(factory, end)(*([1.0] if end == "drain" else []))
+    called = good.transport.abortConnection if end == "abort" else good.close
+    assert (called.call_count, len(events)) == (1, 1)

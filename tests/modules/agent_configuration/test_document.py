@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 from twisted.internet.defer import Deferred
 
+from modules.agent_configuration import document
 from modules.agent_configuration.document import (
+    MAX_PROBLEM,
     MAX_PROBLEMS,
     SECTIONS,
     Document,
@@ -307,6 +310,45 @@ def test_bombs() -> None:
     documents = "---\n" * 10_000
     assert "only one YAML document" in refused(documents)[0]
     assert "twice" in refused("gitops: {}\n" * 3)[0]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "remote_development:\n  a: &a {}\n  b: [{}]\n",
+        "container_scanning:\n  a: &a {}\n  b: [{}]\n",
+        "observability:\n  google_profiler:\n    a: &a {}\n    b: [{}]\n",
+        "ci_access:\n  projects:\n  - id: &a {}\n    environments: [{}]\n",
+        "user_access:\n  projects:\n  - id: &a {}\n  x: [{}]\n",
+        "gitops:\n  manifest_projects:\n  - id: &a {}\n    paths: [{}]\n",
+        "flux:\n  webhook_receiver_url: &a {}\n  x: [{}]\n",
+        "unknown:\n  x: &a {}\n  y: [{}]\n",
+    ],
+)
+def test_long_text_again_and_again(section: str) -> None:
+    """Refuse 67 KB that would be a message of 360 MB, in each section."""
+    (problem,) = refused(section.format("x" * 40_000, ",".join(["*a"] * 9000)))
+    assert "characters, aliases expanded" in problem
+    place = re.fullmatch(r"(.*):(\d+):(\d+): .*", problem)
+    assert place is not None
+    assert (place[1], int(place[2])) in [(PATH, line) for line in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("name", ["remote_development", "remoteDevelopment"])
+def test_sections_are_limited(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JSON of all sections goes into one message; the largest is named."""
+    monkeypatch.setattr(document, "MAX_SECTIONS", 200)
+    text = f'flux: {{webhook_receiver_url: http://flux}}\n{name}: {{a: "%s"}}\n'
+    assert read(text % ("x" * 100)).written
+    (problem,) = refused(text % (r"\x01" * 40))
+    assert problem.startswith(f"{PATH}:2:1: remote_development: the sections have")
+
+
+def test_long_problems() -> None:
+    """A key that is as long as the file does not make a problem that is."""
+    (problem,) = refused(f"? {'k' * 100_000}\n: 1\n")
+    assert problem.startswith(f"{PATH}:1:3: ")
+    assert len(problem) < MAX_PROBLEM + 100
 
 
 def test_many_problems() -> None:

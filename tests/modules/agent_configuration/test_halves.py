@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import attrs
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import formatEvent, globalLogPublisher
+from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from modules.agent_configuration import rpc_pb2
+from modules.agent_configuration import follow, rpc_pb2
 from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
+from modules.agent_configuration.document import MAX_SECTIONS, Document, path_of
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
 from tunnel.config import field
@@ -28,7 +31,7 @@ from tunnel.interfaces import (
     IAgentModule,
     IServerModule,
 )
-from tunnel.testing import ModulePair
+from tunnel.testing import FakeRepository, ModulePair
 from tunnel.testing.ends import AGENT
 
 URL = "https://git.example.org/clusters.git"
@@ -629,3 +632,68 @@ class HalvesTests(SynchronousTestCase):
 
 def _project(place: GitalyAddress) -> AgentProject:
     return AgentProject(full_path="group/a", default_branch="", repository=place)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"no zlib",
+        zlib.compress(b"no JSON"),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(b"{}"),
+        zlib.compress(b'["commit", []]'),
+        zlib.compress(b"[1, {}]"),
+        zlib.compress(b'["commit", {"flux": "%b"}]' % (b"x" * MAX_SECTIONS)),
+        zlib.compress(b" " * (module.MAX_INFLATED + 1)),
+    ],
+)
+def test_damaged_last_good(value: bytes) -> None:
+    """A value of the store that cannot be a configuration is logged and left alone."""
+    pair = ModulePair(Clock())
+    server: Any = pair.server_half(AgentConfigurationServer)
+    stored = Deferred.fromCoroutine(server._store.set("1", value))
+    assert stored.called
+    agent = SimpleNamespace(agent_id="1", agent_name="agent-1")
+    found: list[Any] = []
+    with capturedLogs() as events:
+        Deferred.fromCoroutine(server._last_good(agent)).addBoth(found.append)
+    assert found == [None]
+    assert "agent-1 cannot be read: " in formatEvent(events[0])
+
+
+def test_a_file_that_trips_kas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of other agents of the repository are read all the same."""
+    told: dict[str, Document] = {}
+
+    async def read(repository: Any, commit: str, name: str, limit: int) -> Document:
+        if name == "bad":
+            raise RecursionError
+        return Document(commit, {})
+
+    monkeypatch.setattr(follow, "read_document", read)
+    clock, address = Clock(), GitAddress(url=URL)
+    repository = FakeRepository()
+    names = "bad", "good"
+    repository.commit({path_of(name): "" for name in names})
+    followed = follow.FollowedRepository(
+        "clusters",
+        address,
+        repository,
+        "HEAD",
+        300.0,
+        1000,
+        clock,
+        lambda: 0.0,
+        told.__setitem__,
+        lambda *_: None,
+    )
+    with capturedLogs() as events:
+        for name in names:
+            followed.follow(name)
+        clock.advance(1)
+    assert told["good"].written == {}
+    assert told["bad"].written is None
+    assert "bad/config.yaml: kas failed to read it" in told["bad"].problems[0]
+    assert len([one for one in events if "log_failure" in one]) == 1
+    assert followed._failures == 0

@@ -24,7 +24,7 @@ def read(
     characters: int = 10**6,
 ) -> list[TextDocument]:
     data = text.encode() if isinstance(text, str) else text
-    return list(read_yaml(data, Budget(values, documents, characters)))
+    return list(read_yaml(data, Budget(values, characters, documents=documents)))
 
 
 def value(text: str) -> object:
@@ -167,7 +167,7 @@ def test_what_aliases_stand_for_counts() -> None:
 def test_texts_that_aliases_stand_for_count() -> None:
     text = f"a: &a {'x' * 1000}\nb: [{', '.join(['*a'] * 100)}]"
     assert read(text, characters=102_000)
-    assert "too many values" in refused(text, characters=100_000)[1]
+    assert "too many characters" in refused(text, characters=100_000)[1]
 
 
 def test_values_and_documents_are_bounded() -> None:
@@ -180,8 +180,8 @@ def test_values_and_documents_are_bounded() -> None:
 def json_values(text: str, **limits: int) -> list[TextDocument]:
     budget = Budget(
         limits.get("values", 1000),
-        limits.get("documents", 10),
         limits.get("characters", 1000),
+        documents=limits.get("documents", 10),
     )
     return list(read_json(text.encode(), budget))
 
@@ -219,7 +219,7 @@ def test_json_is_bounded() -> None:
     assert json_values(text, values=5)
     with pytest.raises(UnreadableText, match="too many values"):
         json_values(text, values=4)
-    with pytest.raises(UnreadableText, match="too many values"):
+    with pytest.raises(UnreadableText, match="too many characters"):
         json_values('["' + "x" * 100 + '"]', characters=100)
     with pytest.raises(UnreadableText, match="too many documents"):
         json_values("1 2 3", documents=2)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from twisted.logger import capturedLogs
 
 import attrs
 
@@ -14,7 +18,7 @@ from modules.gitops.differences import changed_fields, owned_fields, writers_of
 from modules.gitops.drift import Drift, DriftKind, DriftState
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
-from modules.gitops.watches import RETRY_FIRST, RETRY_MOST
+from modules.gitops.watches import RETRY_FIRST, RETRY_MOST, _Watch
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
@@ -571,3 +575,21 @@ class ReportTests(DriftTestCase):
         self.assertEqual(self.live("b")["spec"], {"x/y": "1"})
         self.edit("ab", spec={"x/y": "theirs", "z": "2"})
         self.assertEqual(self.live("ab")["spec"], {"x/y": "theirs", "z": "1"})
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED", "lost"])
+def test_a_project_that_fails_when_told(kind: str) -> None:
+    """The other projects of the agent are told of the object all the same."""
+    watch: Any = _Watch(Mock(), Mock(), Mock(), ("", "ConfigMap"), "v1")
+    key = ObjectKey("", "ConfigMap", "default", "a")
+    bad, good = Mock(), Mock()
+    for name in ("changed", "deleted"):
+        getattr(bad, name).side_effect = ValueError
+    with capturedLogs() as events:
+        if kind == "lost":
+            watch._lost({bad: frozenset([key]), good: frozenset([key])}, ())
+        else:
+            watch._tell([bad, good], key, {"metadata": {}}, kind == "DELETED")
+    (call,) = good.mock_calls
+    assert call[0] == ("changed" if kind == "MODIFIED" else "deleted")
+    assert len(events) == 1

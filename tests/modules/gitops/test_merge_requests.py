@@ -327,7 +327,47 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(event(second, action="update", oldrev=first))
         self.wait(merge_requests.PAUSE_FIRST)
         self.assertIn("2 unchanged", self.bodies()[0])
-        self.assertEqual(self.gitlab.asked, {"GET": 2, "PUT": 1})
+        # Of the merge request, its project, the user of the token, and the comment.
+        self.assertEqual(self.gitlab.asked, {"GET": 4, "PUT": 1})
+
+    def test_one_that_the_store_names_wrongly(self) -> None:
+        """A comment that is not ours is not changed, whatever the store says."""
+        store = self.server._merge_requests._comments._store
+        theirs = self.gitlab.add(8, f"{MARK} of another user")
+        other = self.gitlab.add(ME, "of the user of the token, by hand")
+        before = self.bodies()
+        for number, planted in enumerate((theirs, other)):
+            self.pair.run(store.set("5-7", f"{planted} {'0' * 64}".encode()))
+            self.tell(event(self.propose(*config_maps(1, number + 1))))
+            self.wait(merge_requests.PAUSE_FIRST)
+            self.assertEqual(self.bodies()[:2], before)
+            self.assertEqual(len(self.bodies()), 3)
+        self.assertEqual(self.gitlab.violations, [])
+
+    def test_damaged_value_of_the_store(self) -> None:
+        """It is as if the store knew no comment."""
+        store = self.server._merge_requests._comments._store
+        for number, value in enumerate((b"", b"\xff", b"-1 x", b"9" * 5000)):
+            self.pair.run(store.set("5-7", value))
+            self.tell(event(self.propose(*config_maps(1, number + 1))))
+            self.wait(merge_requests.PAUSE_FIRST)
+            self.assertEqual(len(self.bodies()), 1)
+
+    def test_another_kas_that_names_one_wrongly(self) -> None:
+        """The same, where the store names it while ours is made."""
+        add = FakeNotes.add
+        store = self.server._merge_requests._comments._store
+
+        def meanwhile(gitlab: FakeNotes, user: int, text: str, key: Any) -> int:
+            theirs = add(gitlab, 8, "words", key)
+            self.pair.run(store.set("5-7", f"{theirs} {'0' * 64}".encode()))
+            return add(gitlab, user, text, key)
+
+        self.patch(FakeNotes, "add", meanwhile)
+        self.tell(event(self.propose(*config_maps(1))))
+        theirs, ours = self.bodies()
+        self.assertEqual(theirs, "words")
+        self.assertIn("1 prune", ours)
 
     def test_too_much_to_look_through(self) -> None:
         for _ in range(5):

@@ -108,6 +108,12 @@ class ReviewTests(ProxyCase):
             resource("list", "secrets"),
             resource("watch", "secrets", namespace="a"),
             resource("list", "*", group="*"),
+            resource("list", "*"),
+            resource("list", "secrets", group="*"),
+            resource("get", "secrets", group="*", namespace="a", name="b"),
+            resource("list", "secrets.*"),
+            resource("list", "secrets."),
+            resource("list", "*.*"),
         ):
             self.assert_denied(spec, "may not read Secrets")
 
@@ -118,6 +124,9 @@ class ReviewTests(ProxyCase):
             resource("get", "pods", namespace="a", name="b", subresource="log"),
             resource("watch", "deployments", group="apps", namespace="a"),
             resource("get", "secrets", group="x.example"),
+            resource("get", "secrets.x.example"),
+            resource("list", "*", group="apps"),
+            resource("list", "pods", group="*"),
             path("get", "/version"),
         ):
             self.assert_passed_on(spec)

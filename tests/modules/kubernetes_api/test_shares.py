@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from modules.kubernetes_api.shares import (
     FAST_SECONDS,
@@ -31,10 +32,18 @@ class Request:
         self.shares = shares
         self.over = False
         self.begun = 0
+        self.fails = self.failed = False
 
     def begin(self) -> None:
         """See `Sharing`."""
         self.begun += 1
+        if self.fails:
+            raise ValueError("surrogates not allowed")
+
+    def begin_failed(self) -> None:
+        """See `Sharing`."""
+        self.failed = True
+        self.leave()
 
     def enter(self, now: float = 0.0) -> Request:
         """Come, and begin if it may."""
@@ -259,3 +268,37 @@ def test_one_share_for_all_credentials_of_a_person() -> None:
     first.leave()
     assert stand.shares.of("user:ann:1") == []
     assert second in stand.shares.of("user:ann:2")
+
+
+def test_one_that_cannot_begin() -> None:
+    """A request that fails as it begins ends; those of all callers go on."""
+    stand = Stand()
+    stand.come(1, "carol")
+    for who in ("alice", "bob"):
+        stand.come(ROOM, who)
+    bad = [Request(stand.shares, "alice").enter() for _ in range(2)]
+    good = [Request(stand.shares, who).enter() for who in ("alice", "bob", "bob")]
+    for one in bad:
+        one.fails = True
+    with capturedLogs() as events:
+        for _ in range(3):
+            stand.clock.advance(FAST_SECONDS)
+    assert [one.failed for one in bad] == [True, True]
+    assert [one.begun for one in good] == [1, 1, 1]
+    said = [formatEvent(one) for one in events]
+    assert said == ["cannot begin a request that waited"] * 2
+
+
+def test_end_of_one_that_cannot_begin() -> None:
+    """The end of such a request may fail, too."""
+    stand = Stand()
+    stand.come(1, "carol")
+    stand.come(ROOM, "alice")
+    bad, good = (Request(stand.shares, "alice").enter() for _ in range(2))
+    bad.fails = True
+    bad.leave = lambda: 1 / 0  # type: ignore[method-assign, assignment]
+    with capturedLogs() as events:
+        for _ in range(3):
+            stand.clock.advance(FAST_SECONDS)
+    assert good.begun == 1
+    assert len(events) == 2

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import Side
@@ -484,3 +487,142 @@ class WatchTests(ProxyCase):
         refused.errback(CallError(Status.PERMISSION_DENIED, "no"))
         self.world.run()
         self.assertIn(b" 403 ", page.wire.taken())
+
+
+def begin_page(world: World) -> tuple[Page, Wire]:
+    """Return a page, and where its watch ``pods`` came to the API server."""
+    page = Page(world)
+    wire = page.watch()
+    wire.taken()
+    wire.receive(STREAM)
+    return page, wire
+
+
+def say_events(world: World, wire: Wire, *lines: bytes) -> None:
+    for line in lines:
+        wire.receive(b"%x\r\n%b\n\r\n" % (len(line) + 1, line))
+    world.run()
+
+
+@pytest.mark.parametrize("name", sorted(watch_api._QUERY))
+@pytest.mark.parametrize("text", ["\ud800", "a\nb", "a\x00", "\u2028"])
+def test_parameters_that_are_no_text(name: str, text: str) -> None:
+    """A parameter that no URL can have is refused before the watch counts."""
+    world = World()
+    page = Page(world)
+    page.say(type="watch", watch_id="x", watch_params={**PODS, name: text})
+    (error,) = page.told()
+    assert f"watch_params.{name} has to be of printable" in error["error"]["message"]
+    assert world.server.metrics.in_flight == 1
+
+
+@pytest.mark.parametrize("name", ["uid", "resourceVersion"])
+@pytest.mark.parametrize("text", ["\ud800", "x" * (watch_api.MAX_NAME + 1), "a\nb"])
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_names_of_a_hostile_cluster(kind: str, name: str, text: str) -> None:
+    """kas keeps neither a uid nor a version that is no short text."""
+    world = World()
+    page, wire = begin_page(world)
+    good = event("ADDED", "u" * watch_api.MAX_NAME, "v" * watch_api.MAX_NAME)
+    bad = event(kind)
+    bad["object"]["metadata"][name] = text
+    say_events(world, wire, json.dumps(good).encode(), json.dumps(bad).encode())
+    first, error, stop = page.told()
+    assert first["watchEvent"]["type"] == "ADDED"
+    assert f"API server: {name} has to be at most" in error["error"]["message"]
+    assert stop == {"type": "stop", "watchId": "pods"}
+    assert world.server.metrics.in_flight == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"type":"ADDED","object":{}}'.encode("utf-16"),
+        b'{"type":"ADDED","object":{"a":"\xed\xa0\x80"}}',
+    ],
+)
+def test_events_that_are_no_utf8(line: bytes) -> None:
+    """A browser would end the connection, and all its watches, for such a message."""
+    world = World()
+    page, wire = begin_page(world)
+    say_events(world, wire, line.replace(b"\n", b""))
+    error, _ = page.told()
+    assert "agent -> API server: not JSON" in error["error"]["message"]
+
+
+def test_a_watch_that_kas_fails_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not reported as too many requests, and ends alone."""
+    world = World()
+    page, _ = begin_page(world)
+    monkeypatch.setattr(watch_api, "urlencode", lambda query: 1 / 0)
+    with capturedLogs() as events:
+        page.say(type="watch", watch_id="x", watch_params=PODS)
+    error, stop = page.told()
+    assert error["error"] == {"message": "kas: an internal error; see the log of kas"}
+    assert (stop["type"], stop["watchId"]) == ("stop", "x")
+    assert [formatEvent(one) for one in events] == ["cannot begin a watch"]
+    assert list(world.server.front.connections) != []
+    assert world.server.metrics.in_flight == 2
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel"])
+def test_a_watch_that_fails_beside_others(action: str) -> None:
+    """The other watches of the connection are called all the same."""
+    world = World()
+    page, _ = begin_page(world)
+    page.watch("other")
+    (connection,) = world.server.watches
+    assert isinstance(connection, watch_api.WatchConnection)
+    first, second = connection.watches.values()
+    called: list[object] = []
+    setattr(first, action, lambda: 1 / 0)
+    setattr(second, action, lambda: called.append(second))
+    with capturedLogs() as events:
+        if action == "pause":
+            connection.pauseProducing()
+        elif action == "resume":
+            connection.resumeProducing()
+        else:
+            connection.client_gone(ValueError())
+    assert called == [second]
+    assert len(events) == 1
+
+
+def failing(name: str, calls: list[str]) -> tuple[Any, Any]:
+    """Return two requests, of which the first fails when *name* is called."""
+
+    def fail(*_: object) -> None:
+        raise ValueError
+
+    return SimpleNamespace(**{name: fail}), SimpleNamespace(
+        **{name: lambda *_: calls.append(name)}
+    )
+
+
+def test_requests_of_kas_end_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop, a drain and a revoked credential reach every request."""
+    world = World()
+    server: Any = world.server
+    calls: list[str] = []
+    with capturedLogs() as events:
+        requests = failing("revoke", calls)
+        monkeypatch.setattr(server.shares, "of", lambda _: requests)
+        server._revoked("user:alice")
+        server.watches = failing("end_watch", calls)
+        server._draining(None)
+        server.watches = set()
+        gone = failing("client_gone", calls)
+        monkeypatch.setattr(server.shares, "all", lambda: gone)
+        Deferred.fromCoroutine(server.stop())
+    assert calls == ["revoke", "end_watch", "client_gone"]
+    assert len(events) == 3
+
+
+def test_watches_of_agentk_end_one_by_one() -> None:
+    world = World()
+    agent: Any = world.agent
+    calls: list[str] = []
+    agent.watches = failing("end_watch", calls)
+    with capturedLogs() as events:
+        agent._draining(None)
+    assert (calls, len(events)) == (["end_watch"], 1)

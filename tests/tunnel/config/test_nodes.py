@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,26 @@ class TestLimits:
             lines.append(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]")
         (problem,) = problems("\n".join(lines))
         assert f"more than {nodes.MAX_NODES} values" in problem
+
+    def test_aliases_of_long_text(self) -> None:
+        """Few values, whose characters are too many once aliases are expanded."""
+        text = "x" * 1000
+        often = nodes.MAX_CHARACTERS // len(text)
+        (problem,) = problems(f"a: &a {text}\nb:\n" + "  - *a\n" * often)
+        assert problem.startswith(f"f.yaml:{often + 2}:5: ")
+        assert f"more than {nodes.MAX_CHARACTERS} characters" in problem
+
+    def test_merged_long_text(self) -> None:
+        """Merge keys and keys count as any value."""
+        key = "k" * 1000
+        often = nodes.MAX_CHARACTERS // len(key)
+        lines = [f"a: &a {{{key}: 1}}", *(f"b{n}: {{<<: *a}}" for n in range(often))]
+        with pytest.raises(nodes.Unreadable, match="characters"):
+            nodes.parse("\n".join(lines), "f.yaml", as_json=True)
+
+    def test_characters_as_many_as_allowed(self) -> None:
+        node = nodes.parse(f"a: &a {'x' * 1000}\nb: [*a, *a]", "f.yaml")
+        assert (node.size, node.characters) == (7, 3002)
 
     def test_depth(self) -> None:
         (problem,) = problems("a: " + "[" * 100_000)

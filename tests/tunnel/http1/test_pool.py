@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
 from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
-from tests.tunnel.http1.pools import HELLO, SWITCH, Answer, PoolCase, status_of
+from tests.tunnel.http1.pools import (
+    HELLO,
+    SWITCH,
+    Answer,
+    Endpoint,
+    PoolCase,
+    status_of,
+)
 from tests.tunnel.producers import Producer
-from tunnel.http1 import CHUNKED, UpstreamLimits, UpstreamPool
+from tunnel.http1 import CHUNKED, HttpServerFactory, UpstreamLimits, UpstreamPool
 
 
 class PoolTests(PoolCase):
@@ -395,3 +408,56 @@ class ManyTests(PoolCase):
         self.wire.receive(HELLO)
         self.assertEqual(plain.body, b"hello")
         self.assertLessEqual(len(self.clock.getDelayedCalls()), 1)
+
+
+class FailingAnswer(Answer):
+    """A receiver with a bug where its request fails."""
+
+    def response_failed(self, reason: Exception) -> None:
+        super().response_failed(reason)
+        raise ValueError("bug")
+
+
+@pytest.mark.parametrize("end", ["close", "give up", "no connection", "too long"])
+def test_one_receiver_fails(end: str) -> None:
+    """A receiver that fails when its request does keeps no other from being told."""
+    clock, endpoint = Clock(), Endpoint()
+    endpoint.at_once = False
+    pool = UpstreamPool(lambda: endpoint, clock)
+    answers = FailingAnswer(), Answer()
+    for answer in answers:
+        pool.request(b"GET", b"/", b"\r\nHost: a", answer)
+    with capturedLogs() as events:
+        if end == "close":
+            pool.close()
+        elif end == "give up":
+            pool.give_up(lambda receiver: True)
+        elif end == "too long":
+            pool._swept(clock.seconds() + pool.limits.waiting_seconds)
+        else:
+            endpoint.fail(ConnectionRefusedError())
+            endpoint.succeed().receive(HELLO)
+    second = 0 if end == "no connection" else 1
+    assert [len(one.failures) for one in answers] == [1, second]
+    assert answers[1].body == (b"" if second else b"hello")
+    assert [formatEvent(one) for one in events if "log_failure" in one] == [
+        "a receiver failed when its request did"
+    ]
+
+
+@pytest.mark.parametrize("name", ["close_if_idle", "abort"])
+def test_one_connection_fails(name: str) -> None:
+    """The other connections of a server are closed all the same."""
+    calls: list[str] = []
+    factory = HttpServerFactory(Mock(), Clock())
+    good, bad = Mock(), Mock()
+    setattr(bad, name, lambda: 1 / 0)
+    setattr(good, name, lambda: calls.append(name))
+    connections: Any = [bad, good]
+    factory.connections = connections
+    with capturedLogs() as events:
+        if name == "abort":
+            factory.abort_all()
+        else:
+            factory.drain()
+    assert (calls, len(events)) == ([name], 1)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
+import pytest
 from h2.errors import ErrorCodes
 from h2.events import PingAckReceived, PingReceived, TrailersReceived
 from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame, PingFrame
+from twisted.logger import capturedLogs
 
 from kas.api.limits import DEFAULT_LIMITS
 from tests.kas.api.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
+from tunnel.errors import ErrorCode, StreamReset
 from tunnel.grpc.messages import envelope
+from tunnel.http2.stream import Http2Stream
 from tunnel.rpc.messages import MAX_PENDING
 
 
@@ -266,3 +271,16 @@ class BackPressureTests(ExternalCase):
         self.assertEqual(client.status(large), 0)
         ends = [one.stream_id for one in client.of(TrailersReceived)]
         self.assertEqual(ends, [small, large])
+
+
+@pytest.mark.parametrize("who", ["reader", "producer"])
+def test_one_stream_fails_at_its_end(who: str) -> None:
+    """Neither its reader nor its producer keeps the other from being told."""
+    stream = Http2Stream(Mock(), 1)
+    stream.reader, stream._producer = reader, producer = Mock(), Mock()
+    failing = reader.gone if who == "reader" else producer.stopProducing
+    failing.side_effect = ValueError
+    with capturedLogs() as events:
+        stream.closed(StreamReset(ErrorCode.INTERNAL, "", by_peer=True))
+    assert (reader.gone.call_count, producer.stopProducing.call_count) == (1, 1)
+    assert len(events) == 1

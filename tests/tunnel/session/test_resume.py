@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 
 from tests.tunnel.asserts import assert_session_ends
 from tests.tunnel.producers import Producer
@@ -12,7 +14,7 @@ from tests.tunnel.session.paths import GRACE, ID, LIMITS, LOST, Path, ResumableT
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.resume import ResumableStream, ResumeLimits
+from tunnel.session.resume import Keeper, ResumableStream, ResumeLimits
 from tunnel.testing import RecordingReceiver
 
 
@@ -475,3 +477,36 @@ class AcceptTests(ResumableTestCase):
         self.assertLess(limits.ack_every * 4, limits.kept_per_stream)
         with self.assertRaises(attrs.exceptions.FrozenInstanceError):
             limits.kept = 0  # type: ignore[misc]
+
+
+class FailingEnd(RecordingReceiver):
+    """A receiver with a bug at the end of its stream."""
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        super().stream_closed(reason)
+        raise ValueError("bug")
+
+
+def test_one_end_fails() -> None:
+    """A receiver that fails at the end of its stream keeps no other from its own."""
+    keeper = Keeper(Clock(), lambda: GRACE, LIMITS)
+    receivers = FailingEnd(), RecordingReceiver()
+    for number, receiver in enumerate(receivers):
+        stream = ResumableStream(keeper, bytes([number]) * 16, receiver)
+        keeper._accepted[stream.resume_id] = stream
+    with capturedLogs() as events:
+        keeper.stop()
+    assert [len(one.closed) for one in receivers] == [1, 1]
+    assert len(events) == 1
+
+
+def test_a_producer_fails_at_the_end() -> None:
+    """The receiver is told all the same."""
+    receiver = RecordingReceiver()
+    stream = ResumableStream(Keeper(Clock(), lambda: GRACE, LIMITS), ID, receiver)
+    producer: Any = Producer()
+    producer.stopProducing = lambda: 1 / 0
+    stream.registerProducer(producer, True)
+    with capturedLogs() as events:
+        stream.end(LOST)
+    assert (receiver.closed, len(events)) == ([LOST], 1)

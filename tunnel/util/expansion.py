@@ -1,0 +1,53 @@
+"""Limits of the values of a YAML text, counted with its aliases expanded."""
+
+from __future__ import annotations
+
+import attrs
+
+__all__ = ["Expansion", "Spent"]
+
+
+class Spent(Exception):
+    """
+    A text has more than may be read.
+
+    :ivar what: ``values`` or ``characters``.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"too many {what}, with aliases expanded")
+        self.what = what
+
+
+@attrs.define(eq=False)
+class Expansion:
+    """
+    Values and characters that may still be read.
+
+    An alias counts as often as it is used, with its whole content: a small file whose
+    aliases name each other, or a long text, would fill the memory otherwise.
+
+    :ivar values: keys, scalars, lists and mappings.
+    :ivar characters: of all keys and scalars.
+    """
+
+    values: int
+    characters: int
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether more was taken than there was."""
+        return self.values < 0 or self.characters < 0
+
+    def take(self, values: int, characters: int) -> None:
+        """
+        Count *values* that have *characters* together.
+
+        :raises Spent: they are more than were left.
+        """
+        self.values -= values
+        self.characters -= characters
+        if self.values < 0:
+            raise Spent("values")
+        if self.characters < 0:
+            raise Spent("characters")
