@@ -45,7 +45,7 @@ ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
 #: The module that keeps records in agentk's own namespace.
 GITOPS = "gitops"
-#: Memory of agentk's pod with GitOps: agentk, and three renderers of at most 1 GiB each,
+#: Memory of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB each,
 #: which rarely need it at the same time.  Beyond its limit the kernel may kill the pod.
 GITOPS_MEMORY = "2Gi"
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")

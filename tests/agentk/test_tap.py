@@ -148,7 +148,7 @@ class OptionsTests(_Case):
         parts = (
             "--kas-address: ",
             f"--ca-cert-file: {self.folder}/ca.crt: it contains no CA certificate",
-            f"--observability-cert-file: {self.folder}/x.crt: it contains no certificate",
+            f"--observability-cert-file: {self.folder}/x.crt: it contains no",
             f"{modules}:1:1: unknown key 'module'",
             f"{modules}:3:20: modules.kubernetes_api: unknown key 'colour'",
             "--token-file: /nowhere/token: the token cannot be read",
