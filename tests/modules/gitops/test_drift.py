@@ -6,10 +6,9 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
+import attrs
 import pytest
 from twisted.logger import capturedLogs
-
-import attrs
 
 from modules.gitops import differences
 from modules.gitops import drift as module
