@@ -162,7 +162,7 @@ class GitalyServers:
         if url.scheme == "unix" and url.path:
             return UNIXClientEndpoint(self._reactor, url.path), "localhost"
         if url.scheme not in ("tcp", "tls") or not host or not port:
-            text = f"{address[:200]!r} is no address of a Gitaly server"
+            text = f"{address[:200]!r} is not the address of a Gitaly server"
             raise CallError(Status.UNAVAILABLE, text)
         endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port)
         if url.scheme == "tls":

@@ -144,7 +144,7 @@ class _NoPage(Resource):
     isLeaf = True
 
     def render(self, request: Any) -> int:
-        _say(request, 404, "there is no such page")
+        _say(request, 404, "this page does not exist")
         return NOT_DONE_YET
 
 

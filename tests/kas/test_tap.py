@@ -112,7 +112,7 @@ class OptionsTests(_Case):
     def test_no_option(self) -> None:
         """A file without its option is named."""
         error = self.assertRaises(usage.UsageError, self.parse, "kas.yaml")
-        self.assertEqual(str(error), "no option stands before 'kas.yaml'")
+        self.assertEqual(str(error), "'kas.yaml' does not follow an option")
 
     def test_workers(self) -> None:
         """What is wrong is repeated, with what is possible, wherever it was said."""

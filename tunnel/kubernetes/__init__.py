@@ -1,13 +1,13 @@
 """
-What kas, agentk and modules know of Kubernetes' API.
+Kubernetes' API, for kas, agentk and modules.
 
-    request_info.py     what a request asks, read as the API server reads it
-    impersonation.py    the header fields that say as whom it comes
-    own_namespace.py    what is not asked with agentk's own rights
+    request_info.py     the parser of requests, by the rules of the API server
+    impersonation.py    the header fields of impersonation
+    own_namespace.py    requests that are refused with agentk's own rights
     client.py           requests of an agent half to the API server next to agentk
-    discovery.py        which kinds of objects there are, and their paths
-    watch.py            a watch that goes on
-    answers.py          answers, collected whole or taken line by line
+    discovery.py        kinds of objects and their paths
+    watch.py            a watch that resumes
+    answers.py          responses, complete or line by line
 """
 
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients

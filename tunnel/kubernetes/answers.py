@@ -58,18 +58,18 @@ _STATUSES = {
 }
 
 
-#: How the API server begins to say, as a failure of its own (500), that a manifest does
-#: not fit its kind: unknown fields, a number for a text, what is no base64.  Source:
-#: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
+#: Prefixes with which the API server reports, as its own failure (500), that a manifest
+#: does not match its kind: unknown fields, a number for a text, invalid base64.
+#: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
 
 
 def object_in(response: KubernetesResponse) -> Any:
     """
-    The object in an answer; None where it is no JSON.
+    Return the object in a response; None if it is not JSON.
 
     :raises CallError: the API server refused, with its message; FAILED_PRECONDITION:
-        the object is nested so deep that it cannot be read.
+        the object is nested too deeply.
     """
     found, deep = None, False
     try:
@@ -110,7 +110,7 @@ def _too_deep() -> CallError:
 
 
 def error_of(status: int, found: Any) -> CallError:
-    """What a refusal is, from its HTTP status and the ``Status`` object in it."""
+    """Return the error of a refusal, from its HTTP status and its ``Status`` object."""
     said = found.get("message") if isinstance(found, dict) else None
     meaning = _STATUSES.get(
         status, Status.UNAVAILABLE if status >= 500 else Status.FAILED_PRECONDITION
@@ -191,7 +191,7 @@ class AnswerLines:
         self._lines: deque[bytes] = deque()
         self._waiting = 0
         self._paused = False
-        #: What has come of a line without its end, and how much that is.
+        #: Parts of an incomplete line, and their size.
         self._parts: list[bytes] = []
         self._partial = 0
         self._end: Exception | None = None

@@ -53,7 +53,7 @@ TIMEOUT = 30.0
 
 _JSON = "application/json"
 
-#: What asks for nothing but the metadata of objects; API servers since 1.15 know it.
+#: Requests only the metadata of objects; API servers since 1.15 support it.
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -92,15 +92,15 @@ class KubernetesClients:
         self.pool = pool
         self.clock = clock
         self.jitter = jitter
-        #: What kinds there are is the same for every caller.
+        #: The kinds are the same for every caller.
         self.discovery = Discovery(clock.seconds)
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
-        A client that may do what *access* may, and nothing else.
+        Return a client with the rights of *access*, and no others.
 
-        :raises CallError: PERMISSION_DENIED, there is no access: the caller is not
-            known, or the server half did not pass it on.
+        :raises CallError: PERMISSION_DENIED, *access* is None: the caller is unknown,
+            or the server half did not pass it on.
         """
         if access is None:
             raise CallError(
@@ -165,7 +165,7 @@ class KubernetesClient:
         :raises CallError: PERMISSION_DENIED, by an access that is read-only.
         """
         if _TARGET.fullmatch(path) is None:
-            raise ValueError(f"{path[:200]!r} is no path; percent-encode its parts")
+            raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")
         if climbs(path.partition("?")[0].encode("ascii")):
             raise ValueError(f"{path[:200]!r} leads out of the cluster")
         if _METHOD.fullmatch(method) is None:
@@ -205,7 +205,7 @@ class KubernetesClient:
     ) -> KubernetesResponse:
         """One request, whatever the API server answers."""
         if _CONTENT_TYPE.fullmatch(content_type) is None:
-            raise ValueError(f"{content_type[:200]!r} is no content type")
+            raise ValueError(f"{content_type[:200]!r} is not a content type")
         return await self._request(method, path, body, content_type, timeout, _JSON)
 
     async def _request(

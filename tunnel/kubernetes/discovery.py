@@ -13,11 +13,11 @@ from tunnel.interfaces import KubernetesResource
 
 __all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "path_of"]
 
-#: What an API server of Kubernetes 1.30 or newer answers with all kinds at once.
+#: With this, an API server of Kubernetes 1.30 or newer returns all kinds at once.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-#: Seconds for which a kind that is not there is not looked for again: a loop over a
-#: hundred objects of a kind that comes later costs one look.
+#: Seconds for which a missing kind is not looked up again: a loop over a hundred
+#: objects of a kind that appears later costs one lookup.
 MISSING_SECONDS = 5.0
 
 
@@ -42,12 +42,12 @@ def path_of(resource: KubernetesResource, namespace: str = "", name: str = "") -
 
 
 def parse_discovery(answer: Any) -> Iterator[KubernetesResource]:
-    """What an APIGroupDiscoveryList says, subresources left out."""
+    """Yield the resources of an APIGroupDiscoveryList without subresources."""
     for group in answer["items"]:
         name = group.get("metadata", {}).get("name", "")
         for version in group.get("versions", ()):
             for one in version.get("resources", ()):
-                # One that another API server has (aggregation), which is away.
+                # An aggregated API server that is not available.
                 if "responseKind" not in one:
                     continue
                 yield KubernetesResource(
@@ -61,7 +61,9 @@ def parse_discovery(answer: Any) -> Iterator[KubernetesResource]:
 
 
 def parse_resources(answer: Any) -> Iterator[KubernetesResource]:
-    """What an APIResourceList says, the older form, subresources left out."""
+    """
+    Yield the resources of an APIResourceList, the older form, without subresources.
+    """
     group, _, version = answer["groupVersion"].rpartition("/")
     for one in answer.get("resources", ()):
         if "/" not in one["name"]:
@@ -77,7 +79,7 @@ def parse_resources(answer: Any) -> Iterator[KubernetesResource]:
 
 @attrs.define(eq=False)
 class Discovery:
-    """What an API server was found to have; kept until something is missing in it."""
+    """Cache of an API server's resources, kept until a resource is missing in it."""
 
     _seconds: Callable[[], float]
     _known: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)

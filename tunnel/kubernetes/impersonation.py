@@ -1,7 +1,7 @@
 """
-Writes ``Impersonate-*``, by which the API server takes a request as a user's.
+Writer of ``Impersonate-*``, with which the API server runs a request as a user.
 
-Which of these a client may send itself is decided in `modules.kubernetes_api`.
+`modules.kubernetes_api` decides which of these fields a client may send.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from tunnel.interfaces import Impersonation
 
 __all__ = ["impersonation_fields"]
 
-#: What client-go leaves as it is in the name of an extra; "%" begins an escape.
+#: Characters that client-go does not escape in the name of an extra; "%" begins an
+#: escape.
 _LEGAL: Final = "!#$&'*+-.^_`|~"
 
 

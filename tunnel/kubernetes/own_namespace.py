@@ -68,8 +68,7 @@ class OwnNamespace:
 
         :raises OwnNamespaceRefusal: the request may not be made.
         """
-        # Nearly every request is told from these by a search alone; behind an escape
-        # the words may hide.
+        # A search alone excludes nearly every request; an escape may hide the words.
         if not self.is_closed or not (
             self.name.encode() in target or b"secrets" in target or b"%" in target
         ):

@@ -1,9 +1,9 @@
 """
-What a request asks of a Kubernetes API server, read by the API server's own rules.
+Parser of requests to a Kubernetes API server, by the API server's own rules.
 
-The rules are those of `RequestInfo` in k8s.io/apiserver
+The rules are those in `RequestInfo` of k8s.io/apiserver
 (pkg/endpoints/request/requestinfo.go).  All code that decides by a request's verb or
-resource asks here: the read-only check, watches and what else lasts, audit.
+resource uses this parser: the read-only check, watches and other long requests, audit.
 tests/integration compares it with the audit log of a real API server.
 """
 
@@ -40,10 +40,10 @@ _VERBS: Final = {
     b"DELETE": "delete",
 }
 
-#: Verbs that may stand in the path, before the resource.
+#: Verbs that may precede the resource in the path.
 _PATH_VERBS: Final = frozenset({"proxy", "watch"})
 
-#: What may follow the name of a namespace and belongs to the namespace itself.
+#: Parts after the name of a namespace that belong to the namespace itself.
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
@@ -55,8 +55,8 @@ class RequestInfo:
     Texts are decoded as UTF-8; bytes that are none are U+FFFD.
     """
 
-    #: ``get``, ``list``, ``watch``, ``create``, …; of what is no resource the method in
-    #: lower case; empty: a method that resources do not have.
+    #: ``get``, ``list``, ``watch``, ``create``, …; for non-resource requests the method
+    #: in lower case; empty for a method that resources do not support.
     verb: str
     #: Decoded, without the query.
     path: str
@@ -97,7 +97,7 @@ def request_info(method: bytes, target: bytes) -> RequestInfo:
     if parts[0] in _PATH_VERBS:
         verb, *parts = parts
         if not parts:
-            # The API server answers 500; it is no verb that anything allows.
+            # The API server answers 500; no rule permits this verb.
             return attrs.evolve(plain, verb="")
     else:
         verb = _VERBS.get(method, "")
@@ -191,7 +191,7 @@ def _unescaped(value: str) -> str | None:
 
 # Paths that lead out of the cluster.
 
-# What some server takes for a slash, and a dot for a dot; what follows ; it may drop.
+# Characters that some servers read as a slash or a dot; they may drop the rest after ;.
 _SLASH = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
 _DOT = re.compile(rb"%2e", re.IGNORECASE)
 _PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
@@ -238,8 +238,7 @@ def lasts(method: bytes, target: bytes) -> Lasts:
 
     :param target: as in `request_info`.
     """
-    # Nearly every request is told from these by a search alone; behind an escape the
-    # words may hide.
+    # A search alone excludes nearly every request; an escape may hide the words.
     if method != b"GET" or not (
         b"watch" in target or b"follow" in target or b"%" in target
     ):
@@ -259,7 +258,7 @@ _READING_VERBS: Final = frozenset({"get", "list", "watch"})
 #: The others run programs, open connections or belong to servers whose GET may act.
 _READABLE: Final = frozenset({"", "log", "status", "scale"})
 
-#: What is no resource: ClusterRole ``system:discovery`` of Kubernetes, and its probes.
+#: Non-resource paths: ClusterRole ``system:discovery`` of Kubernetes, and its probes.
 _DISCOVERY: Final = re.compile(
     r"/(?:api|apis|openapi)(?:/.*)?|/version/?|/(?:healthz|livez|readyz)(?:/.*)?"
 )

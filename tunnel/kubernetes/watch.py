@@ -22,8 +22,8 @@ __all__ = ["PAGE", "ObjectPage", "watch_events"]
 #: Objects of one page of a list: what client-go asks for.
 PAGE = 500
 
-#: Seconds that one request of a watch lasts: between this and twice as much, so that
-#: those that began together do not begin again together (as in client-go).
+#: Seconds of one request of a watch: between this and twice as much, so that watches
+#: that began together do not restart together (as in client-go).
 LASTS = 300.0
 
 #: More seconds until a connection is given up that should have ended by itself.
@@ -32,7 +32,7 @@ LATE = 30.0
 #: Seconds between attempts, at first and at most.
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 
-#: What trying again does not mend.
+#: Errors that a retry does not fix.
 _FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
 _CHANGES = {
@@ -107,7 +107,7 @@ async def watch_events(
                 lines.close()
                 if lines.status == 401:
                     rejected()
-            # One that ends at once, again and again, is a failure too.
+            # A watch that ends at once, again and again, has failed, too.
             failed = clock.seconds() - begun < 1
             if not failed:
                 backoff.reset()
@@ -144,8 +144,8 @@ async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:
                 Status.UNAVAILABLE, "API server: an event that cannot be read"
             ) from None
         except RecursionError:
-            # It is nested too deep, and would be read again from there on for ever: of
-            # this object nothing is told, and of all others everything.
+            # The object is nested too deeply, and would be read again from here
+            # forever: skip it, and report all others.
             continue
         whole = None if kind is WatchEventType.BOOKMARK else changed
         yield WatchEvent(kind, whole, version)

@@ -1,24 +1,24 @@
 """
-What kas and agentk share around their services.
+Common parts of the programs kas and agentk.
 
     command.py      the commands ``kas`` and ``agentk``
     maker.py        both as plugins of twistd
     reactor.py      the reactor that both run in
-    options.py      options that both have
-    startup.py      errors at start, signals
+    options.py      common options
+    startup.py      startup errors, signals
     tuning.py       the process: memory, clock
     logs.py         the log: text, JSON lines, levels
-    log_writer.py   its bytes, written by a thread
+    log_writer.py   the thread that writes the log
     sdnotify.py     notifications for systemd
     listening.py    ports, from the configuration to a TLS listener
-    opened.py       what others are told of them
-    sockets.py      sockets that listen, for other processes or at the path of a file
-    handed.py       a port of one, from which other processes may accept
-    handshakes.py   TLS handshakes that failed, counted, and logged once a minute
+    opened.py       descriptions of open ports for other processes
+    sockets.py      listening sockets, for other processes or at the path of a file
+    handed.py       a port on another process's socket, shared by several processes
+    handshakes.py   failed TLS handshakes: counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
-    profile.py      where the process spends its time
+    profile.py      the profiler of the process
     tracing.py      spans for OpenTelemetry
     sentry.py       failures for Sentry
-    farewell.py     what both have left to do at the end
+    farewell.py     the last work of a library at shutdown
     process_metrics.py  metrics of the process and its certificates
 """

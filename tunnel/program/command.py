@@ -12,7 +12,7 @@ __all__ = ["agentk", "kas"]
 
 
 class _Options(twistd.ServerOptions):  # type: ignore[name-defined, misc]
-    """Those of twistd, which are not shown."""
+    """Options of twistd, which the help does not show."""
 
     def getSynopsis(self) -> str:
         return "Usage:"
@@ -38,7 +38,7 @@ def _run(name: str) -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the help has left, such as `head`; Python flushes once more.
+        # The reader of the help, such as `head`, has left; Python flushes once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except usage.error as error:
@@ -48,7 +48,7 @@ def _run(name: str) -> None:
 
 
 def _open_standard_streams() -> None:
-    """What was closed would be the number of the next socket that is opened."""
+    """Open closed standard streams, so that no socket gets their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

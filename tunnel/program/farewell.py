@@ -1,4 +1,4 @@
-"""The last thing that a library has to do in a thread, for which nobody waits long."""
+"""The last work of a library in a thread at shutdown, with a short time limit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-A port of a socket that listens already, and from which other processes may accept.
+A port on a socket that listens already, and on which other processes accept as well.
 
-Twisted can adopt one (`IReactorSocket.adoptStreamPort`), and does what does not suit a
-socket with several owners: it accepts a hundred connections at a time, so that one
-process has them all, and removes the path of a Unix socket when it stops.
+Twisted can adopt such a socket (`IReactorSocket.adoptStreamPort`), but its port does
+not suit a shared socket: it accepts a hundred connections at a time, so that one
+process gets them all, and removes the path of a Unix socket when it stops.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from zope.interface import implementer
 
 __all__ = ["HandedPort"]
 
-#: What says that this process or machine has no room for one more connection; whoever
-#: shares the socket may have some.
+#: Errors of a process or machine without room for another connection; other processes
+#: on the same socket may have room.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: What became of a connection before it was accepted: Linux says it in this place.
+#: Errors of a connection before it was accepted, which Linux reports here.
 _PENDING = (
     errno.ENETDOWN,
     errno.EPROTO,
@@ -48,8 +48,8 @@ _PENDING = (
 #: Seconds until the next try then.
 PAUSE = 0.1
 
-#: Seconds for which a process leaves connections to the others, see `give_way`; it
-#: takes them for as long at least before it does so again.
+#: Seconds for which a process leaves connections to the others, see `give_way`; it then
+#: accepts connections for at least as long.
 GIVE_WAY = 0.5
 
 
@@ -124,15 +124,16 @@ class HandedPort(FileDescriptor):
                     "a connection was not taken ({reason})", reason=error.strerror
                 )
             except Exception:
-                # Of whoever serves it, such as a module: the next may be served.
+                # The error belongs to one server, such as a module; the next one may
+                # work.
                 self._log.failure("while taking a connection")
 
     def give_way(self) -> None:
         """
-        Have the others take the next connections.
+        Leave the next connections to the other processes.
 
-        The system gives most to the same process while all of them wait: whoever looks
-        for another one would meet it again and again.
+        While all of them wait, the system gives most connections to the same process: a
+        client that looks for another one would reach it again and again.
         """
         now = self._reactor.seconds()
         waits = self._pause is not None or not self.connected

@@ -17,20 +17,20 @@ __all__ = ["INTERVAL", "FailedHandshakes"]
 #: Seconds between two lines of one listener: scanners come all the time.
 INTERVAL = 60.0
 
-#: What load balancers do to see that a port is open: no failure.
+#: Load balancers close connections to check that a port is open: not a failure.
 _ORDINARY = "closed"
 
 
-#: Every label is there from the beginning, for those who draw rates.
+#: Every label exists from the beginning, so that rates can be computed.
 _NONE = dict.fromkeys(HANDSHAKE_LABELS, 0)
 
 
 @attrs.define(eq=False)
 class FailedHandshakes:
     """
-    Those of one listener.
+    Failed handshakes of one listener.
 
-    :ivar what: is listened for.
+    :ivar what: purpose of the listener.
     """
 
     what: str

@@ -58,7 +58,7 @@ class Listening:
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
     #: Certificates that we show as a client, by what they are for; see `follow`.
     shown: dict[str, Path] = attrs.Factory(dict)
-    #: Those that operators replace.
+    #: Certificates that operators replace.
     _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
     #: Descriptors that were handed, by the ports that accept from them.
@@ -136,10 +136,11 @@ class Listening:
 
     async def reserve(self, listen: Listen, what: str, setting: str) -> int:
         """
-        Open a port for other processes, to which it is `handed`; nothing is accepted.
+        Open a port for other processes, which `handed` uses; this process does not
+        accept.
 
-        :return: the descriptor.
-        :raises ConfigurationError: the address cannot be had.
+        :return: the file descriptor.
+        :raises ConfigurationError: the address is not available.
         """
         try:
             opened = await open_socket(listen.endpoint_string())
@@ -206,7 +207,7 @@ class Listening:
             if code == errno.EADDRINUSE:
                 return f"{where} is in use (another {self.program}?)"
             if code == errno.EADDRNOTAVAIL:
-                return f"{where} is no address of this machine"
+                return f"{where} is not an address of this machine"
             if code == errno.EACCES:
                 return f"{where} may not be used by this user"
             if code is not None:
@@ -249,7 +250,7 @@ class Listening:
 
     @property
     def opened(self) -> list[Opened]:
-        """What is open now."""
+        """Return the open ports."""
         return list(self._ports.values())
 
     async def close(self, port: IListeningPort) -> None:

@@ -57,7 +57,7 @@ class StreamSink:
                 select.select([], [self._descriptor], [])
 
     def reopen(self) -> None:
-        """There is no name to open it by."""
+        """Do nothing: the stream has no name to open."""
 
     def rotate(self) -> None:
         """As above."""

@@ -33,11 +33,11 @@ from tunnel.program.log_writer import FileSink, LogWriter, Sink, StreamSink
 #: Bytes of a log file after which it gets another name, as twistd has it.
 ROTATE_AT = 1_000_000
 
-#: A field of one line is cut beyond this: a log is no place for payloads.
+#: Maximum length of one field; a log is not the place for payloads.
 MAX_FIELD = 2048
 
 
-#: What Twisted says of its own work, and who reads of ours need not know.
+#: Twisted's lines about its own work, which our users need not read.
 _TWISTEDS = re.compile(
     r".* starting on .*|\(.* Port .* Closed\)|(Starting|Stopping) factory .*"
 )
@@ -48,9 +48,9 @@ Format = Callable[[LogEvent], str | None]
 
 def json_line(event: LogEvent) -> str:
     """
-    One event as one flat JSON object: time, level, logger, message, fields.
+    Return one event as one flat JSON object: time, level, logger, message, fields.
 
-    Only fields that are plain values are written; how an object prints is no contract.
+    It contains only fields with plain values; the text of an object is not a contract.
     """
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),
@@ -115,7 +115,9 @@ def _format(kind: str) -> Format:
 
 
 def _text_of(fields: Mapping[str, str | int]) -> Format:
-    """Text, in which who says it is told apart by *fields*."""
+    """
+    Return a text formatter that adds the values of *fields* to the name of the program.
+    """
     us = " ".join(f"{name} {value}" for name, value in fields.items())
 
     def line(event: LogEvent) -> str | None:
@@ -127,7 +129,7 @@ def _text_of(fields: Mapping[str, str | int]) -> Format:
 
 
 def log_levels(level: str) -> LogLevelFilterPredicate:
-    """Which events are written: those of *level* and above, until it is changed."""
+    """Return a filter for events of *level* and above; its level can change later."""
     return LogLevelFilterPredicate(LogLevel.levelWithName(level))
 
 
@@ -138,12 +140,12 @@ def observer(
     fields: Mapping[str, str | int] = MappingProxyType({}),
 ) -> ILogObserver:
     """
-    What formats the log.
+    Return the observer that formats the log.
 
     :param kind: ``text`` or ``json``.
     :param levels: which events are written.
     :param write: takes lines.
-    :param fields: of every line; in text they stand before who says it.
+    :param fields: fields of every line; in text they precede the name of the logger.
     """
     form = _text_of(fields) if fields and kind != "json" else _format(kind)
     lines = Lines(form, write, fields)
@@ -151,7 +153,7 @@ def observer(
 
 
 def log_writer(kind: str, sink: Sink) -> LogWriter:
-    """What writes the log, and tells in it how many lines it had to drop."""
+    """Return the writer of the log, which also logs how many lines it dropped."""
 
     def note(count: int) -> str:
         event: LogEvent = {
@@ -169,10 +171,10 @@ def log_writer(kind: str, sink: Sink) -> LogWriter:
 
 class LogsItsOwnWay:
     """
-    A service that brings the observer of its application with it.
+    A service with the log observer of its application.
 
-    twistd looks for one in the application, after the service was made and unless it
-    was told ``--logger`` itself.
+    twistd looks for the observer in the application after it has created the service,
+    unless ``--logger`` sets another one.
     """
 
     log_observer: ILogObserver | None = None
@@ -189,7 +191,7 @@ class LogsItsOwnWay:
         """
         Choose the observer.
 
-        :param options: those of twistd itself, which say where the log goes.
+        :param options: options of twistd itself, which set the destination of the log.
         :raises ConfigurationError: the file cannot be written.
         """
         if "nodaemon" not in options:
@@ -229,7 +231,7 @@ class LogsItsOwnWay:
         self.log_observer = observer(kind, levels, write, self.log_fields)
 
     def set_log_level(self, level: str | None) -> None:
-        """The least important level that is written; None: as the program was told."""
+        """Set the lowest level to write; None: the level of the program's start."""
         if self._levels is not None:
             name = level or self._log_level
             self._levels.setLogLevelForNamespace("", LogLevel.levelWithName(name))

@@ -1,4 +1,4 @@
-"""What is known of a port that is open, in its own process and in others."""
+"""Description of an open port, for its own process and others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Opened"]
 class Opened:
     """A port that is open."""
 
-    #: What is listened for.
+    #: Purpose of the listener.
     what: str
     #: ``host:port``, or the path of a unix socket.
     address: str
     #: None: no TLS.
     certificate_file: Path | None = None
-    #: What precedes every path there, such as ``/k8s-proxy``.
+    #: Prefix of every path there, such as ``/k8s-proxy``.
     path: str = ""
 
     def to_json(self) -> dict[str, str | None]:
@@ -37,9 +37,9 @@ class Opened:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Opened:
         """
-        What another process says.
+        Read the description from another process.
 
-        :raises KeyError, TypeError: it is nothing of this kind.
+        :raises KeyError, TypeError: it is not a description.
         """
         file = said["certificate_file"]
         return cls(

@@ -1,4 +1,4 @@
-"""What the command lines of both programs have in common."""
+"""Common parts of both command lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ProgramOptions(usage.Options):
     def parseArgs(self, *rest: str) -> None:
         """Take none: a file whose option was forgotten is the usual one."""
         if rest:
-            raise usage.UsageError(f"no option stands before '{rest[0]}'")
+            raise usage.UsageError(f"'{rest[0]}' does not follow an option")
 
     def postOptions(self) -> None:
         """Read everything that can be wrong, and report all of it at once."""
@@ -69,9 +69,12 @@ class ProgramOptions(usage.Options):
             sys.exit(0)
 
     def steps(self) -> Sequence[Callable[[], None]]:
-        """What reads them; each raises `ConfigurationError` with all that is wrong."""
+        """
+        Return functions that read the configuration; each raises `ConfigurationError`
+        with all its errors.
+        """
         raise NotImplementedError
 
     def usable(self) -> str:
-        """What ``--check`` says when nothing is wrong."""
+        """Return the output of ``--check`` if the configuration has no errors."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What both programs say of themselves to Prometheus; read when it asks."""
+"""Common Prometheus metrics of both programs; computed on each request."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def register_process_metrics(
     listening: Listening,
     dropped_lines: Callable[[], int],
 ) -> None:
-    """These, and those of the process and of its garbage collector."""
+    """Register these metrics, and those about the process and its garbage collector."""
     ProcessCollector(registry=metrics)
     GCCollector(registry=metrics)
     metrics.register(ProgramCollector(program, listening, dropped_lines))

@@ -51,14 +51,16 @@ class PollerReactor(EPollReactor):
         self.doPoll(0)  # type: ignore[no-untyped-call]
 
     def iterate(self, delay: float = 0.0) -> None:
-        """One turn, for whoever waits in a callback, and the one around it ends."""
+        """
+        Run one turn for a caller that waits in a callback, inside the surrounding turn.
+        """
         self.runUntilCurrent()
         if self._sockets.turn(delay):
             self.doPoll(0)  # type: ignore[no-untyped-call]
         self._changed = True
 
-    # What the loop of Twisted has to look at before the time that it named.  Threads
-    # and signals wake it through a pipe.
+    # Checks that Twisted's loop needs before its next timer.  Threads and signals wake
+    # it through a pipe.
 
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kw: object
@@ -84,17 +86,17 @@ class PollerReactor(EPollReactor):
     # Each socket is as good as any other in what the reactor says of itself.
 
     def removeAll(self) -> list[Any]:
-        """Poll none of those that are returned any more."""
+        """Stop polling all returned selectables."""
         others = super().removeAll()  # type: ignore[no-untyped-call]
         return [*others, *self._sockets.removeAll()]
 
     def getReaders(self) -> list[Any]:
-        """Those that are polled to be read."""
+        """Return the selectables that are polled for reading."""
         others = super().getReaders()  # type: ignore[no-untyped-call]
         return [*others, *self._sockets.getReaders()]
 
     def getWriters(self) -> list[Any]:
-        """Those that are polled to be written."""
+        """Return the selectables that are polled for writing."""
         others = super().getWriters()  # type: ignore[no-untyped-call]
         return [*others, *self._sockets.getWriters()]
 

@@ -12,9 +12,10 @@ from tunnel.util.timers import Timers
 
 def notify(state: str) -> bool:
     """
-    Send *state*, such as ``READY=1``; False when systemd did not start us.
+    Send *state*, such as ``READY=1``; return False if systemd did not start this
+    process.
 
-    A socket that cannot be reached is no reason to fail: the service itself works.
+    An unreachable socket is not an error, because the service itself works.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:

@@ -45,7 +45,7 @@ RESERVED = 32
 LIMITS = HttpServerLimits(
     max_header_bytes=16 * 1024,  # no cookies, no tokens
     idle_seconds=75.0,  # scrapes come every minute, and keep their connection
-    body_seconds=10.0,  # for an answer that is not read; there are no bodies
+    body_seconds=10.0,  # for a response that the client does not read; no bodies
     max_connections=MAX_CONNECTIONS,
 )
 
@@ -80,11 +80,11 @@ def exposition(metrics: CollectorRegistry) -> Page:
 
 class Site(ServerFactory):
     """
-    Serves pages by their paths.
+    Factory that serves pages by their paths.
 
-    A page is made for each GET or HEAD.  A body is refused, and what was sent of it is
-    dropped.  When there are too many connections the one that is idle for longest gives
-    way; those from this machine are counted apart from others.
+    It creates a page for each GET or HEAD.  It refuses a body, and drops its bytes.
+    When it has too many connections, it closes the one that has been idle longest;
+    connections from this machine count separately.
 
     :param pages: by path, as configured.
     :param actions: the same for POST.
@@ -142,7 +142,7 @@ class Site(ServerFactory):
         path = unquote_to_bytes(head.target.partition(b"?")[0])
         allowed = [method for method, made in self._pages.items() if path in made]
         if not allowed:
-            return plain("there is no such page", 404)
+            return plain("this page does not exist", 404)
         method = b"GET" if head.method == b"HEAD" else head.method
         if method not in allowed:
             return _only(allowed)

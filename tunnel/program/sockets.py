@@ -1,8 +1,8 @@
 """
-Sockets that listen, without a port of Twisted.
+Listening sockets without a Twisted port.
 
-Such a port accepts, shuts its socket down for all processes that share it, and removes
-the path of a unix socket, whoever listens there by then.
+A port accepts, shuts its socket down for all processes that share it, and removes the
+path of a unix socket, even if another process listens there by then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ListeningSocket:
         """Remove the path of a unix socket, unless it leads to another one by now."""
         made, self._file = self._file, None
         if made is not None and _file_at(self._path) == made:
-            with suppress(OSError):  # the next one that listens there removes it
+            with suppress(OSError):  # the next listener removes it
                 os.unlink(self._path)
 
 
@@ -118,7 +118,7 @@ def is_listening(path: str) -> bool:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a socket on which nobody listens any more: its kas was killed."""
+    """Remove a socket without a listener: its kas was killed."""
     try:
         is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -128,15 +128,17 @@ def _remove_left(path: str) -> None:
 
 
 def _asked(path: str) -> int:
-    """What the kernel says to a client: a number of `errno`."""
+    """Return the kernel's answer to a client: a number of `errno`."""
     with socket.socket(socket.AF_UNIX) as client:
-        # Otherwise one that has no room for more connections would make us wait.
+        # Otherwise a socket without room for more connections would block us.
         client.setblocking(False)
         return client.connect_ex(path)
 
 
 def _file_at(path: str) -> tuple[int, int, int] | None:
-    """What tells a file from one that has its path, or its number, later."""
+    """
+    Return a value that distinguishes a file from a later one with its path or number.
+    """
     if not path:
         return None
     try:

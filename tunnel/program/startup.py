@@ -52,10 +52,10 @@ def refuse_unless(problems: list[str], steps: Iterable[Callable[[], None]]) -> N
 
 def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     """
-    Run *start*; when it fails, the process ends with the reason and status 1.
+    Run *start*; if it fails, end the process with the reason and status 1.
 
-    A failure before the reactor runs ends twistd right here, also one that is about to
-    become a daemon: its parent then reports the failure to the operator.
+    A failure before the reactor runs ends twistd right here, even while it becomes a
+    daemon: its parent then reports the failure to the operator.
 
     :raises CannotStart: it failed at once.
     """
@@ -87,7 +87,7 @@ def _lines(failure: Failure) -> list[str]:
 
 
 class Signalled(Protocol):
-    """What an operator can ask of a program by signals."""
+    """Requests that an operator sends to a program by signals."""
 
     def reload(self) -> None:
         """Open log files again, and read every file again."""

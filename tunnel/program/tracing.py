@@ -38,7 +38,7 @@ __all__ = ["Tracer"]
 #: dropped.
 MAX_WAITING: Final = 2048
 
-#: Seconds in which the collector has to answer.
+#: Timeout of the collector, in seconds.
 TIMEOUT: Final = 10.0
 
 #: Bytes of a token.
@@ -88,11 +88,11 @@ class Span:
 @implementer(ITracer)
 class Tracer(Collector):
     """
-    Makes spans and has them sent, from `start` to `stop`.
+    Tracer that creates spans and sends them, from `start` to `stop`.
 
     :param program: ``kas`` or ``agentk``: the name of the service.
-    :param instance: tells several of them apart.
-    :param ratio: the part of what has no parent for which a trace begins here.
+    :param instance: distinguishes several instances.
+    :param ratio: fraction of root spans for which this tracer begins a trace.
     :param random: between 0 and 1.
     """
 
@@ -115,10 +115,10 @@ class Tracer(Collector):
         self._tracer: Any = None
         self._extract: Any = None
         self._kinds: dict[SpanKind, Any] = {}
-        #: Spans that were sent, those that the collector did not take, and those for
-        #: which there was no room.
+        #: Spans that were sent, that the collector refused, and that were dropped
+        #: because the queue was full.
         self.sent = self.failed = self.dropped = 0
-        #: Those that have ended, and of which nothing was told.
+        #: Spans that have ended and were not counted yet.
         self._waiting = 0
         #: Why the last ones were not taken; empty: they were.
         self._problem = ""
@@ -228,9 +228,9 @@ class Tracer(Collector):
 
     def has_room(self) -> bool:
         """
-        Whether a span that ends now may wait to be sent.
+        Return whether a span that ends now can be queued.
 
-        The SDK would drop the oldest one for it, and say so to nobody.
+        The SDK would silently drop the oldest one for it.
         """
         if self._waiting >= MAX_WAITING:
             self.dropped += 1
@@ -240,9 +240,9 @@ class Tracer(Collector):
 
     def told(self, count: int, problem: str) -> None:
         """
-        What became of *count* spans.
+        Record the result for *count* spans.
 
-        :param problem: why they were not taken; empty: they were.
+        :param problem: why the collector refused them; empty if it accepted them.
         """
         self._waiting -= count
         if not problem:
@@ -290,10 +290,10 @@ def _credential(file: Path | None) -> dict[str, str]:
 
 def _session() -> Any:
     """
-    What the SDK sends with.
+    Return the HTTP session of the SDK.
 
-    By itself it counts an answer that only says where to go as one that took the
-    spans; older ones go there, with our token.
+    The SDK itself counts a redirect as success; older versions follow it with our
+    token.
     """
     import requests
 

@@ -1,4 +1,4 @@
-"""What each half of a module is lent, on one end of a tunnel in memory."""
+"""Fake module APIs for each half, on one end of a tunnel in memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ __all__ = ["FakeAgentModuleApi", "FakeServerModuleApi"]
 
 
 class _FakeApi:
-    """What both module APIs have in common."""
+    """Common parts of both module APIs."""
 
     def __init__(self, end: End, name: str, configuration: Any):
         self.name = name
@@ -81,7 +81,7 @@ class _FakeApi:
         #: A `FakeTracer`, where the test wants spans; set before the module is made.
         self.tracer: ITracer | None = end.dispatcher.tracer
         self.write = eager.write
-        #: What the module said when it could not go on.
+        #: Failures that the module reported.
         self.failures: list[Exception] = []
         self._end = end
 
@@ -105,7 +105,7 @@ class _FakeApi:
 
 @implementer(IListeningPort)
 class _Port:
-    """What `FakeServerModuleApi.listen` opens: nothing."""
+    """Result of `FakeServerModuleApi.listen`, which opens nothing."""
 
     def startListening(self) -> None:
         pass
@@ -204,22 +204,22 @@ class FakeServerModuleApi(_FakeApi):
         self.page_origins: tuple[str, ...] = ()
         #: Say which credentials the module holds something open for.
         self.holders: list[Callable[[], Collection[str]]] = []
-        #: What the module counted.
+        #: Usage that the module counted.
         self.used: list[Usage] = []
-        #: What the module added.
+        #: Authenticators that the module added.
         self.authenticators: list[IAuthenticator] = []
-        #: What GitLab says of agents' projects, by agents' ids.
+        #: Agents' projects in GitLab, by the ids of agents.
         self.projects: dict[str, AgentProject] = {}
-        #: What GitLab was told of how agents are configured.
+        #: Agents' configurations that were posted to GitLab.
         self.registered: list[tuple[str, dict[str, Any]]] = []
         #: Tells agents their configuration: set by the module or by the test.
         self.tells: ConfigurationTold | None = None
-        #: What is wrong with agents, as the module says, by their ids.
+        #: Problems of agents that the module reported, by their ids.
         self.problems: dict[str, str] = {}
-        #: What the module wrote to the audit log.
+        #: Events that the module wrote to the audit log.
         self.audited: list[AuditEvent] = []
         self.audit_level = AuditLevel.ALL
-        #: What the module listens with: endpoint string -> factory.
+        #: Listeners of the module: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
 
     def client(
@@ -354,7 +354,7 @@ class FakeAgentModuleApi(_FakeApi):
         self.cluster_as_agentk = cluster
         self.sections = sections
         self.gitlab = GitLabAccess(end.client(GITLAB_ACCESS), name)
-        #: What the module runs while it leads; a test runs it.
+        #: Functions that the module runs while it leads; a test runs them.
         self.led: list[Callable[[], Awaitable[None]]] = []
         self.leads = False
         self.lease = "default/agent-1-lock"

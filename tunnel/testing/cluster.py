@@ -26,7 +26,7 @@ from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
 __all__ = ["FakeCluster", "FakeRequest"]
 
-#: What is answered where a test said nothing.
+#: Response to a request for which the test set none.
 _NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 
@@ -43,21 +43,21 @@ class FakeRequest:
 
     @property
     def user(self) -> str:
-        """In whose name it was made; empty: in that of agentk."""
+        """Impersonated user of the request; empty: agentk itself."""
         return self.fields.get("impersonate-user", [""])[0]
 
 
 @implementer(ICluster)
 class FakeCluster:
     """
-    Answers requests from what `answer` was told, and others from `objects`.
+    Fake cluster that responds as `answer` sets, and otherwise from `objects`.
 
-    It takes no chunked bodies.
+    It does not support chunked bodies.
 
-    :ivar requests: all of them, in their order.
-    :ivar objects: what is in the cluster.
-    :ivar refuses: connections are refused, as where no API server runs.
-    :ivar silent: requests come and are never answered.
+    :ivar requests: all requests in order.
+    :ivar objects: the objects of the cluster.
+    :ivar refuses: connections are refused, as without an API server.
+    :ivar silent: requests arrive and get no response.
     """
 
     host, port = "kubernetes.test", 6443

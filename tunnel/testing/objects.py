@@ -20,8 +20,8 @@ __all__ = ["FakeObjects", "Refusal", "Watcher"]
 
 _VERBS = frozenset("get list watch create update patch delete".split())
 
-#: What is there from the beginning: group and version, and per plural the kind;
-#: small letters at its end: cluster-wide.
+#: Initial kinds: group and version, and the kind for each plural; lower-case letters at
+#: its end mark a cluster-wide kind.
 _KINDS = {
     "v1": "configmaps=ConfigMap secrets=Secret pods=Pod services=Service "
     "serviceaccounts=ServiceAccount events=Event namespaces=Namespace/ nodes=Node/",
@@ -32,7 +32,7 @@ _KINDS = {
     "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
 }
 
-#: Events from which a watch can go on, as etcd keeps them for some minutes.
+#: Events from which a watch can resume, as etcd keeps them for some minutes.
 MAX_EVENTS = 1000
 
 #: Lists that clients may have begun and not read to their end.
@@ -47,7 +47,7 @@ _Key = tuple[str, str, str, str]
 
 @attrs.frozen
 class Refusal(Exception):
-    """What an API server answers in place of an object."""
+    """Error response of an API server."""
 
     code: int
     reason: str
@@ -78,7 +78,7 @@ class Watcher:
     _early: list[bytes] = attrs.field(factory=list)
 
     def begin(self, send: Callable[[bytes], None]) -> None:
-        """Send events, a line each, beginning with those that have been already."""
+        """Send events, a line each, beginning with the past ones."""
         self._send = send
         for line in self._early:
             send(line)
@@ -145,7 +145,7 @@ class FakeObjects:
     # For tests.
 
     def add_kind(self, resource: KubernetesResource) -> None:
-        """Have a further kind, as one that a CustomResourceDefinition makes."""
+        """Add a kind, as a CustomResourceDefinition does."""
         self._kinds[resource.api_version, resource.name] = resource
 
     def put(self, found: KubernetesObject) -> KubernetesObject:
@@ -388,7 +388,7 @@ class FakeObjects:
     ) -> KubernetesObject:
         manager, dry = _how(query)
         fields = dict(_fields(applied))
-        # What is in an object is fields of their own; an empty one has none.
+        # The fields inside an object count separately; an empty object has none.
         mine = {field for field, value in fields.items() if value != {}}
         stored = self._stored.get(key)
         if stored is None:
@@ -561,7 +561,7 @@ def _validate(
         raise Refusal(422, "Invalid", message)
 
 
-#: What a key of ``data`` can be.
+#: Valid key of ``data``.
 _DATA_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
 
 
@@ -577,7 +577,7 @@ def _refused(
     return Refusal(code, reason, f'{kind} "{key[3]}" {what}')
 
 
-#: What says which object it is, or comes from the API server alone.
+#: Fields that identify an object, or that only the API server sets.
 _NOBODYS = {("apiVersion",), ("kind",)} | {
     ("metadata", name)
     for name in (

@@ -31,13 +31,13 @@ PATIENCE = 60.0
 
 class ModulePair:
     """
-    Both halves of modules, joined by a tunnel in memory.
+    Both halves of modules, connected by a tunnel in memory.
 
-    :param cluster: what agent halves are given as the Kubernetes API, an `ICluster`
-        such as `FakeCluster`.
-    :param http: answers what server halves ask of other servers, such as
+    :param cluster: the Kubernetes API of agent halves, an `ICluster` such as
+        `FakeCluster`.
+    :param http: responds to server halves' requests to other servers, such as
         ``treq.testing.RequestTraversalAgent``.
-    :ivar store: keeps what server halves store, and fails when it is told to.
+    :ivar store: the store of server halves; a test can make it fail.
     :ivar repositories: the Git repositories that server halves read.
     :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
@@ -55,7 +55,7 @@ class ModulePair:
         self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
-        # Whoever calls the external API, and what answers there.
+        # Client and server of the external API.
         self._outside, self.door, self._street = connected(clock)
         self.door.tunnel.agent = None
 
@@ -97,12 +97,12 @@ class ModulePair:
         **fields: str,
     ) -> Answer:
         """
-        What is answered to a request of a page that a server half gave to `web`.
+        Request a page of a server half, and return the response.
 
         :param path: with its query.
-        :param wait: seconds by which the clock moves before there has to be an answer.
+        :param wait: seconds by which the clock may move before a response is due.
         :param headers: fields of the head, by their names.
-        :param fields: more of them, with ``_`` for ``-``.
+        :param fields: more fields, with ``_`` for ``-``.
         """
         head = dict(headers or {})
         head.update((name.replace("_", "-"), text) for name, text in fields.items())
@@ -139,9 +139,9 @@ class ModulePair:
 
     def run(self, coroutine: Coroutine[Any, Any, _T], patience: float = PATIENCE) -> _T:
         """
-        The result of a coroutine; bytes move, and the clock does, while it waits.
+        Return the result of a coroutine; move bytes and the clock while it waits.
 
-        :param patience: seconds by which the clock moves at most.
+        :param patience: maximum seconds by which the clock moves.
         """
         results: list[Any] = []
         deferred = Deferred.fromCoroutine(coroutine)

@@ -54,7 +54,7 @@ class FakeRepository:
         self._refs[ref] = commit
 
     def remove(self, ref: str) -> None:
-        """There is no such ref any more."""
+        """Remove a ref."""
         del self._refs[ref]
 
     async def resolve(self, ref: str = "HEAD") -> str:
@@ -101,7 +101,7 @@ class FakeRepository:
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`; a repository in memory has none."""
         self._files(commit)
-        raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no symbolic link")
+        raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is not a symbolic link")
 
     async def changed(self, old: str, new: str, path: str = "") -> list[str]:
         """See `IRepository.changed`."""
@@ -130,7 +130,7 @@ class FakeRepository:
 
 @implementer(IRepositories)
 class FakeRepositories:
-    """Repositories by their address; one that was not asked for before is empty."""
+    """Repositories by their address; a new one is empty."""
 
     def __init__(self) -> None:
         self._known: dict[GitAddress | GitalyAddress, FakeRepository] = {}

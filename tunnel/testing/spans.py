@@ -46,7 +46,7 @@ class FakeTracer:
 
     #: Traces may begin here.
     begins: bool = True
-    #: Every span, in the order in which they began.
+    #: Every span, in the order of their starts.
     spans: list[FakeSpan] = attrs.Factory(list)
 
     def begin(

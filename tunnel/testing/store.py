@@ -38,9 +38,9 @@ class _Namespace:
 
 class FakeStore:
     """
-    What is stored by the modules of a `ModulePair`: its ``store``.
+    Store of the modules of a `ModulePair`: its ``store``.
 
-    :ivar down: operations fail with UNAVAILABLE, as while Redis is away.
+    :ivar down: operations fail with UNAVAILABLE, as during an outage of Redis.
     """
 
     sweep_interval = math.inf
@@ -70,7 +70,7 @@ class FakeStore:
         return not self._down
 
     def lose(self) -> None:
-        """Forget everything, as a Redis that was flushed; watches are told."""
+        """Delete everything, as a flush of Redis does; watches are notified."""
         self._namespaces.clear()
         if self._listener is not None:
             self._listener.reset()

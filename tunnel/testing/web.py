@@ -18,7 +18,7 @@ __all__ = ["Answer", "visit"]
 
 @attrs.frozen
 class Answer:
-    """What a page answered."""
+    """Response of a page."""
 
     status: int
     #: Names in lower case; of a name that comes twice the last value.

@@ -1,22 +1,22 @@
 """
-Helpers that know nothing of tunnels.
+Helpers that are independent of tunnels.
 
     backoff.py      pauses between attempts
     until.py        wait for a condition
     timers.py       delayed calls: cancelled, made sooner, and with names
-    counts.py       counts by key, in which only what is there takes room
+    counts.py       counts by key, without zero entries
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn
-    peer_slots.py   slots for each peer, so that none makes the others wait
-    token_bucket.py how often something may happen
-    recent.py       a table that forgets what is oldest in it
+    peer_slots.py   slots for each peer, so that none delays the others
+    token_bucket.py rate limits
+    recent.py       a table that forgets its oldest entry
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        texts of a peer, made safe
     packing.py      bytes deflated, and inflated with a limit
-    traces.py       ids of traces, made and read (W3C traceparent)
+    traces.py       ids of traces, created and parsed (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
-    yaml_fault.py   where and why a text is no YAML, and what to do
+    yaml_fault.py   position, reason and remedy of a YAML error
     expansion.py    limits of YAML values, counted with aliases expanded
-    urls.py         URLs to which secrets may be sent
-    files.py        files: whether they changed, replaced, secret, errors in words
+    urls.py         URLs that may receive secrets
+    files.py        files: change detection, atomic replacement, secrets, error texts
 """

@@ -1,4 +1,4 @@
-"""Counts by key, in which only what is there takes room."""
+"""Counts by key, without zero entries."""
 
 from __future__ import annotations
 

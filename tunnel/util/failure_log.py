@@ -11,8 +11,8 @@ from tunnel.util.texts import clean
 
 __all__ = ["FailureLog"]
 
-#: Lines a second of errors of the service, and as many of those that are the client's:
-#: a flood of bad requests hides no failure, and a cluster that is away fills no disk.
+#: Lines a second for errors of the service, and as many for errors of clients: a flood
+#: of bad requests hides no failure, and an unreachable cluster fills no disk.
 MAX_LINES = 20
 
 #: Characters of a message that are logged; what an agent says can be part of it.
@@ -20,7 +20,7 @@ MAX_MESSAGE = 1000
 
 
 class FailureLog:
-    """Logs errors with their ids, and adds the ids to what clients are told."""
+    """Log of errors with their ids, which it adds to the messages for clients."""
 
     _log = Logger()
 
@@ -41,8 +41,8 @@ class FailureLog:
         if dropped is not None:
             if dropped:
                 self._log.warn(
-                    "{dropped} errors were told to clients and are not in this log: "
-                    f"at most {MAX_LINES} a second are",
+                    "{dropped} errors that clients received are not in this log: "
+                    f"the limit is {MAX_LINES} a second",
                     dropped=dropped,
                 )
             self._log.emit(

@@ -48,8 +48,8 @@ _order = 0
 
 def file_version(file: str | Path) -> FileVersion:
     """
-    What changes with a file, whose links are followed: the time of its last change,
-    inode and size; and how often `reread_files` was called.
+    Return a value that changes with a file: the modification time, inode and size of
+    the target of its links, and the number of calls of `reread_files`.
     """
     try:
         found = os.stat(file)
@@ -69,18 +69,18 @@ _T = TypeVar("_T")
 
 class WatchedFile(Generic[_T]):
     """
-    What a file holds, or several together; read again when one of them changed.
+    Content of one file, or of several together, which is read again after a change.
 
-    A content that cannot be used leaves the one before in force.  It is reported once
-    for each change, and tried again at each look: perhaps only a descriptor was
-    missing.
+    If new content is unusable, the old content stays valid.  The problem is reported
+    once for each change, and the content is tried again at each check, because perhaps
+    only a file descriptor was missing.
 
-    :param version: what changes with the files, such as `file_version` of one.
-    :param read: their content; what it raises the first time passes to the caller.
-    :param refused: takes what it raised later, if that is an *unusable*.
-    :param changed: called after another content was read.
+    :param version: value that changes with the files, such as `file_version` of one.
+    :param read: reads the content; an exception of the first call passes to the caller.
+    :param refused: gets later exceptions of the type *unusable*.
+    :param changed: called after new content was read.
     :param seconds: of a clock.
-    :param interval: seconds between two looks.
+    :param interval: seconds between two checks.
     """
 
     def __init__(
@@ -151,7 +151,9 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _target(path: Path) -> Path:
-    """What a symbolic link leads to: the link stays, and that file is replaced."""
+    """
+    Return the target of a symbolic link: the link stays, and its target is replaced.
+    """
     return Path(os.path.realpath(path))
 
 
@@ -168,7 +170,7 @@ class Replacement:
 
     path: Path
     mode: int = 0o600
-    #: On disk after each step, for which the process waits.
+    #: Whether the process waits until each step is on disk.
     durable: bool = True
     _temporary: str = attrs.field(init=False, default="")
     _descriptor: int = attrs.field(init=False, default=-1)
@@ -218,7 +220,10 @@ class Replacement:
             os.unlink(self._temporary)
 
     def _give_away(self, descriptor: int) -> None:
-        """What root writes stays readable for the owner of the file, or the folder."""
+        """
+        Keep a file that root writes readable for the owner of the old file, or of the
+        folder.
+        """
         if os.geteuid() == 0:
             owner = (self.path if self.path.exists() else self.path.parent).stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
@@ -239,7 +244,7 @@ def replace_file(
 
 # Files with secrets.
 
-#: What was logged already; as many as files are named.
+#: Versions that were logged already; bounded by the number of configured files.
 _warned: dict[Path, FileVersion] = {}
 
 
@@ -255,10 +260,10 @@ HOW_TO_MAKE_ONE = (
 
 def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     """
-    The secret in a file, where it stands in base64 as GitLab's tools write it.
+    Read a secret in base64 from a file, as GitLab's tools write it.
 
-    :param least: bytes that it needs, decoded.
-    :raises ValueError: it cannot be used; the text says why, and nothing of it.
+    :param least: minimum number of decoded bytes.
+    :raises ValueError: it cannot be used; the text names the reason and no part of it.
     """
     try:
         with open(path, "rb") as source:
@@ -306,7 +311,7 @@ def warn_if_public(path: Path) -> None:
 
 
 def in_words(error: Exception) -> str:
-    """What went wrong, with the path and, where rights are missing, the owner of it."""
+    """Describe *error* with the path and, if rights are missing, its owner."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
     if error.filename is None:
@@ -318,7 +323,7 @@ def in_words(error: Exception) -> str:
 
 
 def _owner(path: Path) -> str:
-    """Who can read *path*, or the nearest folder above it that can be looked at."""
+    """Return the owner of *path*, or of the nearest accessible folder above it."""
     for one in (path, *path.parents):
         try:
             found = one.stat()

@@ -131,7 +131,7 @@ class RequestTests(_Case):
         client = _Client(self)
         for path in ("/", "/greete", "/greeters", "//greeter", "/hooks/..", "/GREETER"):
             status, head, body = client.ask(path)
-            self.assertEqual((status, body), (404, "there is no such page\n"))
+            self.assertEqual((status, body), (404, "this page does not exist\n"))
             self.assertIn("content-type: text/plain", head)
         status, head, body = client.ask("/x", "Accept: application/json")
         self.assertEqual((status, json.loads(body)["message"]), (404, body[13:-3]))

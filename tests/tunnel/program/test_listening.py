@@ -105,7 +105,7 @@ class RefusedTests(_Case):
     def test_others(self) -> None:
         """No address of ours, no right to it, anything else."""
         for code, text in (
-            (errno.EADDRNOTAVAIL, "port 8080 is no address of this machine"),
+            (errno.EADDRNOTAVAIL, "port 8080 is not an address of this machine"),
             (errno.EACCES, "port 8080 may not be used by this user"),
             (errno.EMFILE, "port 8080: Too many open files"),
         ):

@@ -56,5 +56,5 @@ class FailureLogTests(SynchronousTestCase):
         self.clock.advance(1)
         self.log.told("bad", "c", ours=False)
         dropped, line = self.lines()
-        self.assertTrue(dropped.startswith("3 errors were told to clients and are not"))
+        self.assertTrue(dropped.startswith("3 errors that clients received are not"))
         self.assertEqual(line, "bad [trace c]")
