@@ -35,10 +35,11 @@ PURE = "TXKAS_PURE"
 #: Those with modules that are compiled, and all that these import of ours.
 PACKAGES = ("tunnel", "kas", "agentk", "modules")
 
-#: What all of it is in; the files beside the sources only lead there.
+#: The library that contains all compiled code; the files beside the sources only load
+#: it.
 LIBRARY = "txkas__mypyc"
 
-#: One of those that are compiled, if any is.
+#: One of the compiled modules, if any are compiled.
 _COMPILED = "tunnel.wire.session"
 
 
@@ -85,7 +86,7 @@ def unusable(root: Path) -> str | None:
     if library is None:
         if _file(root, _COMPILED) is None:
             return None
-        return f"{LIBRARY}, which compiled modules need, is missing: install txkas anew"
+        return f"{LIBRARY}, which compiled modules need, is missing: reinstall txkas"
     # Only in a checkout do sources change beneath what was compiled of them.  Constants
     # of other modules are compiled in, too: any source of ours counts.
     if (root / "pyproject.toml").is_file():

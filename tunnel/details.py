@@ -1,12 +1,11 @@
 """
-What the end of a call says to programs, besides its status and its text.
+Details of a call's error, for programs, in addition to its status and text.
 
     raise CallError(Status.INVALID_ARGUMENT, "size has to be above 0",
                     [bad_request({"size": "has to be above 0"})])
 
-The details of a `tunnel.errors.CallError` are what gRPC and Connect call so: messages
-in `Any`.  Those of Google that clients know best are made here; any other message can
-be given as it is.
+The details of a `tunnel.errors.CallError` are the details of gRPC and Connect: messages
+in `Any`.  This module creates Google's most common ones; any other message works, too.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
     "retry_info",
 ]
 
-#: Whose reasons those in `error_info` are.
+#: Domain of the reasons in `error_info`.
 DOMAIN = "txkas"
 
 _PREFIX = "type.googleapis.com/google.rpc."
@@ -80,7 +79,7 @@ def decode_details(data: bytes) -> tuple[Any, ...]:
 
 
 def readable(detail: Any) -> object:
-    """A detail for people, as JSON has it; None if it is of a kind unknown here."""
+    """Return a detail as JSON data for users; None if its type is unknown here."""
     kind = _KNOWN.get(detail.type_url)
     if kind is None:
         return None

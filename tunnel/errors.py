@@ -1,16 +1,16 @@
 """
-What goes wrong in a tunnel, as codes on the wire and as exceptions here.
+Errors of a tunnel, as codes on the wire and as exceptions.
 
     TunnelError
     ├── ProtocolError         the peer broke a rule; carries the code to end with
     ├── StreamReset           one stream ended early, by either side
-    ├── SessionClosed         the connection under the stream is gone
-    ├── AgentUnavailable      no connection of the agent that was asked for
-    ├── ConfigurationError    what the operator wrote cannot be used
+    ├── SessionClosed         the connection under the stream has ended
+    ├── AgentUnavailable      the requested agent has no connection
+    ├── ConfigurationError    the operator's configuration cannot be used
     └── CallError             a call ended with a status other than OK
 
-Each class that crosses the wire knows its code, so that one ``except`` can answer the
-peer.  docs/protocol.rst says what each code obliges its receiver to do.
+Each class that crosses the wire knows its code, so that one ``except`` can respond to
+the peer.  docs/protocol.rst defines the receiver's duty for each code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ErrorCode(IntEnum):
     FRAME_SIZE = 3
     #: A stream beyond the receiver's limit, or one it had no room for.
     REFUSED = 4
-    #: Nobody wants the rest of the stream.
+    #: The receiver needs no more of the stream.
     CANCELLED = 5
     #: The sender of the code failed; its log says how.
     INTERNAL = 6

@@ -683,16 +683,16 @@ class TreeEntry:
 
 class IRepository(Interface):
     """
-    One Git repository, read without a working tree: nothing of it is ever run.
+    One Git repository, read without a working tree: nothing in it ever runs.
 
-    Every way to fail is a `tunnel.errors.CallError`: INVALID_ARGUMENT for refs, paths
-    and ids that cannot be; NOT_FOUND, there is no such ref or path; OUT_OF_RANGE, the
-    commit is not here any more: resolve again;
-    FAILED_PRECONDITION, it is no file; RESOURCE_EXHAUSTED, a limit is passed;
-    PERMISSION_DENIED, the Git server refuses kas; UNAVAILABLE, it cannot be asked now;
-    DEADLINE_EXCEEDED, it took too long.
+    All errors are a `tunnel.errors.CallError`: INVALID_ARGUMENT, for impossible refs,
+    paths and ids; NOT_FOUND, the ref or path does not exist; OUT_OF_RANGE, the commit
+    is not available any more: resolve again; FAILED_PRECONDITION, the path is not a
+    file; RESOURCE_EXHAUSTED, a limit was exceeded; PERMISSION_DENIED, the Git server
+    refuses kas; UNAVAILABLE, the Git server is unreachable; DEADLINE_EXCEEDED, a
+    timeout.
 
-    A commit that `resolve` gave can be read from then on, until many others came.
+    A commit from `resolve` can be read until many other commits have been resolved.
     """
 
     def resolve(ref: str = "HEAD") -> Awaitable[str]:
@@ -710,23 +710,24 @@ class IRepository(Interface):
         commit: str, path: str = "", *, recursive: bool = False
     ) -> Awaitable[list[TreeEntry]]:
         """
-        What is in the folder *path* of a commit, in the order of Git.
+        List the folder *path* of a commit, in Git's order.
 
-        :param recursive: the files below it, and links and submodules, but no folders.
+        :param recursive: list all files, links and submodules below it, but no folders.
         """
 
     def read(commit: str, path: str, *, limit: int) -> Awaitable[bytes]:
         """
-        What is in the file *path* of a commit.
+        Return the content of the file *path* of a commit.
 
-        :param limit: bytes; a file that has more is RESOURCE_EXHAUSTED, and not read.
+        :param limit: bytes; a larger file is RESOURCE_EXHAUSTED, and not read.
         """
 
     def link(commit: str, path: str) -> Awaitable[str]:
         """
-        Give what the symbolic link *path* of a commit says: a path, as it was written.
+        Return the target of the symbolic link *path* of a commit, as written.
 
-        Nothing is followed here; whoever follows it has to see that it stays inside.
+        This method does not follow it; a caller that does must check that it stays
+        inside.
         """
 
     def changed(old: str, new: str, path: str = "") -> Awaitable[list[str]]:
@@ -762,7 +763,7 @@ ConfigurationTold = Callable[
 
 
 class SpanKind(Enum):
-    """What a span is about, as OpenTelemetry has it."""
+    """Kind of a span, as in OpenTelemetry."""
 
     #: A request of another, answered here.
     SERVER = "server"
@@ -772,10 +773,10 @@ class SpanKind(Enum):
 
 
 class ISpan(Interface):
-    """What was done here for one request, for OpenTelemetry."""
+    """A span of OpenTelemetry: the work done here for one request."""
 
     traceparent: str = Attribute(
-        "What those who are asked on its behalf get in the header of that name."
+        "Value of the header ``traceparent`` for requests on its behalf."
     )
 
     def set(name: str, value: str | int | float | bool) -> None:
@@ -801,10 +802,10 @@ class ITracer(Interface):
         parent: str | None = None,
     ) -> ISpan | None:
         """
-        A span that begins now; None: this one is not traced.
+        Begin a span now; None: the request is not traced.
 
-        :param name: of few different ones: the method of a call, and not its path.
-        :param parent: the ``traceparent`` of who asked; what is no valid one is none.
+        :param name: one of few different names: the method of a call, not its path.
+        :param parent: the caller's ``traceparent``; an invalid one is ignored.
         """
 
 
@@ -886,14 +887,14 @@ class _IModuleApi(Interface):
 
 
 class IServerModuleApi(_IModuleApi):
-    """What kas lends to a server half."""
+    """API of a server half in kas."""
 
     count_usage: Callable[[Usage], None] | None = Attribute(
         "Counts a use, for reports to GitLab; None: there are none."
     )
 
     page_origins: Collection[str] = Attribute(
-        "Origins of the web pages that may ask in a user's browser: those of GitLab."
+        "Origins of pages that may send requests from a user's browser: GitLab's."
     )
 
     audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
@@ -901,7 +902,7 @@ class IServerModuleApi(_IModuleApi):
     repositories: IRepositories = Attribute("Git repositories.")
 
     def agent_project(agent_id: str) -> AgentProject | None:
-        """What GitLab last said of an agent's project; None: it said nothing."""
+        """Return GitLab's last information on an agent's project; None without any."""
 
     def register_configuration(agent_id: str, configuration: Mapping[str, Any]) -> None:
         """Tell GitLab, where it has the agent, how the agent is configured."""
@@ -917,13 +918,14 @@ class IServerModuleApi(_IModuleApi):
         agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
     ) -> Awaitable[bool]:
         """
-        Wait until an agentk was told what its file says at *commit* of a repository.
+        Wait until an agentk has its configuration at *commit* of a repository.
 
-        For who sends it something else of that commit: both take effect together.
+        A sender of other content from this commit waits, so that both take effect
+        together.
 
-        :return: False: its file is in this repository, on a branch that is at another
-            commit; True: it was told, or its file is not in this repository.
-        :raises CallError: it cannot be told now.
+        :return: False: its file is in this repository, on a branch at another commit;
+            True: agentk has the configuration, or its file is not in this repository.
+        :raises CallError: the configuration cannot be sent now.
         """
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
@@ -944,10 +946,10 @@ class IServerModuleApi(_IModuleApi):
         service: ServiceDescriptor, agent_id: str, access: Access | None = None
     ) -> IServiceClient:
         """
-        What calls *service* at an agent.
+        Return a client of *service* at an agent.
 
-        :param access: in whose name: what `authorize` gave for this agent.  The agent
-            half finds it in ``call.access``, and gives it to
+        :param access: the caller: the result of `authorize` for this agent.  The agent
+            half gets it as ``call.access``, and passes it to
             `IAgentModuleApi.kubernetes_for`.
         :raises ValueError: *access* is for another agent.
         """
@@ -960,13 +962,13 @@ class IServerModuleApi(_IModuleApi):
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
         """
-        Open a raw stream to an agent, whichever kas holds it.
+        Open a raw stream to an agent at any kas.
 
-        Returns at once.  While no instance of the agent is connected the stream waits,
-        up to the routing time limit; then the receiver's `stream_closed` gets an
+        It returns at once.  While no instance of the agent is connected, the stream
+        waits, up to the routing timeout; then the receiver's `stream_closed` gets an
         `tunnel.errors.AgentUnavailable`.
 
-        :param receiver: an `IPathReceiver` is told of the path, too.
+        :param receiver: an `IPathReceiver` is notified of the path, too.
         :param metadata: the first header block, at most 64 KiB.
         """
 
@@ -988,15 +990,15 @@ class IServerModuleApi(_IModuleApi):
         """
         Check a credential of a user.
 
-        What is known is returned at once, the rest as a Deferred, which should be
-        cancelled when the client leaves.  ``await maybeDeferred(api.authorize, …)``
-        takes both.
+        It returns a known result at once, and otherwise a Deferred, which the caller
+        should cancel when the client leaves.  ``await maybeDeferred(api.authorize, …)``
+        handles both.
 
         :param kind: which authenticator checks it: ``user`` for the identity file;
-            empty where the client named none.
-        :param agent: id or name of the agent that the client wants.
-        :param peer: the client's connection: its address may have only so many
-            credentials refused, and further ones get RESOURCE_EXHAUSTED.
+            empty if the client named none.
+        :param agent: id or name of the requested agent.
+        :param peer: the client's connection: kas limits the refused credentials of its
+            address, and further ones get RESOURCE_EXHAUSTED.
         :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
             message may be shown, or UNAVAILABLE; at once, or as the failure of the
             Deferred.
@@ -1021,14 +1023,14 @@ class IServerModuleApi(_IModuleApi):
 
     def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
-        Call *callback* with what is published; call the result to end that.
+        Call *callback* for each published event; call the result to unsubscribe.
 
-        kas itself publishes ``agent.connected``, ``agent.disconnected`` and, when it
-        tells something new of itself, ``agent.changed`` (`ConnectedAgent`),
-        ``credential.revoked`` (a credential id), ``git.pushed`` (the full path of a
-        project, or the name of a repository), ``agent.moved`` (the id of an agent
-        whose `agent_project` has changed), and
-        ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
+        kas itself publishes ``agent.connected``, ``agent.disconnected``,
+        ``agent.changed`` when an agent reports new data about itself (all with a
+        `ConnectedAgent`), ``credential.revoked`` (a credential id), ``git.pushed`` (the
+        full path of a project, or the name of a repository), ``agent.moved`` (the id of
+        an agent whose `agent_project` has changed), and ``kas.draining`` when kas
+        stops: finish running work, begin nothing.
         """
 
     def listen(
@@ -1065,14 +1067,14 @@ class IServerModuleApi(_IModuleApi):
         setting: str, ca_certificate_file: Path | None = None, *, connections: int = 2
     ) -> IAgent:
         """
-        What sends requests to another server, and follows no redirect.
+        Return an HTTP client for another server; it follows no redirect.
 
-        It keeps connections, and goes through the proxy that kas' environment names.
+        It keeps connections, and uses the proxy in the environment of kas.
 
-        :param setting: of the configuration, for the log.
-        :param ca_certificate_file: PEM certificates that may sign the server's, besides
-            the system's.  Read again when they change.
-        :param connections: that are kept: as many as are used at a time.
+        :param setting: the key in the configuration, for the log.
+        :param ca_certificate_file: PEM certificates of CAs to trust in addition to the
+            system's.  Read again after a change.
+        :param connections: maximum number of kept connections.
         :raises tunnel.errors.ConfigurationError: the file or the proxy cannot be used.
         """
 
@@ -1094,7 +1096,7 @@ class ICluster(Interface):
 
     host: str = Attribute("Name or address.")
     port: int = Attribute("TCP port.")
-    path_prefix: str = Attribute("What precedes every path; usually empty.")
+    path_prefix: str = Attribute("Prefix of every path; usually empty.")
     host_header: bytes = Attribute("Value of the Host header.")
 
     def tls_context() -> SSLContext | None:
@@ -1115,7 +1117,7 @@ class ICluster(Interface):
 
 @attrs.frozen
 class KubernetesResponse:
-    """What the API server answered."""
+    """Response of the API server."""
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
@@ -1172,7 +1174,7 @@ class KubernetesWrite:
 
 
 class WatchEventType(Enum):
-    """What a `WatchEvent` says."""
+    """Type of a `WatchEvent`."""
 
     #: All objects follow, each as ADDED, until SYNCED: what was known before is void.
     RESET = "RESET"
@@ -1264,13 +1266,13 @@ class IKubernetesClient(Interface):
         metadata_only: bool = False,
     ) -> AsyncGenerator[list[KubernetesObject], None]:
         """
-        Objects, page by page; each has its ``apiVersion`` and ``kind``.
+        List objects, page by page; each has its ``apiVersion`` and ``kind``.
 
-        :param namespace: empty: all.
+        :param namespace: empty: all namespaces.
         :param limit: objects of one page.
-        :param metadata_only: as `watch` has it.
-        :raises CallError: OUT_OF_RANGE, reading took so long that the API server has
-            forgotten the state that the first page was of: begin again.
+        :param metadata_only: as in `watch`.
+        :raises CallError: OUT_OF_RANGE, reading took so long that the API server no
+            longer has the state of the first page: start again.
         """
 
     def watch(
@@ -1282,15 +1284,15 @@ class IKubernetesClient(Interface):
         metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """
-        All objects, and from then on each change, for as long as it is read.
+        Yield all objects, and then each change, for as long as the caller reads.
 
-        A connection that ends, an API server that is away, and a version that it has
-        forgotten are dealt with here, with growing pauses; the last by a RESET.  Who
-        reads slowly slows the API server down: at most 1 MiB waits.
+        It handles closed connections, an unreachable API server, and expired resource
+        versions by itself, with growing pauses, and reports the last by a RESET.  A
+        slow reader slows the API server down: at most 1 MiB waits.
 
-        :param metadata_only: of each object only its ``metadata``, as a
-            PartialObjectMetadata: never what a Secret holds.
-        :raises CallError: what trying again does not mend: PERMISSION_DENIED,
+        :param metadata_only: only the ``metadata`` of each object, as a
+            PartialObjectMetadata: never the data of a Secret.
+        :raises CallError: errors that a retry does not fix: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """
 
@@ -1331,24 +1333,25 @@ class IKubernetesClient(Interface):
         dry_run: bool = False,
     ) -> Awaitable[None]:
         """
-        Delete one object; one that is gone already is no error.
+        Delete one object; a missing object is not an error.
 
-        :param uid: only this one, and not another of the same name.
-        :raises CallError: ABORTED, it is another one, or has changed.
+        :param uid: delete only the object with this uid, not another one of the same
+            name.
+        :raises CallError: ABORTED, it is another object, or has changed.
         """
 
 
 class IGitLabResponse(Interface):
     """
-    What GitLab answered: its body is read part by part, and GitLab waits meanwhile.
+    Response of GitLab, whose body is read part by part, while GitLab waits.
 
-    ``async for part in response`` gives all of it; what is not read to its end has to
-    be closed.  Reading fails with a `tunnel.errors.CallError`.
+    ``async for part in response`` yields all of it; close a response that you do not
+    read to its end.  Reading fails with a `tunnel.errors.CallError`.
     """
 
     status: int = Attribute("Of the answer; redirects (3xx) are not followed.")
     headers: Mapping[str, tuple[str, ...]] = Attribute(
-        "By name in lower case; those of the connection and cookies are left out."
+        "By name in lower case, without cookies and connection fields."
     )
 
     def __aiter__() -> AsyncIterator[bytes]:
@@ -1378,20 +1381,20 @@ class IGitLab(Interface):
         timeout: float = 60.0,
     ) -> Awaitable[IGitLabResponse]:
         """
-        Ask ``/api/v4/internal/kubernetes/modules/<module>`` and *path*.
+        Send a request to ``/api/v4/internal/kubernetes/modules/<module>`` and *path*.
 
-        The answer comes whatever its status.  kas adds its signature and the agent's
-        token; credentials, cookies and upgrades in *headers* are not passed on.
+        It returns a response of any status.  kas adds its signature and the agent's
+        token; it does not forward credentials, cookies and upgrades in *headers*.
 
-        :param path: empty, or from ``/`` on; percent-encoded, without a query.
-        :param body: with bytes GitLab is told the length.
-        :param timeout: seconds until DEADLINE_EXCEEDED, at most an hour, for all of it:
-            the answer's body, too.
-        :raises CallError: there is no answer, and the message says where it failed:
+        :param path: empty, or beginning with ``/``; percent-encoded, without a query.
+        :param body: bytes have a known length for GitLab.
+        :param timeout: seconds until DEADLINE_EXCEEDED, at most an hour, including the
+            response's body.
+        :raises CallError: GitLab did not respond, and the message names the place:
             FAILED_PRECONDITION, kas has no ``gitlab`` in its configuration;
-            UNAVAILABLE, GitLab cannot be reached from kas, or kas from here;
-            RESOURCE_EXHAUSTED, too many requests of this agent; INVALID_ARGUMENT, what
-            is asked cannot be; DEADLINE_EXCEEDED.
+            UNAVAILABLE, kas cannot reach GitLab, or agentk cannot reach kas;
+            RESOURCE_EXHAUSTED, too many requests of this agent; INVALID_ARGUMENT, the
+            request is invalid; DEADLINE_EXCEEDED.
         """
 
 
@@ -1420,17 +1423,18 @@ class IOwnNamespace(Interface):
 
     def checked(method: bytes, target: bytes, upgrade: bool = False) -> bytes:
         """
-        Check a request that a client makes with agentk's rights.
+        Check a client's request with agentk's rights.
 
-        :param target: as `tunnel.kubernetes.request_info` has it.
-        :return: *target*, or for all Secrets of the cluster one that leaves out those
-            of this namespace.
-        :raises tunnel.kubernetes.OwnNamespaceRefusal: it may not be made, and why.
+        :param target: as in `tunnel.kubernetes.request_info`.
+        :return: *target*, or for all Secrets of the cluster a target without the
+            Secrets of this namespace.
+        :raises tunnel.kubernetes.OwnNamespaceRefusal: the request is not permitted,
+            with the reason.
         """
 
 
 class IAgentModuleApi(_IModuleApi):
-    """What agentk lends to an agent half."""
+    """API of an agent half in agentk."""
 
     own_namespace: IOwnNamespace = Attribute(
         "agentk's own; a module that keeps records there calls `keep_records`."
@@ -1442,8 +1446,8 @@ class IAgentModuleApi(_IModuleApi):
     )
 
     upstream: UpstreamPool = Attribute(
-        "The connections to it, which all of agentk shares.  What a module began there "
-        "it ends when it stops (`give_up`); it never closes the pool."
+        "The connection pool, which all of agentk shares.  A module ends its requests "
+        "there when it stops (`give_up`); it never closes the pool."
     )
 
     def kubernetes_for(access: Access | None) -> IKubernetesClient:
@@ -1468,7 +1472,7 @@ class IAgentModuleApi(_IModuleApi):
         """
 
     gitlab: IGitLab = Attribute(
-        "What GitLab has for this module, asked through kas: see `IGitLab`."
+        "GitLab's endpoints for this module, through kas: see `IGitLab`."
     )
 
     agent_id: str = Attribute("Ours, as kas said it; empty before that.")
@@ -1480,15 +1484,16 @@ class IAgentModuleApi(_IModuleApi):
     ) -> None:
         """
         Call *apply* with a section of the agent's configuration in Git, until the
-        module stops: with what is known now, and whenever the section has changed.
+        module stops: now with the current section, and after each change of the
+        section.
 
-        A configuration takes effect as a whole or not at all: first every module's
-        section is read with its schema, and what one refuses none gets.  *apply* must
-        not fail.  What an older schema does not know is skipped.
+        A configuration takes effect as a whole or not at all: agentk first reads every
+        module's section with its schema, and if one is invalid, no module gets any.
+        *apply* must not fail.  agentk skips keys that an older schema does not have.
 
         :param section: its key in the file, such as ``gitops``.
-        :param schema: an attrs class in which everything has a default; without the
-            section it is all defaults.
+        :param schema: an attrs class in which every attribute has a default; without
+            the section, all defaults apply.
         """
 
     def apply_sections(texts: Mapping[str, str]) -> None:
@@ -1526,15 +1531,15 @@ class IAgentModuleApi(_IModuleApi):
         """
 
     def client(service: ServiceDescriptor) -> IServiceClient:
-        """What calls *service* at kas."""
+        """Return a client of *service* at kas."""
 
     def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
-        Call *callback* about the tunnel: ``tunnel.connected``, ``tunnel.disconnected``,
-        and ``agentk.draining`` when agentk was told to stop: finish what runs.  The
-        module ``kubernetes_api`` publishes ``kubernetes.written`` (`KubernetesWrite`),
-        ``agent_configuration`` ``configuration.refused``: why what is in Git now is not
-        in effect, one text each; none: it is.
+        Call *callback* for each event: ``tunnel.connected``, ``tunnel.disconnected``,
+        and ``agentk.draining`` when agentk stops: finish running work.  The module
+        ``kubernetes_api`` publishes ``kubernetes.written`` (`KubernetesWrite`), and
+        ``agent_configuration`` ``configuration.refused``: the reasons why the file in
+        Git is not in effect, one text each; empty: it is.
 
-        Call the result to end it.
+        Call the result to unsubscribe.
         """

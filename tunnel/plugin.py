@@ -41,14 +41,14 @@ class IModulePlugin(Interface):
     section = Attribute("Where its configuration stands; empty: ``modules.<name>``.")
     default = Attribute(
         "Whether it runs when the configuration does not name it: True, False, or the "
-        "sections of the program with any of which it does, such as ``api``."
+        "sections of the program that enable it, such as ``api``."
     )
     document = Attribute(
         "Full name of the schema of a file that users of the module write, for "
         "``kasctl config schema NAME``; empty: there is none."
     )
     requires = Attribute(
-        "What pip installs so that it can be imported: ``acme-kas[server]``."
+        "The requirement that pip installs to make it importable: ``acme-kas[server]``."
     )
 
 
@@ -63,11 +63,13 @@ class IAgentModulePlugin(IModulePlugin):
 @attrs.frozen
 class _ModulePlugin:
     """
+    Declaration of a module's half.
+
     :ivar target: ``package.module.Factory``.
-    :ivar default: True; or the section of the program with which it runs: ``api``; or
+    :ivar default: True; or the section of the program that enables it: ``api``; or
         several.
-    :ivar section: where its configuration may stand besides ``modules.<name>``.
-    :ivar requires: what to install where something that it imports is missing.
+    :ivar section: a second place for its configuration besides ``modules.<name>``.
+    :ivar requires: the requirement to install if an import fails.
     :ivar document: the schema of a file that users of the module write.
     """
 
@@ -77,14 +79,14 @@ class _ModulePlugin:
     section: str = ""
     requires: str = ""
     document: str = ""
-    #: What the target has to provide.
+    #: Interface that the target must provide.
     interface: InterfaceClass = attrs.field(init=False, repr=False)
 
     def load(self) -> Any:
         """
         Import the factory.
 
-        :raises ConfigurationError: it cannot be imported, or is no factory.
+        :raises ConfigurationError: it cannot be imported, or is not a factory.
         """
         try:
             factory = namedAny(self.target)
@@ -136,7 +138,7 @@ _P = TypeVar("_P", ServerModule, AgentModule)
 
 
 def installed(kind: type[_P]) -> list[_P]:
-    """What the dropins of this Python environment have of *kind*."""
+    """Return all declarations of *kind* in the dropins of this Python environment."""
     interface = IServerModulePlugin if kind is ServerModule else IAgentModulePlugin
     return list(cast(Iterable[_P], getPlugins(interface)))
 
@@ -150,13 +152,13 @@ def find_modules(
     problems: list[str] | None = None,
 ) -> list[_P]:
     """
-    The modules that run: the default ones, and those that are *wanted*.
+    Return the modules that run: the default ones, and the *wanted* ones.
 
-    :param wanted: names; with their sections, what is said about one has its place.
-    :param present: sections of the program that its file has; see `default`.
-    :param found: in place of the plugins that are installed.
-    :param problems: takes what is wrong in place of an exception, for who goes on.
-    :raises ConfigurationError: a wanted one is not installed, or two have one name;
+    :param wanted: names with their sections, which give errors their position.
+    :param present: sections of the program that its file contains; see `default`.
+    :param found: used instead of the installed plugins.
+    :param problems: gets errors instead of an exception, for callers that continue.
+    :raises ConfigurationError: a wanted module is not installed, or two have one name;
         one line for each.
     """
     if found is None:

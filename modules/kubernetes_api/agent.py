@@ -309,8 +309,8 @@ class AgentRequest:
         cluster = module.cluster
         try:
             head = module.parse(block)
-        except HeadError as error:
-            self.refuse_head(str(error))
+        except HeadError as malformed:
+            self.refuse_head(str(malformed))
             return
         self._target = head.target
         self._fields = head.fields

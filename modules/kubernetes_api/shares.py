@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import attrs
 from prometheus_client import Metric
@@ -150,7 +150,7 @@ class Shares(Collector, Generic[R]):
         of this kas; None: there are none.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(
         self,

@@ -1,43 +1,40 @@
 """
-Configuration: YAML in, frozen attrs classes out, all problems at once.
+Configuration: YAML becomes frozen attrs classes, and all errors are reported at once.
 
-A schema is an attrs class whose annotations say how each value is read::
+A schema is an attrs class whose annotations define how each value is read::
 
     @attrs.frozen(kw_only=True)
     class EchoConfiguration:
-        greeting: str = field(default="hello", doc="what every answer begins with")
-        timeout: Duration = field(default=30.0, doc="how long one answer may take")
+        greeting: str = field(default="hello", doc="beginning of every response")
+        timeout: Duration = field(default=30.0, doc="timeout of a response")
 
     configuration = read(text, "echo.yaml", EchoConfiguration)
 
-Annotations may be `str`, `int`, `float`, `bool`, `pathlib.Path` (relative to the file
-it stands in), `ExistingFile`, `Duration`, `Size`, `Literal`, enums, attrs classes,
-``X | None``, ``list[X]``, ``tuple[X, ...]``, ``dict[str, X]``, `Section`, and
-``Annotated[X, Text(parse, expected)]`` for a text format of your own.  Validators of
-attrs apply; `Invalid` from ``__attrs_post_init__`` reports what does not go together.
-A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this schema
-does not, for the message that refuses them; those of ``IGNORED_KEYS`` change nothing
-here, and are only remarked upon.
+Annotations may be `str`, `int`, `float`, `bool`, `pathlib.Path` (relative to the folder
+of the file), `ExistingFile`, `Duration`, `Size`, `Literal`, enums, attrs classes, ``X |
+None``, ``list[X]``, ``tuple[X, ...]``, ``dict[str, X]``, `Section`, and ``Annotated[X,
+Text(parse, expected)]`` for your own text format.  Validators of attrs apply; raise
+`Invalid` in ``__attrs_post_init__`` for values that contradict each other. The class
+attribute ``FOREIGN_KEYS`` describes keys of other programs for the message that refuses
+them; keys in ``IGNORED_KEYS`` have no effect, and cause only a remark.
 
-A problem reads ``file:line:column: path: what is wrong, and what to do``.
-
-How it is made::
+An error reads ``file:line:column: path: what is wrong, and what to do``.
 
     files.py        a file, or its text, as an instance of a schema
-    flags.py        what was said on a command line, likewise
-    nodes.py        the tree of the text, each value with its place
-    reader.py       walks that tree along a schema
-    schema.py       what a schema is written with
-    texts.py        reads what is a single value
-    problems.py     what is wrong, said in one line
-    reference.py    what a schema knows, listed
-    json_schema.py  the same for editors, and values as a file would have them
+    flags.py        a command line, likewise
+    nodes.py        the tree of the text, each value with its position
+    reader.py       reads that tree by a schema
+    schema.py       the parts of schemas
+    texts.py        reads single values
+    problems.py     errors as one line each
+    reference.py    the keys of a schema, as a list
+    json_schema.py  the same for editors, and values as in a file
     listen.py       the schema of every listener
-    caching.py      the schema of how long words on credentials count
-    telemetry.py    the schemas of where traces and failures go
+    caching.py      the schema of the cache for credentials
+    telemetry.py    the schemas for traces and failures
     urls.py         URLs of servers
-    certificates.py checks the certificates that one names; they are followed elsewhere
-    names.py        names that a certificate is made for
+    certificates.py checks of certificates; other modules watch them
+    names.py        names in certificates
 """
 
 from tunnel.config.caching import CredentialCaching

@@ -1,4 +1,4 @@
-"""What configuration names for TLS is tried when it is read."""
+"""Checks of TLS files when the configuration is read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 
-#: How long before its end an operator is told of a certificate that a file names:
-#: people replace it, and people need notice.
+#: How long before its end an operator gets a warning of a configured certificate:
+#: replacing it takes time.
 EXPIRY_NOTICE = timedelta(days=14)
 
 
 def authorities(instance: object, attribute: object, value: Path | None) -> None:
     """A validator: there are CA certificates in the file."""
-    # Who has none to check starts sooner without.
+    # Programs without a certificate to check start faster without this import.
     from tunnel.transport.tls import check_authorities
 
     if value is not None:
@@ -29,9 +29,9 @@ def authorities(instance: object, attribute: object, value: Path | None) -> None
 
 def identity(certificate: Path, key: Path) -> None:
     """
-    What `certificate_file` and `key_file` name belongs together.
+    Check that `certificate_file` and `key_file` belong together.
 
-    :raises Invalid: at the key whose file is to blame.
+    :raises Invalid: at the key of the wrong file.
     """
     from tunnel.transport.tls import check_identity
 
@@ -62,7 +62,7 @@ def validity(certificate: Path) -> tuple[datetime, datetime]:
 
 def expiry_problem(certificate: Path, now: float) -> str:
     """
-    What an operator has to know about the dates of a certificate, and do; "" if none.
+    Return a warning about the dates of a certificate, with the remedy; "" if none.
 
     :param now: the time of day, in seconds since 1970.
     :raises ConfigurationError: as `validity`.

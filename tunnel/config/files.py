@@ -31,12 +31,12 @@ def read(
     A schema with ``AS_JSON = True`` is read as GitLab reads its files, see
     `tunnel.config.nodes.parse`; keys may then be in camelCase as well.
 
-    :param file: names the text in messages; relative paths in it start in its folder.
-    :param unknown_keys: ``skip`` is for formats that belong to someone else.
-    :param remark: called with what is no problem, and yet to be said, a line each; so
-        does each reading of a `Section` that is in *text*.
-    :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
-        the text could not even be parsed.
+    :param file: name of the text in messages; relative paths start in its folder.
+    :param unknown_keys: ``skip`` is for formats of other programs.
+    :param remark: called with each remark that is not an error, one line each;
+        `Section` objects in *text* call it as well when they are read.
+    :raises ConfigurationError: with all errors; a `PartlyRead`, unless the text could
+        not even be parsed.
     """
     as_json = getattr(schema, "AS_JSON", False)
     try:
@@ -62,10 +62,10 @@ def read_file(
     max_bytes: int | None = None,
 ) -> T:
     """
-    `read` what is in a file; one that cannot be opened is a problem too.
+    `read` the content of a file; a file that cannot be opened is an error, too.
 
-    :param copy: opened in its place; problems name *path* all the same.
-    :param max_bytes: size of the file; None: the parser's own limit.
+    :param copy: the file to open instead; errors still name *path*.
+    :param max_bytes: maximum size of the file; None: the parser's own limit.
     """
     try:
         with open(copy or path, "rb") as source:
@@ -89,7 +89,8 @@ def read_file(
 
 def place_of(path: str | Path, key: str) -> Mark:
     """
-    Where a key stands in a file that was read before; line 0 when it is not there.
+    Return the position of a key in a file that was read before; line 0 if it is
+    missing.
 
     :param key: with dots, as in messages.
     """

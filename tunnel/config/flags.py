@@ -1,4 +1,4 @@
-"""What was said on a command line, as an instance of a schema."""
+"""A command line as an instance of a schema."""
 
 from __future__ import annotations
 

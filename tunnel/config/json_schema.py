@@ -32,10 +32,10 @@ _FACTORY: Any = attrs.Factory
 
 def json_schema(schema: type[Any], title: str = "") -> dict[str, Any]:
     """
-    What a file of *schema* may have, in JSON Schema (2020-12).
+    Return a JSON Schema (2020-12) for files of *schema*.
 
-    Editors complete and check keys with it.  What validators say beside the types is
-    not in it.
+    Editors complete and check keys with it.  It does not contain the rules of
+    validators.
     """
     return {"$schema": _DIALECT, "title": title or schema.__name__, **_object(schema)}
 

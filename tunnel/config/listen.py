@@ -1,4 +1,4 @@
-"""Where to listen, and with which certificate."""
+"""Schema of listeners: address and certificate."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 #: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
 BACKLOG = 4096
 
-#: Hosts to listen on that are no place to be reached at.
+#: Hosts to listen on that are not addresses for clients.
 ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
-# What Twisted can check without a reactor; others come from plugins or from systemd,
-# whose sockets are not there when a file is merely checked.
+# Endpoints that Twisted can check without a reactor; others come from plugins or from
+# systemd, whose sockets do not exist when a file is merely checked.
 _CHECKABLE = frozenset({"tcp", "tcp4", "tcp6", "unix"})
 
 
@@ -49,7 +49,7 @@ def _address(network: str, text: str) -> tuple[str, int]:
         if bracketed is not None:
             raise ValueError(f"{host!r} is not an IPv6 address") from None
     if (network, version) in (("tcp4", 6), ("tcp6", 4)):
-        raise ValueError(f"{text!r} is no address of the network {network}")
+        raise ValueError(f"{text!r} is not an address of the network {network}")
     if network == "tcp6" and host and version == 0:
         raise ValueError(f"with network tcp6 write an address, not {host!r}")
     return host, int(port)
@@ -215,7 +215,7 @@ class DrainingListen(Listen):
 def _check_endpoint(text: str) -> None:
     kind, colon, _ = text.partition(":")
     if not colon:
-        raise ValueError(f"{text!r} is no endpoint; write, for instance, tcp:8150")
+        raise ValueError(f"{text!r} is not an endpoint; write, for instance, tcp:8150")
     if kind not in _CHECKABLE:
         return
     # kasctl listens nowhere, and starts sooner without Twisted's transports.
@@ -225,4 +225,6 @@ def _check_endpoint(text: str) -> None:
     try:
         serverFromString(nowhere, text)
     except Exception as error:
-        raise ValueError(f"{text!r} is no endpoint Twisted can use ({error})") from None
+        raise ValueError(
+            f"{text!r} is not an endpoint that Twisted can use ({error})"
+        ) from None

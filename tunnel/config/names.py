@@ -1,4 +1,4 @@
-"""What a certificate can be for: host names and addresses."""
+"""Names in certificates: host names and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every module gets: the common part of the two module APIs."""
+"""Common part of the two module APIs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tunnel.transport import eager
 
 @attrs.define(eq=False)
 class ModuleContext:
-    """What all modules of a process share."""
+    """State that all modules of a process share."""
 
     reactor: Any
     dispatcher: Dispatcher
@@ -88,9 +88,9 @@ def client_of_agent(
     api: IServerModuleApi, service: Any, agent_id: str, access: Access | None
 ) -> ServiceClient:
     """
-    What `IServerModuleApi.client` gives.
+    Return the client of `IServerModuleApi.client`.
 
-    :raises ValueError: *access* opens another agent than *agent_id*.
+    :raises ValueError: *access* is for another agent than *agent_id*.
     """
     if access is not None and agent_id not in (access.agent_id, access.agent_name):
         raise ValueError(f"the access is for agent {access.agent_id}, not {agent_id}")

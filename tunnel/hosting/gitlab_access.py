@@ -28,10 +28,10 @@ MAX_PATH = 4096
 #: Bytes of one message: a part of a body.
 CHUNK = 64 * 1024
 
-#: What RFC 3986 has in paths.
+#: Characters that RFC 3986 permits in paths.
 _PATH = re.compile(r"(?:/[A-Za-z0-9\-._~!$&'()*+,=:@%]*)*")
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-#: What a server on the way could take for a separator, or decode once more.
+#: Bytes that a server on the way could treat as a separator, or decode again.
 _BAD_BYTES = re.compile(rb"[\x00-\x20/\\%;?#\x7f]")
 
 
@@ -122,7 +122,7 @@ class GitLabResponse:
         self._call = call
         self._messages = aiter(call)
         self._sending = sending
-        #: What went wrong with the body that the module gave.
+        #: Error of the body that the module sends.
         self._broken: BaseException | None = None
         self._complete = False
         sending.addErrback(self._not_sent)

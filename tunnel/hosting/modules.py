@@ -1,10 +1,11 @@
 """
-Runs the modules of one program: kas and agentk differ only in what they lend.
+Host of the modules of one program; kas and agentk differ only in the module API.
 
-All modules are configured and validated first; then they are made, in the order of
-their names, so that every handler is registered before the first one starts; then they
-start.  A module that cannot start stops the program.  One that fails later is stopped,
-loses its handlers, and is made again after a while; the others do not notice.
+First all modules are configured and validated; then they are created, in the order of
+their names, so that every handler is registered before the first module starts; then
+they start.  A module that cannot start stops the program.  A module that fails later is
+stopped, loses its handlers, and is created again after a while; the others are not
+affected.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class _Hosted:
         self.beginning = False
         #: It has started, and neither failed nor was stopped.
         self.up = False
-        #: What it said, while beginning, when it could not go on.
+        #: Failure that the module reported while it started.
         self.refusal: Exception | None = None
         self.starting: Deferred[None] | None = None
         self.stopping: Deferred[None] | None = None
@@ -175,7 +176,7 @@ class ModuleHost:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Why those that are ``restarting`` failed, by name."""
+        """Reasons of the failures of ``restarting`` modules, by name."""
         return {
             name: hosted.problem
             for name, hosted in self._hosted.items()
@@ -184,10 +185,10 @@ class ModuleHost:
 
     async def start(self) -> None:
         """
-        Make all modules, then start them.
+        Create all modules, then start them.
 
-        :raises ConfigurationError: one could not be made or started; those that had
-            been started are stopped again.
+        :raises ConfigurationError: a module could not be created or started; the
+            started ones have been stopped again.
         """
         name = ""
         try:
@@ -224,7 +225,7 @@ class ModuleHost:
         """A module cannot go on: stop it alone, and make it again after a while."""
         hosted = self._hosted[name]
         if hosted.beginning:
-            # Whoever starts it deals with this.
+            # The caller that starts the module handles it.
             hosted.refusal = hosted.refusal or reason
             if hosted.starting is not None:
                 hosted.starting.cancel()

@@ -46,13 +46,13 @@ class Pages:
         parts = prefix.split("/")[1:]
         if _PREFIX.fullmatch(prefix) is None or {".", ".."} & set(parts):
             raise ValueError(
-                f"{prefix[:200]!r} is no prefix: /name or /several/names, of letters, "
-                "digits and . _ ~ -, without a slash at the end"
+                f"{prefix[:200]!r} is not a prefix: /name or /several/names, of "
+                "letters, digits and . _ ~ -, without a slash at the end"
             )
         if len(parts) > MAX_DEPTH:
             raise ValueError(f"a prefix has at most {MAX_DEPTH} names: {prefix[:200]}")
         if not IResource.providedBy(resource):
-            raise ValueError(f"what shall be served at {prefix} is no IResource")
+            raise ValueError(f"the page for {prefix} is not an IResource")
         made = Mount(owner, prefix, resource)
         for names, other in self._mounts.items():
             shorter = min(len(names), len(made.names))
@@ -74,7 +74,7 @@ class Pages:
         return [one.prefix for one in self._mounts.values() if one.owner == owner]
 
     def find(self, path: Sequence[bytes]) -> Mount | None:
-        """What serves a path, given by its decoded parts."""
+        """Return the page of a path, which is given by its decoded parts."""
         for count in range(1, min(len(path), MAX_DEPTH) + 1):
             found = self._mounts.get(tuple(path[:count]))
             if found is not None:

@@ -1,12 +1,12 @@
 """
-What `IServerModuleApi.store` gives: limits, watches, and a place that keeps values.
+Stores of modules, `IServerModuleApi.store`: limits, watches, and backends.
 
     NamespaceStore ──> StoreBackend: a file, Redis, or the memory of a test
          ^                   │
-         └──── Stores <──────┘  what changed, for the watches
+         └──── Stores <──────┘  changes, for the watches
 
-A backend does what it is told, and tells of every change and of every gap.  What a
-module may ask for is checked here, so it is the same wherever values are kept.
+A backend executes operations, and reports every change and every gap.  The checks of a
+module's requests are here, so that they are the same for every backend.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 #: expire one after the other, looking costs little.
 MIN_SWEEP = 0.2
 
-#: Seconds until the next look after one that failed.
+#: Seconds until the next attempt after a failed sweep.
 SWEEP_AGAIN = 10.0
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -52,7 +52,7 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 @attrs.frozen(kw_only=True)
 class StoreLimits:
-    """What a module can take of a store, each with its reason."""
+    """Limits on a module's use of a store, each with its reason."""
 
     #: Bytes of a key: a path of some names and ids.
     key: int = 256
@@ -76,8 +76,8 @@ class StoreLimits:
     #: closed.
     watches: int = 100
 
-    #: Events that wait for the reader of one watch: 256 KiB of keys at most.  Who is
-    #: further behind reads everything sooner than one change after the other.
+    #: Events that wait for the reader of one watch: 256 KiB of keys at most.  A reader
+    #: that is further behind reads everything faster than one change after the other.
     events: int = 1000
 
     #: Operations of a namespace at a time, each with a value: 6 MiB at most.
@@ -87,7 +87,7 @@ class StoreLimits:
     #: seconds.
     namespaces: int = 32
 
-    #: Seconds until a value expires: ten years.  What is to stay longer stays.
+    #: Maximum seconds until a value expires: ten years.
     expiry: float = 10 * 365 * 86400.0
 
 
@@ -104,7 +104,7 @@ def next_version(last: int, now: float) -> int:
 
 
 class BackendListener(Protocol):
-    """Who is told of changes, by any kas or this one."""
+    """Receiver of changes, by any kas or this one."""
 
     def changed(self, name: str, event: StoreEvent) -> None:
         """A key of a namespace changed."""
@@ -122,7 +122,7 @@ class StoreBackend(Protocol):
 
     @property
     def hears(self) -> bool:
-        """Changes are told now; while not, a reset follows."""
+        """Whether changes arrive now; otherwise a reset follows."""
 
     @property
     def sweep_interval(self) -> float:
@@ -191,7 +191,7 @@ class Stores:
         """
         if _NAMESPACE.fullmatch(namespace) is None:
             raise ValueError(
-                f"{namespace[:100]!r} is no namespace: 1 to 63 of a-z, 0-9, - and _"
+                f"{namespace[:100]!r} is not a namespace: 1 to 63 of a-z, 0-9, - and _"
             )
         # No module's name has a slash, so each namespace is of one module.
         name = f"{owner}/{namespace}"
@@ -259,11 +259,11 @@ class NamespaceStore:
         self._closed = False
         self._timers = Timers(clock)
         self._sweep_at = math.inf
-        # What expired while nobody looked, and what does next.
+        # Values that expired before, and the next ones.
         self._sweep_within(0.0)
 
     async def get(self, key: str) -> StoredValue | None:
-        """What stands at *key*."""
+        """Return the value at *key*."""
         self._check_key(key)
         return await self._do(lambda: self._backend.get(self.name, key))
 
@@ -334,7 +334,7 @@ class NamespaceStore:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
                 f"there are {len(self._watches)} watches of {self.name}, which is the "
-                "limit: close those that are not read",
+                "limit: close watches that nothing reads",
             )
         watch = _Watch(prefix, self._limits.events, self._closed)
         if self._backend.hears:
@@ -346,7 +346,7 @@ class NamespaceStore:
         finally:
             self._watches.discard(watch)
 
-    # What happens to it.
+    # Notifications of the backend.
 
     def tell(self, event: StoreEvent) -> None:
         """A key changed."""
@@ -366,7 +366,7 @@ class NamespaceStore:
         for watch in tuple(self._watches):
             watch.end()
 
-    # What may be asked for.
+    # Checks of requests.
 
     def _check_key(self, key: str) -> None:
         if not key:
@@ -390,8 +390,8 @@ class NamespaceStore:
 
     async def _do(self, operation: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """
-        Do one operation, and do it to its end: one that is cancelled holds its place
-        until the backend has answered.
+        Run one operation to its end: if it is cancelled, it keeps its slot until the
+        backend has responded.
         """
         if self._pending >= self._limits.pending:
             raise CallError(
@@ -408,7 +408,7 @@ class NamespaceStore:
         Deferred.fromCoroutine(operation()).addBoth(ended)
         return await answer
 
-    # What expires.
+    # Expiry.
 
     def _sweep_within(self, seconds: float) -> None:
         due = self._clock.seconds() + seconds
@@ -434,7 +434,7 @@ class NamespaceStore:
 
 def _check_version(version: int | None) -> None:
     if version is not None and version < 0:
-        raise CallError(Status.INVALID_ARGUMENT, f"there is no version {version}")
+        raise CallError(Status.INVALID_ARGUMENT, f"{version} is not a version")
 
 
 @attrs.define(eq=False)
@@ -455,7 +455,7 @@ class _Watch:
         self._wake()
 
     def reset(self) -> None:
-        """What waits is void, and so is what was missed."""
+        """Discard waiting events, because a reset replaces them."""
         self._events.clear()
         self._events.append(StoreEvent(StoreEventType.RESET))
         self._wake()

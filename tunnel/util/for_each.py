@@ -17,9 +17,10 @@ def for_each(
     members: Iterable[_T], action: Callable[[_T], object], what: str, **fields: Any
 ) -> None:
     """
-    Do *action* with each; one that fails is logged, and the others go on.
+    Call *action* for each item; log an exception and continue with the others.
 
-    :param what: is done, for the log: "the flush of a connection"; with the *fields*.
+    :param what: name of the action for the log: "the flush of a connection"; with the
+        *fields*.
     """
     for member in members:
         try:

@@ -27,7 +27,7 @@ class PeerSlots(Generic[K]):
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._rooms: dict[K, DeferredSemaphore] = {}
-        #: Those that hold a slot or wait.
+        #: Peers that hold a slot or wait for one.
         self._counts: dict[K, int] = {}
 
     def __len__(self) -> int:

@@ -42,8 +42,8 @@ from tunnel.util.for_each import for_each
 
 __all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "Poller"]
 
-#: Turns in which a poller that leads waits as one of several sockets does, after a turn
-#: in which there were several: see `Poller.turn`.
+#: Turns in which a leading poller waits like one of several sockets, after a turn with
+#: several: see `Poller.turn`.
 SEVERAL_TURNS: Final = 64
 
 #: Events that are handled before timers and other descriptors get their turn; what is
@@ -54,7 +54,7 @@ _IN: Final = getattr(select, "EPOLLIN", 0)
 _OUT: Final = getattr(select, "EPOLLOUT", 0)
 _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 
-#: Transports of which the socket is read without calls of Twisted: see `_read`.
+#: Transports whose sockets are read without Twisted's layers: see `_read`.
 _PLAIN: Final = frozenset((Client, Server))
 
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
@@ -62,9 +62,9 @@ _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 class Poller:
     """
-    What a reactor is to the transports in it, as far as sockets go.
+    The reactor of its transports, as far as sockets are concerned.
 
-    Get the one of a reactor with `of`.  It adds itself to the reactor with its first
+    `of` returns the poller of a reactor.  It adds itself to the reactor with its first
     socket, and leaves it with the last one.
     """
 
@@ -73,17 +73,17 @@ class Poller:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._epoll = select.epoll()
-        #: The kernel's own poller can be read while an event waits in it.  Twisted asks
-        #: for both in each turn, so they are no functions of ours.
+        #: The kernel's own poller is readable while an event waits in it.  Twisted
+        #: calls both in each turn, so they are not functions of ours.
         self.fileno = self._epoll.fileno
         self.logPrefix = "poller".__str__
-        #: By descriptor: the transport that is called, and for which events.
+        #: By descriptor: the transport to call, and its events.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
-        #: By which the reactor polls what is not in here; -1: it is not led.
+        #: Descriptor for everything outside this poller; -1 if it does not lead.
         self._rest = -1
         #: Polls the kernel's poller above, see `turn`.
         self._outside: select.epoll | None = None
@@ -111,16 +111,16 @@ class Poller:
         if isinstance(transport, Connection) and transport.reactor is clock:
             poller = cls.of(clock)
             if poller is not None:
-                # What each of them has later, each should have from its beginning:
-                # CPython keeps the names that objects of a class begin with once for
-                # all of them, and gives one with others a table of its own, 800 bytes.
+                # Give each transport all its later attributes now: CPython shares one
+                # table of names among objects that start with the same attributes, and
+                # gives any other object its own table of 800 bytes.
                 transport.producer = transport.producer
                 transport.streamingProducer = transport.streamingProducer
                 transport.stopReading()
                 transport.reactor = poller
                 transport.startReading()
 
-    # What transports call: `IReactorFDSet`.
+    # Methods for transports: `IReactorFDSet`.
 
     def addReader(self, reader: Any) -> None:
         """Call ``doRead`` whenever there is something to read."""
@@ -139,7 +139,7 @@ class Poller:
         self._unwant(writer, _OUT)
 
     def removeAll(self) -> list[Any]:
-        """Call none of those that are returned any more."""
+        """Stop calling all returned transports."""
         members = [*self._members.values()]
         for member in members:
             self.removeReader(member)
@@ -147,11 +147,11 @@ class Poller:
         return members
 
     def getReaders(self) -> list[Any]:
-        """Those that are called when there is something to read."""
+        """Return the transports that wait for data to read."""
         return self._wanting(_IN)
 
     def getWriters(self) -> list[Any]:
-        """Those that are called when there is room to write."""
+        """Return the transports that wait for room to write."""
         return self._wanting(_OUT)
 
     def _wanting(self, event: int) -> list[Any]:
@@ -193,7 +193,7 @@ class Poller:
         if not self._members and self._outside is None:
             self._reactor.removeReader(self)
 
-    # What the reactor calls: `IReadDescriptor`, or `turn`.
+    # Methods for the reactor: `IReadDescriptor`, or `turn`.
 
     def doRead(self) -> None:
         """Call every socket that has an event, then what waited for that."""
@@ -217,12 +217,13 @@ class Poller:
         :param timeout: seconds; None: for as long as it takes.
         :returns: whether the rest of the reactor has something to do.
         """
-        # Whoever writes to a socket of this machine wakes its reader "synchronously":
-        # the kernel expects the writer to wait soon, and puts the reader on its core.
-        # That is the shortest way for one connection, a sixth of p50.  With several
-        # both have work at once, and share one core while another is idle: a quarter
-        # fewer requests a second on 4 to 16 connections of a machine with two.  A
-        # poller that another one polls is not woken so.
+        # A process that writes to a socket of this machine wakes its reader
+        # "synchronously": the kernel expects the writer to wait soon, and puts the
+        # reader on its core.  That is the shortest path for one connection, by a sixth
+        # of p50.  With several connections, both have work at once, and share one core
+        # while another is idle: a quarter fewer requests a second with 4 to 16
+        # connections on two cores.  The kernel does not wake a poller in this way if
+        # another one polls it.
         if self._several and self._outside is not None:
             self._several -= 1
             if not self._outside.poll(timeout, 1):
@@ -278,7 +279,7 @@ class Poller:
         return False, None
 
     def _end(self, member: Any, why: Any, reading: bool) -> None:
-        """What Twisted does with a descriptor that is over, in part or as a whole."""
+        """End a descriptor as Twisted does, in part or as a whole."""
         try:
             self.removeReader(member)
             reason = Failure(why)
@@ -304,7 +305,7 @@ class Poller:
 
 
 def _read(transport: Any) -> Exception | None:
-    """What `Connection.doRead` does, by which it passes two calls more."""
+    """Do the work of `Connection.doRead`, which makes two more calls."""
     try:
         data = transport.socket.recv(transport.bufferSize)
     except BlockingIOError:

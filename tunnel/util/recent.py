@@ -13,10 +13,9 @@ V = TypeVar("V")
 
 class Recent(OrderedDict[K, V]):
     """
-    At most *most* entries: one more, and the one that was set longest ago goes.
+    Table of at most *most* entries: a further one replaces the entry set longest ago.
 
-    ``recent[key] = value`` sets one, also where it is there already; reading changes
-    nothing.
+    ``recent[key] = value`` also renews an existing entry; reading changes nothing.
     """
 
     def __init__(self, most: int) -> None:

@@ -28,7 +28,7 @@ __all__ = [
 #: Characters of a Kubernetes user or group: what is longer is a slip.
 _MAX_SUBJECT = 256
 
-#: What `is_subject` asks for, for messages.
+#: The rule of `is_subject`, for messages.
 SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the ends"
 
 #: Characters of a page, or of another answer, that go into an error text.
@@ -43,7 +43,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str, most: int, instead: str = "?") -> str:
-    """One line of at most *most* characters, all of which print as they are."""
+    """Return one line of at most *most* characters, all of them printable."""
     if len(text) > most:
         text = text[:most]
     if text.isprintable():

@@ -22,10 +22,10 @@ def call_by(
     clock: IReactorTime,
 ) -> IDelayedCall:
     """
-    The call of *action* that is due at *when*, or sooner.
+    Return a call of *action* that is due at *when*, or sooner.
 
     :param when: on *clock*.
-    :param call: the one that is planned; a later one is cancelled.
+    :param call: the planned call; it is cancelled if it is later.
     """
     if call is not None and call.active():
         if call.getTime() <= when:

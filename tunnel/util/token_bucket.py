@@ -10,13 +10,13 @@ _WHOLE = 1 - 1e-9
 
 class TokenBucket:
     """
-    Full at first.
+    Rate limiter that starts full.
 
-    Times are those of one clock; one that is before the last counts as the last.
+    Times are on one clock; a time before the last one counts as the last one.
 
-    :param burst: how often at once.
-    :param per_second: how often a second from then on.
-    :ivar left: how often still, when it was looked at last.
+    :param burst: events that are permitted at once.
+    :param per_second: events that are permitted each second from then on.
+    :ivar left: events that were still permitted at the last call.
     """
 
     __slots__ = ("_at", "burst", "left", "per_second")
@@ -43,10 +43,10 @@ class TokenBucket:
 
     def borrow(self, now: float, longest: float) -> float | None:
         """
-        Spend one that may still have to come.
+        Spend an event that may not be permitted yet.
 
-        :return: the seconds until it has come; None: they are more than *longest*, and
-            nothing is spent.
+        :return: seconds until it is permitted; None if they are more than *longest*:
+            then nothing is spent.
         """
         missing = _WHOLE - self.fill(now)
         seconds = max(0.0, missing / self.per_second)

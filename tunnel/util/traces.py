@@ -26,8 +26,8 @@ __all__ = [
 #: The name of the header.
 TRACEPARENT: Final = "traceparent"
 
-#: The value for whom the code that runs asks on behalf of a traced call; None: there is
-#: no such call.  It follows coroutines.
+#: The trace of the call on whose behalf the code runs; None without such a call.  It
+#: follows coroutines.
 CURRENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
 
 #: Characters of a value that is looked at: version 00 has 55, later ones may have more.

@@ -1,4 +1,4 @@
-"""URLs to which secrets may be sent."""
+"""URLs that may receive secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["is_private"]
 
 
 def is_private(url: str) -> bool:
-    """Whether nobody on the way can read or change what is sent there."""
+    """Return whether data sent to *url* can be neither read nor changed on the way."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

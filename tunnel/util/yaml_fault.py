@@ -1,4 +1,4 @@
-"""Where and why a text is no YAML, and what to do about it."""
+"""Position, reason and remedy of a YAML error."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class YamlFault:
 
 def yaml_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     """
-    What *error* says of *text*.
+    Describe *error* in *text*.
 
-    libyaml and PyYAML have words of their own for most faults; either may be in use.
+    libyaml and PyYAML, either of which may be installed, have different messages for
+    most errors.
     """
     said = error.problem or error.context or "cannot be parsed"
     mark = error.problem_mark or error.context_mark

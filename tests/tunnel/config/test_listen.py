@@ -38,8 +38,14 @@ class TestListen:
         [
             ("address: nonsense", "is not 'host:port'"),
             ("address: 'a:99999'", "99999 is not a port"),
-            ("{network: tcp6, address: '1.2.3.4:1'}", "no address of the network tcp6"),
-            ("{network: tcp4, address: '[::1]:1'}", "no address of the network tcp4"),
+            (
+                "{network: tcp6, address: '1.2.3.4:1'}",
+                "not an address of the network tcp6",
+            ),
+            (
+                "{network: tcp4, address: '[::1]:1'}",
+                "not an address of the network tcp4",
+            ),
             (
                 "{network: tcp6, address: 'name:1'}",
                 "with network tcp6 write an address",
@@ -47,8 +53,8 @@ class TestListen:
             ("address: '[x]:1'", "is not an IPv6 address"),
             ("network: unix", "write the path of the socket"),
             ("network: udp", "expected one of: tcp, tcp4, tcp6, unix"),
-            ("endpoint: nonsense", "is no endpoint"),
-            ("endpoint: 'tcp:x'", "is no endpoint Twisted can use"),
+            ("endpoint: nonsense", "is not an endpoint"),
+            ("endpoint: 'tcp:x'", "is not an endpoint that Twisted"),
             ("{endpoint: 'tcp:1', address: 'a:1'}", "exclude each other"),
             ("{endpoint: 'tcp:1', network: tcp4}", "exclude each other"),
             (

@@ -107,7 +107,7 @@ def test_namespaces() -> None:
     stand = FakeStand()
     assert stand.stores.open("mod", "one") is stand.store
     for name in ("", "A", "a/b", "-a", "a" * 64, "a\n", "ä"):
-        with pytest.raises(ValueError, match="no namespace"):
+        with pytest.raises(ValueError, match="not a namespace"):
             stand.stores.open("mod", name)
     for number in range(31):
         stand.stores.open("mod", f"n{number}")
