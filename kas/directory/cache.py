@@ -1,8 +1,8 @@
 """
-What is known of the agents at other kas, and when it is looked up.
+Cache of agents at other kas, and the schedule of lookups.
 
-An entry is kept for each agent that requests asked for lately.  Events of the store and
-look-ups change it; a look-up is rare, one for all requests, and never all at once.
+It has an entry for each agent with recent requests.  Events of the store and lookups
+change it; a lookup is rare, shared by all requests, and never all happen at once.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MAX_ENTRIES = 100_000
 #: makes up new ones without end gains nothing by it.
 MAX_INSTANCES: Final = 256
 
-#: Instances of one agent of which is remembered that they are gone, so that late events
-#: do not bring them back.  Events overtake each other by seconds at most, and so many
-#: pods of one agent do not end in seconds.
+#: Instances of one agent that the cache remembers as gone, so that late events do not
+#: bring them back.  Events overtake each other by seconds at most, and this many pods
+#: of one agent do not end in seconds.
 MAX_GONE: Final = 32
 
 #: No look-up has answered yet.
 NEVER: Final = -1
 
-#: Seconds between two look-ups of one agent, however many ask for it.  Long enough to
-#: cost nothing, short enough that a person who waits does not notice.
+#: Seconds between two lookups of one agent, for any number of requests.  Long enough to
+#: cost nothing, short enough that a waiting user does not notice.
 LOOK_INTERVAL: Final = 1.0
 
 #: Seconds between two look-ups of one agent where the last found nothing and events
@@ -60,10 +60,10 @@ MAX_LOOKUPS = 256
 
 class Cache:
     """
-    One entry for each agent that requests asked for.
+    Cache with one entry for each agent with requests.
 
-    :param random: between 0 and 1, spreads when entries are due.
-    :ivar entries: the one that was used last stands last.
+    :param random: between 0 and 1, spreads the due times of entries.
+    :ivar entries: ordered by use, the most recent one last.
     """
 
     def __init__(self, clock: IReactorTime, random: Callable[[], float]) -> None:
@@ -90,13 +90,13 @@ class Cache:
             entry.forget_kas(kas_id)
 
     def doubt_kas(self, kas_id: bytes) -> None:
-        """What it had may be gone: the next request looks each such agent up."""
+        """Doubt a kas's agents: the next request for each looks it up again."""
         for entry in self.entries.values():
             if any(record.kas_id == kas_id for record in entry.records()):
                 entry.doubt()
 
     def sweep(self, needed: Container[str]) -> None:
-        """Drop those that no request used for long, but for the *needed* ones."""
+        """Drop entries without recent requests, except the *needed* ones."""
         now = self._clock.seconds()
         while self.entries:
             agent_id, entry = next(iter(self.entries.items()))
@@ -115,14 +115,15 @@ class Cache:
 
 class LookUps:
     """
-    Begins look-ups, each when it is due.
+    Scheduler of lookups, which starts each when it is due.
 
-    :param look_up: does one.
+    :param look_up: performs one lookup.
     :param here: agents that are connected to this kas.
-    :param awaited: those that streams wait for.
+    :param awaited: agents that streams wait for.
     :param cut_off: kas whose agents the store cannot know.
-    :ivar listening: events come in, so that what was looked up stays right.
-    :ivar epoch: counts the gaps in the events: entries of an earlier one are old.
+    :ivar listening: events arrive, so that entries stay correct.
+    :ivar epoch: number of gaps in the events so far: entries of an earlier epoch are
+        old.
     """
 
     _log: ClassVar = Logger()
@@ -166,7 +167,9 @@ class LookUps:
         self.epoch += 1
 
     def is_due(self, entry: CacheEntry, known: bool) -> bool:
-        """Whether to look up one that is asked for; *known*: it leads somewhere."""
+        """
+        Return whether a requested entry needs a lookup; *known*: it has a location.
+        """
         if entry.looking:
             return False
         now = self._clock.seconds()
@@ -321,7 +324,7 @@ class CacheEntry:
         if known is not None and known.generation > generation:
             self._instances[instance_id] = known
             return
-        # At the end: those that are forgotten first stand first.
+        # At the end, because the first ones are forgotten first.
         self._instances[instance_id] = _Instance(generation, None, event)
         gone = [key for key, one in self._instances.items() if one.record is None]
         for key in gone[:-MAX_GONE]:
@@ -334,11 +337,11 @@ class CacheEntry:
         is_incomplete: Callable[[bytes], bool] = lambda kas_id: False,
     ) -> bool:
         """
-        Take in what the store had; True when that holds something new.
+        Apply the result of a lookup; return True if it contains anything new.
 
-        :param since: number of the last event before the look-up began.  What later
-            ones said stays, because the store may have been read before it was so.
-        :param is_incomplete: whether the store may lack what a kas has.
+        :param since: number of the last event before the lookup began.  Later events
+            take precedence, because the store may have been read before them.
+        :param is_incomplete: whether the store may lack some kas's agents.
         """
         found = {}
         for record in newest(records):

@@ -1,14 +1,14 @@
 """
-What kas knows of which kas holds which agent.
+The directory of a kas: which kas holds which agent.
 
     routing ──routes/wait──> Directory <──events, leases── Store (Redis)
                                │  └──────find, put────────^
                                └──ask──> the peers themselves, while it is down;
-                                         those that are cut off from it, always
+                                         peers that are cut off from it, always
 
-What a request needs is answered from memory.  An entry stays right without being looked
-up again, because every change is published; only after a gap in the events, or where
-nothing is known, the store is read: once for all requests that want the same agent.
+Memory serves all requests.  An entry stays correct without further lookups, because
+every change is published.  Only after a gap in the events, or for an unknown agent, the
+directory reads the store: once for all requests for the same agent.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ SWEEP_INTERVAL: Final = 60.0
 
 class Directory:
     """
-    The connections here, and what is cached of those at other kas.
+    The connections here, and the cached connections at other kas.
 
-    Nothing here waits for the store except `agents` and `last_seen`: a request asks
-    `routes`, goes where the entry says, and waits with `wait` for a better one.
+    Only `agents` and `last_seen` wait for the store: a request calls `routes`, follows
+    the entry, and waits with `wait` for a better one.
 
     :param me: this kas, as others see it.
-    :param store: None: this kas is alone.  No timer runs then, and no agent is
+    :param store: None: this kas is alone.  Then no timer runs, and no agent is
         elsewhere.
     :param random: between 0 and 1, for the jitter.
-    :param sessions: to ask peers directly, where the store does not know.
+    :param sessions: used to query peers directly if the store has no answer.
     :param siblings: addresses of the other workers of this kas, which are known without
-        a store: one that begins while it is down has not heard of anybody.
-    :param on_superseded: a newer connection of the same instance is at another kas, so
-        the one that is given is dead.
-    :param on_connected: another kas has a connection of any agent.
+        a store: a worker that starts while the store is down knows no other kas.
+    :param on_superseded: called if another kas has a newer connection of the same
+        instance, so that the given one is dead.
+    :param on_connected: called if another kas has a connection of any agent.
     """
 
     _log: ClassVar = Logger()
@@ -79,7 +79,7 @@ class Directory:
         self._siblings = siblings
         self.on_superseded = on_superseded
         self.on_connected = on_connected
-        #: For metrics: look-ups in the store, those that went to the peers, events.
+        #: For metrics: lookups in the store, lookups at peers, events.
         self.lookups = self.asked = self.events_received = 0
         self._mine: dict[tuple[str, bytes], AgentRecord] = {}
         #: How many of these an agent has.
@@ -103,9 +103,9 @@ class Directory:
 
     async def start(self) -> None:
         """
-        Begin to write down what is ours, and to listen for events.
+        Begin to record our connections and to listen for events.
 
-        A store that cannot be reached is no reason to fail: it is tried again.
+        An unreachable store is not an error: the directory retries.
         """
         self._running = True
         if self._store is not None:
@@ -133,12 +133,12 @@ class Directory:
         return len(self._cache.entries)
 
     def update(self, me: KasRecord) -> None:
-        """What others know of this kas from the next lease on."""
+        """Set this kas's own record, which others get with the next lease."""
         self._me = me
         if self._store is not None:
             self._store.update(me)
 
-    # What is ours.
+    # Our own connections.
 
     def connected(self, record: AgentRecord) -> None:
         """An agent connected here: write it down and tell everyone."""
@@ -180,7 +180,7 @@ class Directory:
             # That kas holds a dead connection and does not know.
             self._store.announce(mine)
 
-    # What others have.
+    # Connections of others.
 
     def routes(self, agent_id: str) -> Sequence[AgentRecord]:
         """
@@ -228,11 +228,14 @@ class Directory:
         return self._known.all()
 
     def living(self) -> Sequence[KasRecord]:
-        """Those of them whose lease is not over."""
+        """Return the other kas with a valid lease."""
         return self._known.living()
 
     def is_current(self) -> bool:
-        """What they say of themselves comes in; otherwise it may be old."""
+        """
+        Return whether events of the other kas arrive; otherwise their records may be
+        old.
+        """
         return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
@@ -274,14 +277,14 @@ class Directory:
                 theirs = [*theirs, *await self._sessions.ask(agent_id, asked)]
             except Exception as error:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
-        # What the store has of ours may be older than what we know.
+        # The store's records of our connections may be older than our own.
         return newest([*mine, *self._not_mine(theirs)])
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        When each was last connected, in seconds since 1970, to whichever kas.
+        Return when each agent was last connected, in seconds since 1970, to any kas.
 
-        Without those of which that is not known; empty where the store does not answer.
+        It omits agents without a known time; it is empty if the store does not respond.
         """
         if self._store is None or not agent_ids:
             return {}
@@ -295,7 +298,7 @@ class Directory:
         for record in entry.records():
             if not self._known.is_believed(record.kas_id):
                 continue
-            # One that listened at our URL before us.
+            # An earlier kas that listened at our URL.
             if record.kas_url == self._me.url:
                 continue
             mine = self._mine.get((entry.agent_id, record.agent.instance_id))
@@ -303,7 +306,7 @@ class Directory:
                 found.append(record)
         return found
 
-    # What the store calls (`StoreListener`).
+    # Callbacks of the store (`StoreListener`).
 
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
@@ -347,7 +350,7 @@ class Directory:
         self._known.leases(alive)
 
     def lease(self, alive: KasRecord) -> None:
-        """One that lives and was met on the way."""
+        """Record the lease of a kas that a read of the store found."""
         self._known.lease(alive)
 
     def left(self, kas_id: bytes) -> None:
@@ -358,10 +361,13 @@ class Directory:
         """Another kas wrote everything again; what it does not have now is gone."""
         self._cache.doubt_kas(kas_id)
 
-    # What is known of other kas, and what they are asked themselves.
+    # Other kas, and direct queries to them.
 
     def _reached(self) -> None:
-        """One that is cut off from the store answers: it may have the agents."""
+        """
+        Doubt all entries: a kas that is cut off from the store responds, and may have
+        agents.
+        """
         for agent_id in tuple(self._waiters.waiting):
             entry = self._cache.wanted(agent_id)
             if self._routes(entry):

@@ -25,13 +25,13 @@ __all__ = ["KnownPeers", "Sessions"]
 #: store: after a flush every kas writes its own again, within this time.
 LEASE_GRACE: Final = 30.0
 
-#: Seconds since the last sign of life for which a kas without a lease is dialled: one
-#: that is cut off from the store alone answers at once, and a path between kas that
-#: broke with it is mended by then, or the kas was replaced.
+#: Seconds since the last sign of life for which kas dials another one without a lease:
+#: a kas that is only cut off from the store responds at once, and after this time a
+#: broken path between kas is repaired, or the kas was replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds that a peer of which nothing was heard is remembered while the store is down.
-#: Without peers an agent that is not cached cannot be found, so this is long.
+#: Seconds for which a silent peer is remembered while the store is down.  Without
+#: peers, an agent that is not cached cannot be found, so this is long.
 PEER_SECONDS: Final = 3600.0
 
 #: Peers; a fleet has a handful, and each crash adds one for `LAPSED_SECONDS`.
@@ -39,7 +39,7 @@ MAX_PEERS = 1000
 
 
 class Sessions(Protocol):
-    """What a directory needs of the sessions between kas."""
+    """Methods of the sessions between kas that a directory uses."""
 
     def answers(self, kas: KasRecord) -> bool:
         """There is a session with it, and it was heard of lately."""
@@ -48,7 +48,7 @@ class Sessions(Protocol):
         """Open one; call *callback* once there is one, or cannot be."""
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
-        """Ask these for an agent, and end by itself; those that fail count as none."""
+        """Query *peers* about an agent, with a timeout; failures count as no answer."""
 
 
 class _Peer:
@@ -61,14 +61,15 @@ class _Peer:
 
 class KnownPeers:
     """
-    All other kas of which this one heard.
+    All other kas that this one knows.
 
-    Costs nothing while every one of them has its lease.
+    It costs nothing while every one of them has its lease.
 
-    :param sessions: None: no kas can be asked directly.
-    :param reached: one without a lease answers since now.
-    :param gone: one is forgotten, with all that it had.
-    :param settled: one that had no lease has one again, and wrote all that it has.
+    :param sessions: None: no kas can be queried directly.
+    :param reached: called when a kas without a lease responds.
+    :param gone: called when a kas is forgotten, with all its agents.
+    :param settled: called when a kas has its lease again and has written all its
+        records.
     """
 
     _log: ClassVar = Logger()
@@ -89,9 +90,9 @@ class KnownPeers:
         self._gone = gone
         self._settled = settled
         self._peers: dict[bytes, _Peer] = {}
-        #: Those of them whose lease is over.
+        #: Kas whose lease has expired.
         self._lapsed: dict[bytes, _Peer] = {}
-        #: Those that have one again, and since when.
+        #: Kas that have a lease again, and since when.
         self._returned: dict[bytes, float] = {}
         #: Others at our address: since when, and never again once it was said.
         self._namesakes: dict[bytes, float] = {}
@@ -101,7 +102,7 @@ class KnownPeers:
         return [peer.record for peer in self._peers.values()]
 
     def living(self) -> list[KasRecord]:
-        """Those whose lease is not over."""
+        """Return the kas with a valid lease."""
         return [
             peer.record
             for kas_id, peer in self._peers.items()
@@ -113,7 +114,7 @@ class KnownPeers:
         return kas_id in self._lapsed or kas_id in self._returned
 
     def answering(self) -> list[KasRecord]:
-        """Those of them that answer when they are asked directly."""
+        """Return the kas without a lease that respond to direct queries."""
         if not self._lapsed:
             return []
         return [
@@ -121,7 +122,7 @@ class KnownPeers:
         ]
 
     def is_believed(self, kas_id: bytes) -> bool:
-        """What it said of its agents may still be true."""
+        """Return whether a kas's records of its agents may still be true."""
         peer = self._lapsed.get(kas_id)
         return (
             peer is None
@@ -135,7 +136,7 @@ class KnownPeers:
     # Signs of life.
 
     def heard(self, kas_id: bytes) -> None:
-        """It answered, if it is one that is known."""
+        """Record that a known kas responded."""
         peer = self._peers.get(kas_id)
         if peer is not None:
             peer.seen = self._clock.seconds()
@@ -214,7 +215,7 @@ class KnownPeers:
             self._forget(kas_id)
 
     def sweep(self) -> None:
-        """Forget those of which nothing was heard for long, store or not."""
+        """Forget kas that were silent for long, with or without a store."""
         now = self._clock.seconds()
         for kas_id, peer in tuple(self._peers.items()):
             if now - peer.seen >= PEER_SECONDS:
@@ -234,7 +235,7 @@ class KnownPeers:
         now = self._clock.seconds()
         if kas.kas_id not in self._namesakes and len(self._namesakes) >= MAX_PEERS:
             self._namesakes.clear()
-        # What a restart leaves behind has no lease any more after a while.
+        # A leftover of a restart loses its lease after a while.
         since = self._namesakes.setdefault(kas.kas_id, now)
         if now - since < 2 * LEASE_GRACE:
             return

@@ -11,7 +11,7 @@ from tunnel.util.texts import clean_message
 __all__ = ["AgentRecord", "KasRecord"]
 
 
-#: Characters of a text in a record: those that kas write are shorter.
+#: Maximum characters of a text in a record; texts that kas writes are shorter.
 MAX_TEXT = 1024
 
 #: The end of the year 9999: what a store says must not break the programs that show it.

@@ -1,30 +1,30 @@
 """
-What stands where in Redis.  All keys begin with ``<key_prefix>:txkas1:``.
+Layout of Redis.  All keys begin with ``<key_prefix>:txkas1:``.
 
 ==================  ====  ==========================================  ==================
 Key                 Type  Content                                     Expires
 ==================  ====  ==========================================  ==================
 ``kas``             set   ids of all kas                              after `RECORD_MS`
-``kas:<id>``        text  `Lease` of one kas: it lives                after `LEASE_MS`
-``agent:<id>``      hash  connections of an agent, at whichever kas   after `RECORD_MS`
-``project:<id>``    hash  those of a project's agents                 after `RECORD_MS`
-``held:<kas id>``   hash  those at one kas                            after `RECORD_MS`
-``cleaning:<id>``   text  a kas removes what a dead one left          after `CLEAN_MS`
+``kas:<id>``        text  `Lease` of one kas: it is alive             after `LEASE_MS`
+``agent:<id>``      hash  connections of an agent, at any kas         after `RECORD_MS`
+``project:<id>``    hash  connections of a project's agents           after `RECORD_MS`
+``held:<kas id>``   hash  connections at one kas                      after `RECORD_MS`
+``cleaning:<id>``   text  a kas removes a dead kas's records          after `CLEAN_MS`
 ``seen:<id>``       text  when an agent was last connected, in ms     after `SEEN_MS`
-``probe``           text  that Redis can be written to                after a second
+``probe``           text  proves that Redis accepts writes            after a second
 ``probe:hash``      hash  the same for a hash                         after a second
 ``probe:set``       set   the same for a set                          after a second
-channel ``events``        `Events`: who came and went
+channel ``events``        `Events`: connects and disconnects
 ==================  ====  ==========================================  ==================
 
-A connection counts only while the lease of its kas lives: so ten thousand idle agents
-cost one lease for each kas every few seconds, and not ten thousand refreshes.  Each
-field belongs to one kas (its id is part of the name), so no kas ever removes what
-another one wrote, whichever order things happen in.
+A connection counts only while the lease of its kas is valid: so ten thousand idle
+agents cost one lease for each kas every few seconds, not ten thousand refreshes.  Each
+field belongs to one kas, whose id is part of its name, so no kas ever removes another
+one's fields, in any order of events.
 
-None of these are the keys of GitLab's kas (``agent_tracker2``, ``tunnel_tracker2``):
-what stands there are addresses that speak its private gRPC API, and a GitLab kas on
-the same Redis would send requests to ours, or ours to it.
+GitLab's kas uses other keys (``agent_tracker2``, ``tunnel_tracker2``): they contain
+addresses of its private gRPC API, and with shared keys, a GitLab kas on the same Redis
+would send requests to ours, or ours to it.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ __all__ = [
 #: A kas that wrote no lease for so long is dead, or as good as that.
 LEASE_MS = 30_000
 
-#: What no kas refreshes goes by itself.  Long, because refreshing is what costs; what a
-#: dead kas leaves is ignored from the end of its lease, and cleaned up by the others.
+#: Records that no kas refreshes expire.  Long, because refreshes are the cost; a dead
+#: kas's records are ignored from the end of its lease, and removed by the others.
 RECORD_MS = 2 * 3600 * 1000
 
 #: How long one kas may take to clean up behind another before a third one tries.
 CLEAN_MS = 60_000
 
-#: How long is remembered when an agent was last connected: an operator who looks for
-#: one that is away for longer does not need the hour.  100 bytes for each.
+#: How long Redis remembers when an agent was last connected: for an agent that is away
+#: for longer, the exact time does not matter.  100 bytes for each.
 SEEN_MS = 90 * 24 * 3600 * 1000
 
 #: Bytes of one message on the channel; far below what Redis allows a subscriber that is
@@ -91,7 +91,9 @@ class Place:
         return cls(agent.agent_id, agent.instance_id, agent.project_id)
 
     def to_field(self) -> bytes:
-        """Its name in ``held:<kas id>``, from which it can be read again."""
+        """
+        Return the field's name in ``held:<kas id>``, from which it can be read again.
+        """
         return (
             _PLACE.pack(self.project_id, len(self.instance_id))
             + self.instance_id
@@ -115,7 +117,7 @@ class Place:
 
 @attrs.frozen
 class Layout:
-    """Keys, and the commands that change what stands there."""
+    """Keys, and the commands that change them."""
 
     prefix: str
 
@@ -148,7 +150,7 @@ class Layout:
         return self._key(f"held:{kas_id.hex()}")
 
     def cleaning(self, kas_id: bytes) -> bytes:
-        """Who cleans up behind a kas."""
+        """Return the key of the lock for removing a dead kas's records."""
         return self._key(f"cleaning:{kas_id.hex()}")
 
     def seen(self, agent_id: str) -> bytes:
@@ -163,14 +165,14 @@ class Layout:
 
     def probe(self) -> list[Command]:
         """
-        What a Redis that can be used likes: every command of our transactions.
+        Return commands that a usable Redis accepts: every command of our transactions.
 
-        One that Redis refuses would take the others of its transaction with it.
+        A refused command would fail the others of its transaction.
         """
         text, hash_ = self._key("probe"), self._key("probe:hash")
         set_ = self._key("probe:set")
         return [
-            # Something else may stand there.
+            # The keys may contain another type.
             ("DEL", text, hash_, set_),
             ("SET", text, "1", "PX", 1000),
             ("GET", text),
@@ -240,10 +242,10 @@ class Layout:
         rewrote: bytes = b"",
     ) -> list[Command]:
         """
-        The commands that tell all kas, in as many messages as it takes.
+        Return the commands that notify all kas, in as many messages as needed.
 
         :param left: this kas stops.
-        :param lost: a key that lost what stood there.
+        :param lost: a key that lost its content.
         :param rewrote: this kas wrote everything again.
         """
         commands: list[Command] = []

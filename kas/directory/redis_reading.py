@@ -1,8 +1,8 @@
 """
-What Redis has of other kas: which live, and which agents they hold.
+Reader of other kas' records in Redis: which kas are alive, and their agents.
 
-A connection counts only while the lease of its kas lives, so whatever is read here is
-compared with the leases; what dead kas left is removed on the way.
+A connection counts only while the lease of its kas is valid, so all results are
+compared with the leases; records of dead kas are removed on the way.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 
 __all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
-#: Kas that are looked at.  A fleet has a handful; more come only from a crash loop, and
-#: those that are dead are cleaned up one by one.
+#: Maximum number of kas to read.  A fleet has a handful; more come only from a crash
+#: loop, and dead ones are removed one by one.
 MAX_KAS = 1000
 
 #: Keys that are read by one command: Redis does nothing else meanwhile.
@@ -54,7 +54,7 @@ class StoreReader:
     # Which live.
 
     async def fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """What stands at the leases of these kas."""
+        """Return the leases of these kas."""
         if not ids:
             return {}
         keys = map(self._layout.lease, ids)
@@ -64,7 +64,7 @@ class StoreReader:
     def learn(
         self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Take in which live; returns those that do not."""
+        """Record which kas are alive, and return the others."""
         leases, dead = {}, []
         for kas_id in members:
             lease = read_lease(found.get(kas_id))

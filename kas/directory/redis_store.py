@@ -1,15 +1,15 @@
 """
-A directory's store in Redis: what is ours is written there, and kept right.
+Store of a directory in Redis, which writes our records and keeps them correct.
 
-    put, remove ──> what changed ──(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
-    every 10 s ───> MULTI: our lease, who else lives, a few records once more
+    put, remove ──> changes ───────(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
+    every 10 s ───> MULTI: our lease, the other leases, a few records again
     find, listed ─> `kas.directory.redis_reading`
 
-Every transaction reads our lease before it writes it again, with a number that rises.
-A lease that is missing or has an older number tells that the store is not the one we
-wrote to last: it was flushed, it failed over to an older state, or we slept so long
-that others cleaned up behind us.  Then everything of ours is written again.  The same
-is done whenever Redis comes back, so nothing has to be remembered while it is away.
+Every transaction reads our lease before it writes it again, with an increasing number.
+If the lease is missing or has an older number, this is not the store that we last wrote
+to: it was flushed, it failed over to an older state, or we were paused so long that
+others removed our records.  Then we write all our records again.  We do the same
+whenever Redis comes back, so an outage needs no memory of changes.
 """
 
 from __future__ import annotations
@@ -103,31 +103,31 @@ class RedisStore:
     malformed: int = attrs.field(default=0, init=False)
     #: Keys of another type that were removed.
     removed: int = attrs.field(default=0, init=False)
-    #: Those that are being removed.
+    #: Keys of another type that are being removed.
     _strange: set[bytes] = attrs.field(factory=set, init=False)
     #: When the next one is said.
     _say_removed: float = attrs.field(default=-math.inf, init=False)
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
-    #: What is ours; the one that was written last stands last.
+    #: Our records, ordered by the last write.
     _mine: OrderedDict[tuple[str, bytes], AgentRecord] = attrs.field(
         factory=OrderedDict, init=False
     )
-    #: Where something changed, in order, and what stood there if it is gone.
+    #: Changed places, in order, with the removed record if it was removed.
     _changed: OrderedDict[Place, AgentRecord | None] = attrs.field(
         factory=OrderedDict, init=False
     )
     _reader: StoreReader = attrs.field(init=False)
     _timers: Timers = attrs.field(init=False)
-    #: What runs in the background, each at most once at a time.
+    #: Background tasks, each at most once at a time.
     _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
     #: In our lease: rises with each batch that is written.
     _sequence: int = attrs.field(default=0, init=False)
-    #: What the last lease that was sent had; -1: none since Redis came back.
+    #: Number of the last lease that was sent; -1: none since Redis came back.
     _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    #: What the listener knows.
+    #: The state that the listener knows.
     _listening: bool = attrs.field(default=False, init=False)
     #: Everything has to be written again, for this reason.
     _stale: str = attrs.field(default="", init=False)
@@ -170,7 +170,7 @@ class RedisStore:
                 )
         self.client.stop()
 
-    # What is ours.
+    # Our records.
 
     def update(self, me: KasRecord) -> None:
         """Written with the next lease; that kas drains is written at once."""
@@ -292,11 +292,11 @@ class RedisStore:
         for key in events.lost:
             self._write_again(key)
 
-    # What is of another type than ours, and what that took with it.
+    # Keys of another type, and the records that were lost with them.
 
     def redis_wrong_type(self, key: bytes) -> None:
         """No other program has a place below our prefix: remove it, and write again."""
-        # A text is replaced whatever stood there.
+        # SET replaces a key of any type.
         if self._stopping or key in self._strange or key == self._own_lease:
             return
         if len(self._strange) < MAX_STRANGE:
@@ -314,8 +314,8 @@ class RedisStore:
         if now >= self._say_removed:
             self._say_removed = now + LEASE_INTERVAL
             self._log.warn(
-                "in Redis something of another type stood at {key}, and was removed: "
-                "which other program writes below {prefix}?  ({count} so far)",
+                "removed a value of another type from {key} in Redis: "
+                "check which other program writes below {prefix} ({count} so far)",
                 key=key.decode(errors="backslashreplace")[:200],
                 prefix=self._layout.prefix,
                 count=self.removed,
@@ -330,7 +330,7 @@ class RedisStore:
         )
 
     def _write_again(self, key: bytes) -> None:
-        """Another kas, or this one, found that what stood at *key* is gone."""
+        """Write *key* again, because this kas or another one found it missing."""
         for record in self._mine.values():
             place = Place.of(record)
             if self._layout.is_of(key, place):
@@ -390,7 +390,7 @@ class RedisStore:
         keep_held: Command = ("PEXPIRE", layout.held(me), RECORD_MS)
         if self._mine:
             commands.append(keep_held)
-        # What is being written now need not be there yet.
+        # Records that are being written now may be missing yet.
         settled = not {"write", "rewrite"} & self._running.keys()
         results = await self._transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
@@ -411,10 +411,10 @@ class RedisStore:
 
     def _due(self) -> list[AgentRecord]:
         """
-        Those of ours whose turn it is, so that all have theirs in time.
+        Return our records that are due, so that each is written in time.
 
-        They are written and not only kept from expiring: other fields of the same key
-        may be there although ours were evicted with it.
+        They are written, and not merely kept from expiring: other fields of the same
+        key may exist although ours were evicted with it.
         """
         count = math.ceil(len(self._mine) * LEASE_INTERVAL / KEEP_SECONDS)
         due = []
@@ -450,7 +450,7 @@ class RedisStore:
         lock = layout.cleaning(kas_id)
         me = self._me.kas_id
         if await client.call("SET", lock, me, "NX", "PX", CLEAN_MS) is None:
-            # Is it a lock at all?  What is of another type is removed
+            # Is it a lock at all?  A value of another type is removed
             # (`redis_wrong_type`).
             await client.call("GET", lock)
             return None
@@ -504,13 +504,13 @@ class RedisStore:
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
                 await deferLater(self._clock, REWRITE_PAUSE)
-            # What went while Redis could not be reached, and is not there as a leftover
-            # because Redis lost it too, is told to nobody otherwise.
+            # Otherwise no kas would learn of connections that ended during the outage
+            # and are not leftovers, because Redis lost them, too.
             told = self._layout.publish(rewrote=self._me.kas_id)
             await self.client.transaction(told)
 
     async def _remove_leftovers(self) -> None:
-        """What Redis has of ours and we have not: it went while Redis was away."""
+        """Remove our records of connections that ended while Redis was unreachable."""
         held = self._layout.held(self._me.kas_id)
         leftovers = []
         for field in await self.client.call("HKEYS", held):
@@ -556,10 +556,12 @@ class RedisStore:
         return await self._reader.listed(project_id)
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each was last connected; without those of which that is not known."""
+        """
+        Return when each agent was last connected, without agents whose time is unknown.
+        """
         return await self._reader.last_seen(agent_ids)
 
-    # What runs in the background.
+    # Background tasks.
 
     def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         if not self._stopping:

@@ -40,19 +40,19 @@ BATCH_SECONDS = 0.02
 #: agents, and nothing else does.
 STATE_INTERVAL = 5.0
 
-#: Changes that wait for a sibling that does not read; one that is further behind begins
-#: anew.  Each has some 300 bytes, and all of them go into one message.
+#: Changes that wait for a sibling that does not read; a sibling that is further behind
+#: starts again.  Each has some 300 bytes, and all of them go into one message.
 MAX_PENDING = 10_000
 
-#: Uses that are told in one message to a sibling that begins to watch: some 70 bytes
-#: each, and a message may have four MiB.  Agents alone may be a hundred thousand.
+#: Uses in one message to a sibling that begins to watch: some 70 bytes each, and a
+#: message may have four MiB.  Agents alone may be a hundred thousand.
 MAX_USES = 10_000
 
 #: Seconds before a sibling that died is asked again, at first and at most: another one
 #: takes its place in about a second.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
-#: Agents of which is remembered when a sibling last had them, 100 bytes each.
+#: Agents for which the last time at a sibling is remembered, 100 bytes each.
 MAX_SEEN = 100_000
 
 
@@ -60,22 +60,33 @@ class SiblingCalls(Protocol):
     """How the other workers are asked, by their address."""
 
     def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
-        """What changes there; :raises TunnelError: it ended."""
+        """
+        Yield the changes at a worker.
+
+        :raises TunnelError: the call ended.
+        """
 
     async def find_all_at(
         self, url: str, request: pb.FindRequest
     ) -> Sequence[pb.AgentRecord]:
-        """What it holds; :raises TunnelError: it does not answer."""
+        """
+        Return all agents of a worker.
+
+        :raises TunnelError: it does not respond.
+        """
 
 
 class WorkersListener(Protocol):
-    """Who is told what happens at other workers, besides the directory."""
+    """Receiver of other workers' events, in addition to the directory."""
 
     def stored(self, name: str, event: StoreEvent) -> None:
         """A module there changed what all workers share."""
 
     def began(self, worker: str) -> None:
-        """From now on all changes there are told; any before may have been missed."""
+        """
+        React to the start of a watch: from now on all changes arrive; earlier ones may
+        be lost.
+        """
 
     def used(self, worker: str, limit: str, key: str, amount: int) -> None:
         """Something that is limited was used there."""
@@ -84,12 +95,14 @@ class WorkersListener(Protocol):
         """It is gone, and what it had under way."""
 
     def uses(self) -> Iterable[tuple[str, str, int]]:
-        """What this worker has under way: limit, key and amount."""
+        """Return this worker's running uses: limit, key and amount."""
 
 
 @attrs.define(eq=False)
 class _Watcher:
-    """A sibling that watches this worker, and what it has not been told yet."""
+    """
+    A sibling that watches this worker, and the changes that it has not received yet.
+    """
 
     pending: pb.WatchResponse = attrs.Factory(pb.WatchResponse)
     changes: int = 0
@@ -129,18 +142,18 @@ class SiblingStore:
     #: Set by who shares more than the directory.
     workers: WorkersListener | None = attrs.field(default=None, init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
-    #: Those that are watched, as they said last.
+    #: Watched siblings, with their last records.
     _alive: dict[str, KasRecord] = attrs.field(factory=dict, init=False)
     _watchers: set[_Watcher] = attrs.field(factory=set, init=False)
-    #: What the watchers are to be told with the next batch: of each connection the
-    #: last that happened to it, and everything else.
+    #: Changes for the watchers' next batch: the last change of each connection, and all
+    #: other changes.
     _moves: dict[tuple[str, bytes], tuple[bool, AgentRecord]] = attrs.field(
         factory=dict, init=False
     )
     _batch: pb.WatchResponse = attrs.field(factory=pb.WatchResponse, init=False)
     _changes: int = attrs.field(default=0, init=False)
     _following: list[Deferred[None]] = attrs.field(factory=list, init=False)
-    #: When an agent left a sibling; the one that was noted last stands last.
+    #: Times when agents left a sibling, ordered by the last change.
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_SEEN), init=False
     )
@@ -171,7 +184,7 @@ class SiblingStore:
         for watcher in tuple(self._watchers):
             watcher.wake()
 
-    # What is ours.
+    # Our own connections.
 
     def put(self, record: AgentRecord) -> None:
         """Tell everyone of a connection of ours."""
@@ -251,7 +264,7 @@ class SiblingStore:
 
     async def changes(self) -> AsyncGenerator[pb.WatchResponse, None]:
         """
-        What one sibling is to be told, from now on.
+        Yield the changes for one sibling, from now on.
 
         :raises CallError: it is too far behind, or this worker stops.
         """
@@ -277,7 +290,7 @@ class SiblingStore:
         finally:
             self._watchers.discard(watcher)
 
-    # What others have.
+    # Connections of others.
 
     async def _follow(self, url: str) -> None:
         backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
@@ -307,7 +320,7 @@ class SiblingStore:
             kas = self._alive[url] = KasRecord.from_message(message.kas)
             listener.lease(kas)
         if new:
-            # What changed there before is not told.
+            # Earlier changes do not arrive.
             listener.listening(True)
             if self.workers is not None:
                 self.workers.began(url)
@@ -355,13 +368,13 @@ class SiblingStore:
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     async def _ask(self, request: pb.FindRequest) -> list[AgentRecord]:
-        # One that is not watched has just died, or has just begun: who connects there
-        # is told when it is.
+        # A sibling that is not watched has just died or just started; the watch reports
+        # agents that connect there.
         asking: list[Coroutine[Any, Any, Sequence[pb.AgentRecord]]] = [
             self._calls.find_all_at(url, request) for url in self._alive
         ]
         if request.agent_id:
-            # One that hangs must not keep requests from an agent of another one.
+            # A hanging sibling must not delay requests to the agents of another one.
             asking = [self._tell_of(one) for one in asking]
         answers = await gatherResults(
             [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
@@ -369,7 +382,7 @@ class SiblingStore:
         found: list[AgentRecord] = []
         for answer in answers:
             if answer is None:
-                # What it has is not gone because it is slow.
+                # Its agents are not gone because it is slow.
                 raise StoreDown("another worker does not answer")
             found += map(AgentRecord.from_message, answer)
         return found
@@ -385,7 +398,9 @@ class SiblingStore:
     async def _tell_of(
         self, asking: Coroutine[Any, Any, Sequence[pb.AgentRecord]]
     ) -> Sequence[pb.AgentRecord]:
-        """One answer, of which the listener knows before all others are there."""
+        """
+        Get one answer, and pass it to the listener before all others have arrived.
+        """
         answer = await asking
         if answer and self._listener is not None:
             self._listener.found(list(map(AgentRecord.from_message, answer)))

@@ -1,4 +1,4 @@
-"""What a directory needs of the place in which every kas writes down its own agents."""
+"""Interface of the store in which every kas records its own agents."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class StoreListener(Protocol):
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
     ) -> None:
         """
-        Another kas gained or lost connections.
+        React to connections that another kas gained or lost.
 
-        They come in the order in which that kas made them, and may come twice.  Of
-        what is gone only agent, instance, generation and kas are known.
+        They arrive in the order in which that kas made them, and may arrive twice.  Of
+        a lost connection, only agent, instance, generation and kas are known.
         """
 
     def found(self, records: Sequence[AgentRecord]) -> None:
@@ -42,25 +42,25 @@ class StoreListener(Protocol):
         """All other kas that live, as the store has them now."""
 
     def lease(self, alive: KasRecord) -> None:
-        """One that lives and was met on the way."""
+        """Record the lease of a kas that a read of the store found."""
 
     def left(self, kas_id: bytes) -> None:
         """Another kas stopped, and said so."""
 
     def rewrote(self, kas_id: bytes) -> None:
         """
-        Another kas wrote everything again.
+        React to another kas that wrote all its records again.
 
-        What it had before may be gone without an event.
+        Its earlier connections may have ended without an event.
         """
 
 
 class Store(Protocol):
     """
-    Where every kas writes its own agents, and reads those of the others.
+    Store in which every kas writes its own agents and reads those of the others.
 
-    It keeps what is ours there by itself: whatever happened to the store, it writes it
-    again without the directory's doing.
+    It maintains our records by itself: after any fault of the store, it writes them
+    again without the directory's help.
     """
 
     def start(self, listener: StoreListener) -> None:
@@ -79,7 +79,7 @@ class Store(Protocol):
         """Tell everyone once more, because another kas seems not to know."""
 
     def update(self, me: KasRecord) -> None:
-        """What others know of this kas; written with the next lease."""
+        """Set this kas's own record; written with the next lease."""
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """

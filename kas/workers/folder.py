@@ -26,12 +26,12 @@ _LOCK = "lock"
 @attrs.define
 class WorkersFolder:
     """
-    The folder of one supervisor.
+    Folder of one supervisor.
 
-    Its name is shorter than those of other files of processes: two names follow it, and
-    the path of a socket has few bytes.  So it is not the name that tells whose it is,
-    but a lock: beside this container may be one with the same numbers of processes, and
-    with the same name where both have the network of their host.
+    Its name is shorter than the names of processes' other files: two names follow it,
+    and the path of a socket is short.  So a lock, not the name, shows its owner: a
+    container beside this one may have the same process ids, and the same name if both
+    use the network of their host.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class WorkersFolder:
     @classmethod
     def make(cls, state: StateDirectory, workers: int) -> WorkersFolder:
         """
-        Make that of this process, and remove those of supervisors that are gone.
+        Create the folder of this process, and remove those of dead supervisors.
 
         :raises ConfigurationError: see `check_path`.
         """
@@ -75,15 +75,18 @@ class WorkersFolder:
 
     def socket(self, number: int, what: str) -> Path:
         """
-        That of one worker for *what*: ``status``, ``control`` or ``peer``.
+        Return the path of a worker's socket for *what*: ``status``, ``control`` or
+        ``peer``.
 
-        The last is where the others reach it: see `kas.state.process_socket.worker_at`.
+        The other workers use the last one: see `kas.state.process_socket.worker_at`.
         """
         return self.path / f"{number}.{what}"
 
     @property
     def secret(self) -> Path:
-        """The file of the secret by which the workers know each other."""
+        """
+        Return the file of the secret with which the workers authenticate each other.
+        """
         return self.path / "secret"
 
     @property
@@ -112,7 +115,7 @@ def check_path(state: Path, workers: int) -> None:
     """
     if workers == 1:
         return
-    # The last part is that of a folder beside another container's.
+    # The last part is the suffix of a folder beside another container's.
     folder = WorkersFolder(state / f"{_prefix()}{_largest_pid()}.1")
     over = len(os.fsencode(folder.socket(workers, "control"))) - MAX_PATH
     if over > 0:
@@ -150,6 +153,8 @@ def _has_owner(pid: int, path: Path) -> bool:
 
 
 def _prefix() -> str:
-    """What begins the names of those of this host: several may share the directory."""
+    """
+    Return the prefix of names of this host, because several may share the directory.
+    """
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
     return f"workers-{host[:4]}-"

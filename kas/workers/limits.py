@@ -1,10 +1,10 @@
 """
-Limits that the workers of one kas count together.
+Limits that apply to the workers of one kas together.
 
-What happens, such as a connection with a token, is told to the others each time.  What
-is under way changes too often for that: a worker tells how much it has when that passes
-a step, of which a limit has `STEPS` for each worker.  So a key that uses little costs
-nothing, and all workers together exceed a limit by a quarter at most.
+A worker reports each single event, such as a connection with a token.  Running requests
+change too often for that: a worker reports their number when it passes a step; a limit
+has `STEPS` steps for each worker.  So a key with little use costs nothing, and all
+workers together exceed a limit by at most a quarter.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
 #: Steps of a limit, for each worker: the others know what one has but for one step.
 STEPS = 4
 
-#: Keys of one limit and worker of which is remembered how much it has under way; each
-#: passed a step there.  What is beyond is counted by that worker alone.
+#: Keys of one limit and worker whose running requests are remembered; each passed a
+#: step there.  Further keys are counted only by that worker.
 MAX_KEYS = 10_000
 
 
@@ -39,7 +39,7 @@ class CountTogether(Protocol):
         """Another worker ended."""
 
     def now(self) -> Iterable[tuple[str, int]]:
-        """What is under way here, as a worker that has just begun has to know it."""
+        """Return the running uses here, for a worker that has just started."""
 
 
 @implementer(ISharedCount)
@@ -57,7 +57,7 @@ class SharedCount:
     #: At all others; read by who checks the limit.
     elsewhere: Counter[str] = attrs.field(factory=Counter, init=False)
     _by_worker: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
-    #: What the others know of this worker.
+    #: The amounts that the other workers know.
     _told: dict[str, int] = attrs.field(factory=dict, init=False)
 
     @classmethod
@@ -99,13 +99,13 @@ class SharedCount:
                 del self.elsewhere[key]
 
     def now(self) -> Iterable[tuple[str, int]]:
-        """What the others are told of this worker."""
+        """Return the amounts that the others get for this worker."""
         return self._told.items()
 
 
 @attrs.define(eq=False)
 class _Happened:
-    """What is counted when it happens, and needs no memory here."""
+    """Limit on events, which needs no memory here."""
 
     _count: Callable[[str, int], None]
 
@@ -184,7 +184,7 @@ class SharedLimits:
             limit.gone(worker)
 
     def uses(self) -> Iterator[tuple[str, str, int]]:
-        """What is under way here."""
+        """Return the running uses here."""
         for name, limit in self._limits.items():
             for key, amount in limit.now():
                 yield name, key, amount

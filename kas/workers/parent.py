@@ -26,10 +26,10 @@ BEAT_INTERVAL = 2.0
 @attrs.frozen
 class WorkerReport:
     """
-    What a worker says, when it is ready and at each beat.
+    Report of a worker, when it is ready and at each beat.
 
-    :ivar draining: it takes no agents.
-    :ivar opened: its ports, once it is ready; None: that was said before.
+    :ivar draining: it accepts no agents.
+    :ivar opened: its ports, once it is ready; None: reported before.
     """
 
     draining: bool
@@ -45,9 +45,9 @@ class WorkerReport:
     @classmethod
     def from_line(cls, line: bytes) -> WorkerReport:
         """
-        What a worker wrote.
+        Parse a line of a worker.
 
-        :raises ValueError, KeyError, TypeError: it is nothing of this kind.
+        :raises ValueError, KeyError, TypeError: it is not a report.
         """
         said = json.loads(line)
         opened = said.get("opened")
@@ -59,12 +59,12 @@ class WorkerReport:
 
 class Parent(Protocol):
     """
-    Tells the supervisor how this worker is, and ends with it.
+    Connection to the supervisor, which reports this worker's state and ends with it.
 
-    :param reactor: stopped when the supervisor is gone: nobody would tell this worker
-        to stop, or kill it where it hangs.
-    :param draining: whether this worker takes no agents now.
-    :param lost: called first, also while the worker stops already.
+    :param reactor: stopped when the supervisor is dead: nothing else would stop this
+        worker, or kill it if it hangs.
+    :param draining: whether this worker accepts no agents now.
+    :param lost: called first, even if the worker is already stopping.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Parent(Protocol):
         # Here, because it imports the reactor.
         from twisted.internet.stdio import StandardIO
 
-        # As mypy sees it, StandardIO is that of Windows.
+        # To mypy, StandardIO is the class for Windows.
         make: Any = StandardIO
         make(self, stdin=0, stdout=REPORTS, reactor=self._reactor)
 

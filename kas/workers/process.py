@@ -23,20 +23,20 @@ from tunnel.util.timers import Timers
 
 __all__ = ["SILENCE", "WorkerProcess"]
 
-#: Seconds without a sign of life after which a worker that was ready is killed: nobody
-#: waits longer for an answer, and a reactor that was only busy has turned by then.
+#: Seconds of silence after which the supervisor kills a worker that was ready: no
+#: client waits longer for a response, and a reactor that was only busy has turned by
+#: then.
 SILENCE = 15.0
 
-#: Seconds in which one that takes the place of another has to be ready.
+#: Seconds in which a replacement has to be ready.
 STARTING = 60.0
 
-#: Seconds between two looks at whether a worker has said something.  Silence is counted
-#: in looks: time in which this process itself stood still, as in a machine that is
-#: suspended, is one of them.
+#: Seconds between two checks of whether a worker has reported.  Silence is counted in
+#: checks: a pause of this process itself, as in a suspended machine, counts as one.
 LOOK_INTERVAL = 1.0
 
-#: Seconds until another process takes the place of one that ended: at first, and at
-#: most where each ends again.
+#: Seconds until the replacement of a dead process starts: at first, and at most if each
+#: one dies again.
 REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
 
 #: Seconds that a worker has to have lived for the next to begin at once again.
@@ -45,7 +45,7 @@ SETTLED = 30.0
 #: Bytes of a line that a worker says; its addresses are some hundred.
 MAX_LINE = 64 * 1024
 
-#: What follows standard output and error in a worker.
+#: First descriptor after standard output and error in a worker.
 _FIRST_SOCKET = REPORTS + 1
 
 
@@ -71,11 +71,11 @@ class WorkerProcess:
     _ready: Callable[[WorkerProcess], None]
     _told: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
-    #: What it listens on; None: it is not ready.
+    #: Its open ports; None: it is not ready.
     opened: list[Opened] | None = None
     #: Of the process; None: there is none now.
     pid: int | None = None
-    #: Processes that took the place of one that ended by itself.
+    #: Number of processes that replaced one that died.
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False
@@ -163,7 +163,7 @@ class WorkerProcess:
         else:
             self.signal(signal.SIGHUP)
 
-    # What the process does.
+    # Events of the process.
 
     def reported(self, line: bytes) -> None:
         """It said something."""
@@ -231,7 +231,7 @@ class WorkerProcess:
 
 
 class _Lines(ProcessProtocol):
-    """What a process writes, line by line."""
+    """Protocol that reads a process's output line by line."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process

@@ -12,7 +12,7 @@ from kas.observability.overview import joined
 
 __all__ = ["MetricTotals", "add_agents", "add_progress", "add_states"]
 
-#: Metrics of which the largest is that of all, because each worker sees the same.
+#: Metrics whose largest value counts, because each worker sees the same.
 _LARGEST = (
     "_info",
     "_timestamp_seconds",
@@ -22,7 +22,7 @@ _LARGEST = (
     "_age_seconds",
 )
 
-#: Those of which the smallest is.
+#: Metrics whose smallest value counts.
 _SMALLEST = (
     "_expiry_seconds",
     "process_start_time_seconds",
@@ -39,33 +39,34 @@ def _how(name: str) -> Callable[[float, float], float]:
     return lambda one, other: one + other
 
 
-#: What `MetricTotals` counts by: the family, the sample, and its labels.
+#: Key of `MetricTotals`: the family, the sample, and its labels.
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class MetricTotals:
     """
-    One of each metric of what Prometheus reads from several processes.
+    Totals of the Prometheus metrics of several processes.
 
-    Counters, histograms and counts are added; of what describes all of them alike, such
-    as the end of a certificate, there is one.  What a process counted stays counted
-    when it ends, because a sum that falls is taken for a restart of everything.
+    Counters, histograms and counts are added; metrics that describe all processes
+    alike, such as the end of a certificate, appear once.  The counts of a process
+    remain after its end, because Prometheus takes a falling sum for a restart of
+    everything.
     """
 
     def __init__(self) -> None:
-        #: What each process said last.
+        #: Last metrics of each process.
         self._said: dict[str, dict[str, Metric]] = {}
-        #: What those counted that have ended.
+        #: Counts of dead processes.
         self._ended: dict[_Key, float] = {}
         self._families: dict[str, Metric] = {}
 
     def add(self, said: Mapping[str, str], alive: Collection[str]) -> list[Metric]:
         """
-        The metrics of all.
+        Return the metrics of all.
 
-        :param said: what processes say now, by their names; of one that is alive and
-            does not answer what it said before counts.
-        :param alive: names of all that there are.
+        :param said: current metrics of processes, by name; for a living process that
+            does not respond, its last metrics count.
+        :param alive: names of all processes.
         """
         for name, text in said.items():
             if name not in alive:
@@ -134,7 +135,7 @@ def add_progress(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def add_states(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One status of those of several; a module is as it is where it is worst."""
+    """Combine several states into one; each module has its worst state."""
     total = add_progress(said)
     modules: dict[str, str] = {}
     for one in said:
@@ -149,13 +150,13 @@ def add_agents(
     said: Sequence[Mapping[str, Any]], silent: int, *, alone: bool
 ) -> dict[str, Any]:
     """
-    One overview of those of several.
+    Combine several overviews of agents into one.
 
-    Each has at least what is connected to itself; where one hangs, the others may know
-    no more than that.
+    Each contains at least its own connections; while a worker hangs, the others may
+    know no more than that.
 
-    :param silent: how many more there are.
-    :param alone: there is no other kas than these workers.
+    :param silent: number of further workers that did not respond.
+    :param alone: whether these workers are the only kas.
     """
     problems: list[str] = []
     if silent:

@@ -62,22 +62,22 @@ from tunnel.program.startup import start_or_exit
 
 __all__ = ["Supervisor"]
 
-#: Where the socket of each worker for `kasctl` is handed, besides those of sections.
+#: Names of each worker's sockets for `kasctl`, in addition to sections.
 _CONTROL, _CALLS = "control", "calls"
 
-#: Seconds that a worker has for one answer: less than `kasctl` waits for that of all,
-#: and more than one takes to dial other kas.
+#: Timeout of a worker's answer: less than the timeout of `kasctl` for all, and more
+#: than a worker needs to dial other kas.
 ANSWER_TIMEOUT = 2.3
 
 
 class Supervisor(LogsItsOwnWay, Service):
     """
-    Everything that several workers have in common.
+    Supervisor of several workers.
 
-    :param arguments: of ``twistd kas``, for each worker.
-    :param twisted: those of ``twistd`` itself.
-    :param file: what *configuration* was read from; a worker that takes the place of
-        another reads it as it was, because all of them are one kas.
+    :param arguments: arguments of ``twistd kas`` for each worker.
+    :param twisted: arguments of ``twistd`` itself.
+    :param file: file of *configuration*; a replacement reads its original content,
+        because all workers are one kas.
     """
 
     _log = Logger()
@@ -172,7 +172,7 @@ class Supervisor(LogsItsOwnWay, Service):
         for one in self._workers:
             one.start()
             if ready.called:
-                break  # there is no room for it: no other is started
+                break  # no room for it: start no further one
         await ready
         await self._control.open()
         opened = [
@@ -195,7 +195,7 @@ class Supervisor(LogsItsOwnWay, Service):
         return list(listeners(self._configuration, self._modules))
 
     async def _open(self) -> list[Worker]:
-        """Open every port, and say what each worker is told."""
+        """Open every port, and return the settings of each worker."""
         shared = await self._open_shared()
         if self._configuration.redis is not None:
             private_api = self._configuration.private_api
@@ -252,7 +252,10 @@ class Supervisor(LogsItsOwnWay, Service):
     async def _open_own(
         self, number: int, private_api: PrivateApi | None
     ) -> dict[str, int]:
-        """Those of one worker alone; None: it has no private API but for the others."""
+        """
+        Open the sockets of one worker; None: it has a private API only for the other
+        workers.
+        """
         own = {}
         listening = Listening(self._reactor, program="kas", now=self._now)
         self._own.append(listening)
@@ -332,7 +335,7 @@ class Supervisor(LogsItsOwnWay, Service):
             ready.callback(None)
 
     def _worker_told(self, worker: WorkerProcess, draining: bool) -> None:
-        """It took the place of one that had the order, or the order did not arrive."""
+        """Repeat the order to a worker that is a replacement, or did not receive it."""
         if draining is self._draining or worker in self._telling:
             return
         self._telling.add(worker)
@@ -354,7 +357,7 @@ class Supervisor(LogsItsOwnWay, Service):
                 )
             )
 
-    # What workers are asked.
+    # Requests to workers.
 
     async def _ask(
         self,
@@ -389,7 +392,7 @@ class Supervisor(LogsItsOwnWay, Service):
         try:
             return await self._ask(worker, socket_name, path, method)
         except Exception as error:
-            # One that has nothing more to end closes before its process is gone.
+            # A worker that has nothing more to end closes before its process exits.
             if self._is_ready:
                 self._log.warn(
                     "worker {number} does not answer: {reason}",
@@ -401,7 +404,10 @@ class Supervisor(LogsItsOwnWay, Service):
     async def _ask_all(
         self, socket_name: str, path: str, method: bytes = b"GET"
     ) -> list[tuple[WorkerProcess, bytes]]:
-        """The answers of those that are ready; one that dies meanwhile has none."""
+        """
+        Return the answers of ready workers; a worker that dies in the meantime has
+        none.
+        """
         asked = [one for one in self._workers if one.opened is not None]
         answers = await gatherResults(
             [
@@ -422,10 +428,10 @@ class Supervisor(LogsItsOwnWay, Service):
         add: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
         method: bytes = b"GET",
     ) -> dict[str, Any]:
-        """What all say, as one."""
+        """Return the combined answer of all workers."""
         answers = await self._ask_all(socket_name, path, method)
         return {
-            # What these have is not known.
+            # Their agents are unknown.
             "silent_workers": len(self._workers) - len(answers),
             **add([json.loads(body) for _, body in answers]),
             "pid": os.getpid(),
@@ -442,7 +448,7 @@ class Supervisor(LogsItsOwnWay, Service):
             and any(one.opened is not None for one in self._workers)
         )
 
-    # What all of them are to others.
+    # Answers of all workers as one kas.
 
     def _site(self) -> Site:
         settings = self._configuration.observability
@@ -478,7 +484,7 @@ class Supervisor(LogsItsOwnWay, Service):
 
         async def metrics() -> Page:
             path = settings.prometheus.url_path
-            # A name is that of one process: another may be in its place soon.
+            # A name belongs to one process: another one may soon replace it.
             names = {one: one.name for one in self._workers}
             answers = await self._ask_all("status", path)
             found = self._totals.add(
@@ -513,12 +519,12 @@ class Supervisor(LogsItsOwnWay, Service):
             ),
             GaugeMetricFamily(
                 "kas_workers_ready",
-                "Those of them that are ready.",
+                "Number of ready workers.",
                 value=sum(one.opened is not None for one in self._workers),
             ),
             CounterMetricFamily(
                 "kas_workers_replaced",
-                "Those that ended by themselves, and were replaced.",
+                "Number of workers that died and were replaced.",
                 value=sum(one.replaced for one in self._workers),
             ),
         ]
@@ -535,7 +541,7 @@ class Supervisor(LogsItsOwnWay, Service):
             return as_json({"agents": 0, "requests": 0, **found})
 
         async def drain(draining: bool) -> Page:
-            # Those that do not answer are told again when they say that they live.
+            # Workers that do not respond get the order again when they report.
             self._draining = draining
             return await progress(_order(draining), b"POST")
 
@@ -623,7 +629,7 @@ def _order(draining: bool) -> str:
 
 
 def _why(error: Exception) -> str:
-    """In words, why there is no answer."""
+    """Describe why the answer is missing."""
     if isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     if isinstance(error, CancelledError | TimeoutError):
@@ -631,7 +637,7 @@ def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-#: What begins a worker: twistd, with the arguments that follow.
+#: Program of a worker: twistd, with the arguments that follow.
 _PROGRAM = "from twisted.scripts.twistd import run; run()"
 
 #: Of the environment: what systemd says to the process that it started.

@@ -1,4 +1,4 @@
-"""What a worker is told when it is started, and what follows for its configuration."""
+"""Settings of a worker from its supervisor, and their effects on its configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["VARIABLE", "Worker", "private_listen"]
 #: The variable of the environment that makes a process a worker.  No secret is in it.
 VARIABLE = "TXKAS_WORKER"
 
-#: What a worker of a kas with Redis takes from the environment, each for itself.
+#: Environment variables of a worker of a kas with Redis, one value each.
 _URL, _PORT = "OWN_PRIVATE_API_URL", "OWN_PRIVATE_API_PORT"
 
 
@@ -31,17 +31,17 @@ _R = TypeVar("_R", ApiRateLimit, GlobalGitalyRate, ServerGitalyRate)
 @attrs.frozen(kw_only=True)
 class Worker:
     """
-    One worker.
+    Settings of one worker.
 
     :ivar number: from 1 on.
-    :ivar urls: where each worker, in order, is reached by other kas.
-    :ivar sockets: that listen already, by the section that says where.
-    :ivar secret: the file by which workers without Redis know each other; empty: they
-        meet in Redis, as other kas do.
-    :ivar configuration: a copy of the configuration file as it was when kas was
-        started; empty: there is no file.
-    :ivar shares_store: the supervisor keeps other kas from the file of the modules'
-        stores, and all workers use it.
+    :ivar urls: addresses of each worker for other kas, in order.
+    :ivar sockets: sockets that listen already, by the section that configures them.
+    :ivar secret: the file with which workers without Redis authenticate each other;
+        empty: they use Redis, as other kas do.
+    :ivar configuration: a copy of the configuration file at the start of kas; empty:
+        kas has no file.
+    :ivar shares_store: the supervisor locks the file of the modules' stores against
+        other kas, and all workers use it.
     """
 
     number: int
@@ -57,7 +57,10 @@ class Worker:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Worker | None:
-        """What the environment says; None: this process is a kas of its own."""
+        """
+        Read the settings from the environment; None: this process is an independent
+        kas.
+        """
         text = environ.get(VARIABLE)
         if text is None:
             return None
@@ -133,9 +136,9 @@ class Worker:
 
 def private_listen(listen: PrivateApiListen, number: int) -> PrivateApiListen:
     """
-    Where the worker of this *number* listens for other kas.
+    Return the listener of worker *number* for other kas.
 
-    :raises ConfigurationError: there is no such port.
+    :raises ConfigurationError: the port does not exist.
     """
     if number == 1:
         return listen
