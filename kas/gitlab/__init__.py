@@ -1,22 +1,22 @@
 """
-GitLab as the one who knows agents, and the jobs and people that use them.
+GitLab as the authority for agents, and for the jobs and users that reach them.
 
-    access.py    requests of modules in agentk, passed on with both signatures
-    agents.py    the authenticator: which agent a token belongs to
-    cache.py     answers that are kept for a while, and one question for all who wait
+    access.py    requests of modules in agentk, forwarded with both signatures
+    agents.py    the authenticator of agents' tokens
+    cache.py     cached answers, and one request for all callers that wait for it
     client.py    requests to GitLab's API
-    credentials.py  what the authenticators of jobs and people have in common
-    jobs.py      the authenticator of CI jobs, by their tokens, and as whom they ask
-    metrics.py   how it goes, for Prometheus
-    projects.py  the repositories of agents, and how GitLab is told what is in them
-    reading.py   what GitLab says, checked
-    refusals.py  what GitLab refused, known to all kas through Redis
+    credentials.py  common parts of the authenticators of jobs and users
+    jobs.py      the authenticator of CI jobs' tokens, and their users in the cluster
+    metrics.py   metrics for Prometheus
+    projects.py  the repositories of agents, and the posting of their configuration
+    reading.py   reads and checks GitLab's responses
+    refusals.py  GitLab's refusals, shared by all kas through Redis
     registrations.py
-                 which agents registered, told to GitLab
-    renewal.py   credentials that are in use are asked about again
-    usage.py     how much is used, told to GitLab
-    users.py     the authenticators of people, by personal access token or browser,
-                 and as whom they ask
+                 reports of registered agents to GitLab
+    renewal.py   repeated checks of credentials in use
+    usage.py     usage reports to GitLab
+    users.py     the authenticators of users, by personal access token or browser,
+                 and their users in the cluster
 
-What GitLab asks of kas comes by the external API, with its tokens: `kas.api`.
+GitLab's own requests to kas arrive at the external API: `kas.api`.
 """

@@ -63,7 +63,7 @@ _HOP_BY_HOP = frozenset(
     "trailer transfer-encoding upgrade http2-settings".split()
 )
 
-#: What kas says itself, and what could make GitLab take a request for another's.
+#: Fields that kas sets itself, and fields that could make GitLab misread the sender.
 _KAS_SAYS = frozenset(
     "host content-length expect authorization cookie job-token private-token "
     "deploy-token x-csrf-token user-agent forwarded via x-real-ip "
@@ -171,7 +171,7 @@ class _Exchange:
     async def run(
         self, requests: AsyncIterator[pb.HttpRequest]
     ) -> AsyncIterator[pb.HttpResponse]:
-        """What GitLab answers, message by message."""
+        """Yield GitLab's response, message by message."""
         module, request, length = _read_head(await self._wait(_first(requests)))
         target = f"/api/v4/internal/kubernetes/modules/{quote(module, safe='')}"
         query = _query(request)
@@ -285,7 +285,7 @@ class _Body:
                     self._moved(TIMEOUT)
                     return
                 if kind != "data":
-                    raise _invalid("its body is no data, or shorter than its length")
+                    raise _invalid("its body is not data, or is too short")
                 self._moved(IDLE)
                 data = message.data.data
                 if self.length is not UNKNOWN_LENGTH:
@@ -422,7 +422,7 @@ def _query(request: pb.Request) -> str:
 
 
 def _passed_on(fields: Any) -> Headers:
-    """The fields that GitLab gets of those that a module gave."""
+    """Return the module's fields that kas forwards to GitLab."""
     named = {
         token.strip().lower()
         for name, values in fields.items()
@@ -431,7 +431,7 @@ def _passed_on(fields: Any) -> Headers:
         for token in value.split(",")
     }
     if "upgrade" in named or any(name.lower() == "upgrade" for name in fields):
-        raise _invalid("there are no upgrades here")
+        raise _invalid("upgrades are not supported here")
     headers = Headers()
     for name, values in fields.items():
         low = name.lower()

@@ -1,9 +1,9 @@
 """
-The authenticator for agents that GitLab knows.
+Authenticator of GitLab's agents.
 
-What GitLab said of a token serves for a while, and for longer while GitLab says
-nothing.  Tokens of agents that are connected are asked about again, so that one that
-was revoked ends its tunnels.
+GitLab's answer about a token stays valid for a while, and longer while GitLab does not
+respond.  kas checks the tokens of connected agents again, so that a revoked token loses
+its tunnels.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["GitLabAgents", "OfGitLab"]
 #: Bytes of a token: GitLab's have 50 to 64; what is longer is not even asked about.
 MAX_TOKEN = 1024
 
-#: What is in one.  A blank at its end would reach GitLab as the token without it, so
-#: that one token could be any number of credentials here.
+#: Characters of a token.  GitLab would ignore a blank at its end, so that one token
+#: could be any number of credentials here.
 _TOKEN = re.compile(rb"[!-~]+")
 
 #: Characters of a name: a label of RFC 1123.
@@ -54,13 +54,13 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """An agent of which kas knows no more than its id: GitLab has the rest."""
+    """An agent of GitLab of which kas knows only the id."""
 
     agent_id: str
 
     @property
     def name(self) -> str:
-        """Its id, which people know it by as well."""
+        """Its id, which users know as well."""
         return self.agent_id
 
     @property
@@ -113,7 +113,7 @@ class GitLabAgents:
 
     def authorize_user(self, agent: str, token: str) -> Access:
         """Users and jobs of GitLab have authenticators of their own."""
-        raise CallError(Status.UNAUTHENTICATED, "this is no credential of a user")
+        raise CallError(Status.UNAUTHENTICATED, "this is not a user's credential")
 
     def _accept(self, identity: AgentIdentity, token: bytes) -> AgentIdentity:
         self.renewal.add(identity.credential_id, _key(token), token, identity, _itself)
@@ -147,9 +147,9 @@ def _key(token: bytes) -> bytes:
 
 def _identity(said: dict[str, Any], token: bytes) -> AgentIdentity:
     """
-    What ``agent_info`` says, checked.
+    Check and return the content of ``agent_info``.
 
-    :raises CallError: UNAVAILABLE, it is not what GitLab says.
+    :raises CallError: UNAVAILABLE, GitLab's responses look different.
     """
     agent_id, project_id = said.get("agent_id"), said.get("project_id")
     name = said.get("agent_name")

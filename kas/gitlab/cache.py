@@ -22,19 +22,18 @@ __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Answers of about 600 bytes that are kept, refusals among them; larger ones count as
-#: several.  The one that was made longest ago goes first.  Ten times the agents that a
-#: kas is made for: 60 MiB.
+#: Cached answers of about 600 bytes, including refusals; a larger one counts as
+#: several. The oldest is dropped first.  Ten times the agents of a large kas: 60 MiB.
 MAX_ANSWERS = 100_000
 
-#: Seconds after a failed question for which an answer that is kept serves without a
-#: further one: what is down is not asked by each connection.  So long, too, serves a
-#: refusal that another kas heard.
+#: Seconds after a failed request for which a cached answer needs no further request:
+#: new connections do not send requests to a GitLab that is down.  A refusal that
+#: another kas received stays valid for as long.
 PATIENCE = 5.0
 
-#: Seconds for which an agent that GitLab knew waits for GitLab's next word, before the
-#: last one serves: the check has to be over in time, and a GitLab that does not answer
-#: is away as well as one that says so.
+#: Seconds for which a known agent waits for GitLab's response before its last answer
+#: counts: the check must be over in time, and a GitLab that does not respond is down as
+#: well as a GitLab that reports it.
 HURRY = CHECK_TIMEOUT / 2
 
 #: Refusals, which are an answer; everything else says nothing of what was asked.
@@ -44,9 +43,9 @@ _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 @attrs.frozen(kw_only=True)
 class Lifetimes:
     """
-    Seconds for which answers serve; 0: not at all.
+    Seconds for which answers stay valid; 0: not at all.
 
-    :ivar outage: for how long an answer goes on serving while GitLab says nothing.
+    :ivar outage: for how long an answer stays valid while GitLab does not respond.
     """
 
     success: float
@@ -55,10 +54,10 @@ class Lifetimes:
 
 
 class Refusals(Protocol):
-    """What GitLab refused, and told any kas."""
+    """Refusals that any kas received from GitLab."""
 
     async def find(self, key: bytes) -> CallError | None:
-        """What it said; None: nothing that is known."""
+        """Return the refusal; None without one."""
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
         """It said so to this kas, and the others need not ask for *seconds*."""
@@ -86,20 +85,20 @@ class _Question(Generic[T]):
 
 class AnswerCache(Generic[S, T]):
     """
-    Asks, keeps what was answered, and asks once for all who want the same.
+    Cache that sends one request for all callers with the same subject.
 
-    A question is given up when nobody waits for its answer any more.
+    A request is cancelled when no caller waits for it any more.
 
-    What is asked about may be a secret: it is kept only until it is answered, and the
-    answer under a key that says nothing of it.
+    The subject may be a secret: the cache keeps it only until it has the answer, and
+    the answer under a key that does not reveal it.
 
-    A question begins in the next turn of the reactor: one that is cancelled before that
-    has cost GitLab nothing.
+    A request begins in the next turn of the reactor: if it is cancelled before that, it
+    costs GitLab nothing.
 
-    :param ask: asks GitLab; fails with a `CallError`.  Cancelling has to release what
-        it holds.
-    :param weigh: what of `MAX_ANSWERS` an answer takes.
-    :param refusals: what all kas know.
+    :param ask: sends the request to GitLab; fails with a `CallError`.  Cancelling it
+        must release its resources.
+    :param weigh: the answer's share of `MAX_ANSWERS`.
+    :param refusals: refusals that all kas share.
     """
 
     def __init__(
@@ -148,7 +147,7 @@ class AnswerCache(Generic[S, T]):
         return waiter
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
-        """The answer of now, however fresh the one that is kept."""
+        """Return a current answer, even if the cached one is fresh."""
 
         def ask_gitlab(failure: Failure) -> Deferred[T]:
             # The question was under way, and another kas' refusal may be older.
@@ -165,7 +164,7 @@ class AnswerCache(Generic[S, T]):
         return self._clock.seconds() - entry.asked_at
 
     def kept(self, key: bytes) -> T | None:
-        """What GitLab said last; None: it refused, or said nothing."""
+        """Return GitLab's last answer; None if it refused, or without an answer."""
         entry = self._kept.get(key)
         if entry is None or isinstance(entry.answer, CallError):
             return None
@@ -215,7 +214,7 @@ class AnswerCache(Generic[S, T]):
         )
 
     def _last(self, key: bytes) -> T | None:
-        """What was known goes on, for so long; None: nothing was."""
+        """Extend the last answer for a while; None without one."""
         entry = self._kept.get(key)
         if (
             entry is None

@@ -53,14 +53,14 @@ T = TypeVar("T")
 ISSUER = "gitlab-kas"
 AUDIENCE = "gitlab"
 
-#: Seconds for which the token of one request is valid.
+#: Lifetime of the token of one request, in seconds.
 TOKEN_LIFETIME = 30.0
 
 #: Seconds until the whole answer has to be there.
 TIMEOUT = 20.0
 
-#: Bytes of an answer.  The largest has the agents that a CI job may use: 200 bytes
-#: each, of which GitLab allows 500 per project.
+#: Bytes of a response.  The largest lists the agents of a CI job: 200 bytes each, and
+#: GitLab permits 500 per project.
 MAX_BODY = 1024 * 1024
 
 #: Requests that are under way at the same time: as many as GitLab's own kas has.
@@ -75,7 +75,7 @@ _USER_AGENT = f"gitlab-kas/{__version__}/txkas"
 _PREFIX = "/api/v4/internal/kubernetes/"
 _ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
-#: What GitLab says with a 401 that is about kas and not about the agent's token
+#: GitLab's text in a 401 that concerns kas and not the agent's token
 #: (authenticate_gitlab_kas_request! in its lib/api).
 NOT_SIGNED = "KAS JWT authentication invalid"
 
@@ -88,12 +88,12 @@ _MEANING = {
 #: 400: what was sent does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
-#: Seconds for which a good answer proves that GitLab takes this kas.  One whose own
-#: secret or clock is wrong is refused whatever it asks about, and must not have others
-#: refuse what is good.
+#: Seconds for which a successful response proves that GitLab accepts this kas.  A kas
+#: with a wrong secret or clock gets a refusal for every request, and must not make
+#: others refuse good credentials.
 PROVEN = 600.0
 
-#: What GitLab says of a body that it does not take, whoever sends it.
+#: GitLab's statuses for a body that it refuses from any sender.
 _UNPROCESSABLE = (400, 413, 422)
 
 #: Characters of what GitLab says of a refusal.
@@ -142,17 +142,17 @@ class _Request:
 
 class GitLabClient:
     """
-    Asks GitLab, signed with the secret that both have.
+    Client of GitLab, which signs requests with the shared secret.
 
-    Redirects are not followed, cookies not kept.  Every way to fail is a `CallError`:
-    401, 403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; everything
-    else is UNAVAILABLE, because it says nothing of what was asked.  So is a 401 that is
-    about the signature of kas: a wrong secret must not end every tunnel.
+    It follows no redirects and keeps no cookies.  All errors are a `CallError`: 401,
+    403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; every other error
+    is UNAVAILABLE, because it says nothing about the subject.  So is a 401 that
+    concerns the signature of kas: a wrong secret must not end every tunnel.
 
     :param agent: sends the requests.
     :param now: the time of day, for tokens.
     :param jitter: between 0 and 1, for pauses.
-    :ivar outcomes: how often a path was answered in which way, for metrics.
+    :ivar outcomes: responses by path and outcome, for metrics.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class GitLabClient:
         self._room = DeferredSemaphore(MAX_REQUESTS)
         self._taken_until = -math.inf
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        # Whatever GitLab sets belongs to nobody here.
+        # Ignore every cookie that GitLab sets.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         # treq names a concrete reactor and concrete dictionaries.
         self._http: Any = HTTPClient(agent, cookies, WholeBody)
@@ -200,10 +200,10 @@ class GitLabClient:
         retry: bool = True,
     ) -> dict[str, Any]:
         """
-        The object that GitLab has at *path*, below ``/api/v4/internal/kubernetes/``.
+        Return GitLab's object at *path*, below ``/api/v4/internal/kubernetes/``.
 
-        :param agent_token: of the agent for which it is asked.
-        :param retry: whether to try again where GitLab may answer in a while.
+        :param agent_token: token of the agent that the request concerns.
+        :param retry: whether to retry if GitLab may respond later.
         """
         headers = {}
         if agent_token:
@@ -212,7 +212,7 @@ class GitLabClient:
         return await self._ask(request, retry)
 
     async def allowed_agents(self, job_token: str) -> dict[str, Any]:
-        """What a CI job may use; the job's own token is all that GitLab wants."""
+        """Return the agents of a CI job; GitLab only needs the job's own token."""
         request = _Request(
             "GET",
             "allowed_agents",
@@ -231,11 +231,11 @@ class GitLabClient:
         retry: bool = True,
     ) -> dict[str, Any]:
         """
-        What GitLab answers to *body*, sent to *path*; empty where it has no content.
+        Return GitLab's response to *body*, sent to *path*; empty without content.
 
-        :param explained: 400 is a refusal as well, and what GitLab says of refusals is
-            their message.
-        :param retry: whether to try again where GitLab may answer in a while.
+        :param explained: 400 is a refusal as well, and GitLab's explanation is its
+            message.
+        :param retry: whether to retry if GitLab may respond later.
         """
         request = _Request(
             "POST",
@@ -256,8 +256,8 @@ class GitLabClient:
         agent_token: bytes,
     ) -> IResponse:
         """
-        What GitLab answers a module of an agent, whatever its status; nothing is tried
-        again, and the caller sees to the times.
+        Return GitLab's response to an agent's module, with any status; it does not
+        retry, and the caller handles timeouts.
 
         :param target: path and query.
         """
@@ -312,10 +312,10 @@ class GitLabClient:
 
     async def _once(self, request: _Request) -> dict[str, Any]:
         """
-        One attempt.
+        Make one attempt.
 
-        What was sent is finished though nobody waits any more: GitLab has the work of
-        it anyway, and would be asked once more if its answer were lost.
+        It completes a sent request even if no caller waits any more: GitLab does the
+        work anyway, and would get the request again if its response were lost.
         """
         result, left = await _to_its_end(self._send(request))
         try:
@@ -385,8 +385,8 @@ class GitLabClient:
             raise _unusable(f"it answered {code}")
         kinds = response.headers.getRawHeaders(b"content-type", [b""])
         if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
-            # A refusal, too, may be that of something before GitLab.
-            text = f"its answer ({code}) is no JSON; is gitlab.address right?"
+            # A refusal may also come from a server in front of GitLab.
+            text = f"its response ({code}) is not JSON; check gitlab.address"
             raise _unusable(text)
         try:
             found = json.loads(body)
@@ -414,7 +414,7 @@ class Unprocessable(CallError):
 
 
 class _Url(EncodedURL):
-    """One whose host may be an IPv6 address, which hyperlink takes for a name."""
+    """URL whose host may be an IPv6 address, which hyperlink treats as a name."""
 
     def to_uri(self) -> EncodedURL:
         """See hyperlink."""
@@ -424,7 +424,7 @@ class _Url(EncodedURL):
 
 
 async def _to_its_end(asking: Deferred[Any]) -> tuple[Any, bool]:
-    """What came of it, and whether those who waited gave up meanwhile."""
+    """Return the result, and whether the callers gave up in the meantime."""
     left = False
     while True:
         over: Deferred[tuple[Any]] = Deferred()

@@ -1,4 +1,4 @@
-"""What the authenticators of CI jobs and of people have in common."""
+"""Common parts of the authenticators of CI jobs and users."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ONE_ANSWER = 600
 
 
 class CredentialAnswer(Protocol):
-    """What GitLab said of a credential."""
+    """GitLab's answer about a credential."""
 
     @property
     def weight(self) -> int:
-        """What of `kas.gitlab.cache.MAX_ANSWERS` it takes."""
+        """Its share of `kas.gitlab.cache.MAX_ANSWERS`."""
 
     def access(self, agent_id: str) -> Access | None:
-        """What it opens; None: nothing."""
+        """Return its access to an agent; None without access."""
 
     def problem(self, agent_id: str) -> str:
         """Why it does not."""
@@ -57,7 +57,7 @@ class GitLabCredentials(Generic[S, A]):
 
     user_kinds: Sequence[str] = ()
     agent_prefixes = ()
-    #: What is said to who names an agent otherwise than by its id.
+    #: Message for a client that does not name an agent by its id.
     naming = "agents of GitLab are named by their id"
 
     def __init__(
@@ -80,19 +80,19 @@ class GitLabCredentials(Generic[S, A]):
 
     async def ask(self, subject: S) -> A:
         """
-        What GitLab says of it.
+        Return GitLab's answer about a credential.
 
-        :raises CallError: GitLab refuses it, or says nothing.
+        :raises CallError: GitLab refuses it, or does not respond.
         """
         raise NotImplementedError
 
     def subject(self, agent: str, token: str) -> tuple[bytes, S]:
-        """What GitLab is asked with, and the key of its answer."""
+        """Return the subject of the request to GitLab, and the key of its answer."""
         raise NotImplementedError
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
         """No token of an agent begins like one of these."""
-        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
+        raise CallError(Status.UNAUTHENTICATED, "this is not an agent's token")
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         """See `IAuthenticator.authorize_user`."""
@@ -117,7 +117,7 @@ class GitLabCredentials(Generic[S, A]):
 
 
 def key_of(text: str) -> bytes:
-    """What says nothing of the secret that is in *text*."""
+    """Return a key that does not reveal the secret in *text*."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -21,7 +21,7 @@ from tunnel.interfaces import Access, IAuthenticator, Impersonation
 
 __all__ = ["GitLabJobs"]
 
-#: Characters of a token: those that are signed (JWT) have about a thousand.
+#: Characters of a token: signed tokens (JWT) have about a thousand.
 MAX_TOKEN = 8 * 1024
 
 _TOKEN = re.compile("[!-~]+")
@@ -41,7 +41,7 @@ class _Environment:
 
 @attrs.frozen
 class _Job:
-    """What a job is, for the API server."""
+    """Identity of a job for the API server."""
 
     id: int
     pipeline_id: int
@@ -66,7 +66,7 @@ class _Allowed:
 
 @attrs.define(eq=False)
 class _Answer:
-    """What GitLab said of one token."""
+    """GitLab's answer about one token."""
 
     job: _Job
     token_id: str
@@ -76,7 +76,7 @@ class _Answer:
     accesses: dict[str, Access] = attrs.field(factory=dict)
 
     def access(self, agent_id: str) -> Access | None:
-        """What the job may do at an agent; None: nothing."""
+        """Return the job's access to an agent; None without access."""
         access = self.accesses.get(agent_id)
         if access is None:
             allowed = self.allowed.get(agent_id)
@@ -157,7 +157,7 @@ def _of_job(job: _Job, agent_id: str, config_project_id: int) -> Impersonation:
     )
 
 
-# What GitLab says.
+# GitLab's responses.
 
 
 def _read(raw: dict[str, Any], token_id: str) -> _Answer:

@@ -1,4 +1,4 @@
-"""The projects of agents: where their repositories are, and what GitLab is told."""
+"""Projects of agents: the places of their repositories, and posts to GitLab."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tunnel.util.recent import Recent
 
 __all__ = ["AgentProjects"]
 
-#: Agents of which it is known: ten times those that a kas is made for.
+#: Agents with a known project: ten times the agents of a large kas.
 MAX_PROJECTS = 100_000
 
-#: Seconds before GitLab is told again of a configuration that it did not take, at first
-#: and at most: GitLab would go on with the rights of the one before.
+#: Seconds before kas posts a refused configuration to GitLab again, at first and at
+#: most: until then, GitLab uses the rights of the previous one.
 TELL_FIRST, TELL_MOST = 10.0, 600.0
 
 
 class AgentProjects:
     """
-    What ``agent_info`` said beside who the agent is.
+    Information from ``agent_info`` besides the agent's identity.
 
-    :param client: None: there is no GitLab.
+    :param client: None without GitLab.
     :param jitter: between 0 and 1, for pauses.
-    :param moved: called with the id of an agent whose repository is somewhere else now.
+    :param moved: called with the id of an agent whose repository has moved.
     """
 
     _log = Logger()
@@ -51,9 +51,9 @@ class AgentProjects:
         self._jitter = jitter
         self._moved = moved
         self._known: Recent[str, AgentProject] = Recent(MAX_PROJECTS)
-        #: What GitLab has to be told next, by agent: the last configuration alone.
+        #: Next post to GitLab, by agent: only its last configuration.
         self._untold: dict[str, Mapping[str, Any]] = {}
-        #: Who is being told, and what the next attempt waits for.
+        #: Running posts, with the wait for the next attempt.
         self._telling: dict[str, Deferred[None] | None] = {}
 
     def get(self, agent_id: str) -> AgentProject | None:

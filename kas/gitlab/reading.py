@@ -40,7 +40,7 @@ class Said:
         return value
 
     def text(self, name: str, *, optional: bool = False) -> str:
-        """What may stand in a header; empty only where it is *optional*."""
+        """Return a text that is valid in a header; empty only if it is *optional*."""
         value = self._raw.get(name)
         if optional and value is None:
             return ""
@@ -51,11 +51,11 @@ class Said:
         return tuple(self._checked(name, one) for one in self._list(name))
 
     def object(self, name: str) -> Said:
-        """One that has to be there."""
+        """Return a required object."""
         return Said(self._raw.get(name), f"{self._place}.{name}")
 
     def optional(self, name: str) -> Said | None:
-        """One that may be missing."""
+        """Return an optional object."""
         return None if self._raw.get(name) is None else self.object(name)
 
     def objects(self, name: str, read: Callable[[Said], T]) -> tuple[T, ...]:

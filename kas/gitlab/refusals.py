@@ -1,21 +1,21 @@
 """
-What GitLab refused, known to all kas: through Redis, for the lifetime of refusals.
+GitLab's refusals, shared by all kas through Redis for the lifetime of refusals.
 
 =======================================  ====  ========================================
 Key, below ``<key_prefix>:txkas1:``      Type  Content
 =======================================  ====  ========================================
-``agent_info_errs:<hash>``               text  of agents' tokens
-``allowed_agents_errs:<hash>``           text  of CI jobs' tokens
-``auth_proxy_user_errs:<kind>:<hash>``   text  of people's credentials, by their kind
+``agent_info_errs:<hash>``               text  for agents' tokens
+``allowed_agents_errs:<hash>``           text  for CI jobs' tokens
+``auth_proxy_user_errs:<kind>:<hash>``   text  for users' credentials, by their kind
 =======================================  ====  ========================================
 
-The content is the status that GitLab answered, a blank, and what is said of it.  It
-expires with the refusal.  The hash is that of the whole credential (SHA-256, in bytes).
-GitLab's kas hashes the first half alone: then a token with a typing error at its end
-refuses the right one as well, and so does every CI job's whose signed token begins like
-another one.  So these are not its keys, which it has right below the prefix.
+The content is GitLab's status, a blank, and the message.  It expires with the refusal.
+The hash covers the whole credential (SHA-256, in bytes).  GitLab's kas hashes only the
+first half: then a token with a typing error at its end makes the right one fail as
+well, and so does every CI job's signed token that begins like another one.  So these
+are not its keys, which are right below the prefix.
 
-Importing this installs a reactor, as importing `kas.redis` does.
+Importing this module installs a reactor, as importing `kas.redis` does.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _MEANING = {code: status for status, code in _CODES.items()}
 @attrs.define(eq=False)
 class SharedRefusals:
     """
-    Implements `kas.gitlab.cache.Refusals`.
+    Implementation of `kas.gitlab.cache.Refusals`.
 
-    While Redis is down nothing is shared, and nobody waits for it.
+    While Redis is down, kas shares no refusals and does not wait for Redis.
 
     :param family: of the keys.
-    :param proven: whether what GitLab refuses says something of the credential, and not
-        of this kas.
+    :param proven: whether a refusal by GitLab concerns the credential, and not this
+        kas.
     """
 
     _redis: RedisClient
@@ -68,7 +68,7 @@ class SharedRefusals:
     _proven: Callable[[], bool]
 
     async def find(self, key: bytes) -> CallError | None:
-        """What GitLab said to any kas."""
+        """Return GitLab's refusal to any kas."""
         asking: Deferred[bytes | None] = self._redis.call("GET", self._key(key))
         try:
             value = await asking.addTimeout(PATIENCE, self._clock)

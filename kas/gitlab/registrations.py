@@ -33,10 +33,10 @@ MAX_DROPPED = 10
 
 class Registrations:
     """
-    Reports every *period* seconds; a process of an agent is one event in each.
+    Reporter of registrations, every *period* seconds, with one event for each process.
 
-    What GitLab does not take is sent later, and lost when this process ends: GitLab
-    counts installations with it, and decides nothing.
+    It sends refused reports later, and loses them when this process ends: GitLab only
+    counts installations with them.
 
     :param post: sends to GitLab's internal API: path, and body.
     """

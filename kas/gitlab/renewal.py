@@ -1,6 +1,4 @@
-"""
-Asks GitLab again about credentials that are in use: one that was revoked has to end.
-"""
+"""Repeated checks of credentials in use with GitLab, so that revoked ones end."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class _Known(Generic[S, T]):
 
     key: bytes
     subject: S = attrs.field(repr=False)
-    #: What GitLab said of it means this.
+    #: The meaning of GitLab's answer.
     meaning: object
     means: Callable[[T], object]
 
@@ -109,7 +107,9 @@ class Renewal(Generic[S, T]):
         return credential_id in self._known
 
     def subject(self, credential_id: str) -> S | None:
-        """What GitLab is asked with about a credential; None: it is not known."""
+        """
+        Return the subject for a request about a credential; None if it is unknown.
+        """
         known = self._known.get(credential_id)
         return None if known is None else known.subject
 

@@ -40,17 +40,17 @@ MAX_BATCH_IDS = 2000
 #: Batches that one request has: a MiB or so.
 MAX_SENT = 100
 
-#: Batches that this kas keeps while the store is away: of one day.  What is counted
-#: after that stays together until it is back.
+#: Batches that this kas keeps during an outage of the store: one day's.  Later counts
+#: stay in one batch until the store is back.
 MAX_PENDING = 1440
 
-#: Seconds for which a batch is kept that GitLab does not take.
+#: Seconds for which a batch is kept that GitLab refuses.
 KEPT = 7 * 24 * 3600.0
 
 #: Characters of a key of the store that a line of the log has.
 MAX_SHOWN = 200
 
-#: The part of a period for which nobody else sends.
+#: Part of a period in which no other kas sends.
 SENDER = 0.9
 
 
@@ -132,7 +132,7 @@ def _read(value: bytes) -> _Batch:
 
 def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
     """
-    What a request counts as.
+    Return the usage that a request counts for.
 
     :param kind: of credential: ``ci``, ``user`` or ``pat``.
     """

@@ -1,9 +1,9 @@
 """
-The authenticators for people whom GitLab knows, by their personal access token
-(``pat:<agent id>:<token>``) or by the session of their browser.
+Authenticators of GitLab's users, by personal access token (``pat:<agent id>:<token>``)
+or by the session of their browser.
 
-GitLab says whether they may use an agent and as whom, from ``user_access`` in its
-configuration: its projects and groups, and the roles that the user has there.
+GitLab decides whether they may use an agent, and as which user, by ``user_access`` in
+its configuration: its projects and groups, and the user's roles there.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ MAX_CHECKS = 1_000
 #: kubectl's users before they lose patience.
 CHECK_TIMEOUT = 8.0
 
-#: What one address may have refused in a minute: 4 % of what GitLab is asked at most,
-#: and enough for an office that comes back with yesterday's tokens.
+#: Refusals a minute for one address: 4 % of the maximum rate of requests to GitLab, and
+#: enough for an office that returns with yesterday's tokens.
 FAILED_CHECKS_PER_MINUTE = 120
 
 #: Credentials refused lately, 300 bytes each.  A check of one is counted apart
@@ -46,8 +46,8 @@ MAX_REFUSED = 10_000
 #: Characters of a refusal that are remembered.
 MAX_REASON = 400
 
-#: Credentials that were accepted lately: no limit of an address is theirs.  150 bytes
-#: each; one that is forgotten is checked as a new one.
+#: Recently accepted credentials, to which the limits of addresses do not apply.  150
+#: bytes each; a forgotten one is checked like a new one.
 MAX_ACCEPTED = 20_000
 
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -58,15 +58,14 @@ _T = TypeVar("_T")
 @attrs.define(eq=False)
 class Authenticators:
     """
-    Checks credentials; the first authenticator also takes those that name no kind.
+    Checker of credentials; the first authenticator also checks those without a kind.
 
-    An answer that is known is returned at once.  One that is not is a Deferred, which
-    ends within `CHECK_TIMEOUT`; cancelling it cancels that of the authenticator.
+    It returns a known answer at once, and otherwise a Deferred, which fires within
+    `CHECK_TIMEOUT`; cancelling it cancels the authenticator's.
 
-    :param failed: limits what one address may have refused; answers that are known
-        serve it in any case, and so do credentials that were accepted lately: others
-        behind the same address cannot lock them out.  A new one waits for a moment
-        where many were refused.
+    :param failed: limits the refusals of one address; known answers and recently
+        accepted credentials are exempt, so that others behind the same address cannot
+        lock them out.  A new credential waits for a moment if many were refused.
     """
 
     _clock: IReactorTime
@@ -180,7 +179,7 @@ class Authenticators:
         peer: HasPeer | None,
         digest: bytes,
     ) -> Deferred[_T]:
-        # What is cancelled now was not asked yet: see `IAuthenticator`.
+        # A cancelled check has sent no request yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
             _give_up(answer)
             text = "too many credentials are being checked; try again"

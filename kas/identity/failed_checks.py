@@ -12,12 +12,12 @@ from tunnel.util.token_bucket import TokenBucket
 
 __all__ = ["FailedChecks", "address_of"]
 
-#: Addresses that are watched at once; beyond it the one that came longest ago is
-#: forgotten, which only ever lets a check begin.  150 bytes each.
+#: Addresses that are counted at once; beyond that, the oldest is forgotten, which can
+#: only permit a check.  150 bytes each.
 MAX_ADDRESSES = 10_000
 
-#: Seconds for which a check waits where too many failed: a client that holds a good
-#: credential is not sent away for a moment's burst of bad ones.
+#: Seconds for which a check waits if too many failed: a client with a good credential
+#: is not refused because of a short burst of bad ones.
 MAX_WAIT = 4.0
 
 #: Bits of an IPv6 address that are one customer's.
@@ -26,14 +26,13 @@ _NETWORK = 64
 
 class FailedChecks:
     """
-    A token bucket for each address: checks that are refused, or given up by the client,
+    Token bucket for each address, of checks that are refused, cancelled by the client,
     or not answered yet.
 
-    What is accepted costs nothing, and neither does what nothing could be said of: a
-    flood of invented tokens uses up what its own address has, not the time of the
-    server that is asked.
+    An accepted check costs nothing, and neither does one without an answer: a flood of
+    invented tokens uses up the limit of its own address, not the time of the server.
 
-    :param per_minute: that may fail, at once or over a minute.
+    :param per_minute: checks that may fail, at once or over a minute.
     """
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
@@ -51,7 +50,7 @@ class FailedChecks:
         """
         Count a check that begins.
 
-        :return: the seconds for which it has to wait first; None: too many failed.
+        :return: seconds for which it has to wait first; None: too many failed.
         """
         seconds = self._begin(address)
         if seconds is not None and self.tell is not None:
@@ -59,7 +58,7 @@ class FailedChecks:
         return seconds
 
     def count(self, address: str, amount: int) -> None:
-        """What another worker tells."""
+        """Count another worker's failed checks."""
         if amount > 0:
             self._begin(address)
         else:
@@ -88,7 +87,9 @@ class FailedChecks:
 
 
 def address_of(peer: IAddress) -> str:
-    """What of the address of a client counts as one: a host, an IPv6 network."""
+    """
+    Return the part of a client's address that is limited: a host, or an IPv6 network.
+    """
     host = getattr(peer, "host", "")
     try:
         address = ip_address(host)

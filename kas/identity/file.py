@@ -1,9 +1,9 @@
 """
-The identity file: which agents and users there are, and how it is written down.
+The identity file: agents and users, and the format of the file.
 
-Tokens stand in it as SHA-256 only.  They are 256 random bits, so nothing can be gained
-by trying: a slow hash defends short secrets that people choose, and would here only
-cost time at every connection.  The file is JSON because only programs write it.
+It contains tokens only as SHA-256.  They are 256 random bits, so guessing is hopeless:
+a slow hash protects short passwords, and would only cost time at every connection here.
+The file is JSON because only programs write it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 ]
 
 FILE_NAME = "identity.json"
-#: What was in it before the last change.
+#: Content before the last change.
 BACKUP_NAME = "identity.json.bak"
 #: A newer format gets a new number, and an older kas refuses it.
 VERSION = 1
-#: Instead of names: every agent, those of the future too.
+#: Instead of names: every agent, including future ones.
 ALL_AGENTS = "*"
 
 #: Begins the names of Kubernetes' own users and groups.
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Token:
-    """What is kept of a token: enough to recognise it, not to make it."""
+    """Stored part of a token: enough to recognize it, not to recreate it."""
 
     #: Part of the token that may be shown; finds the entry.
     id: str
@@ -86,7 +86,7 @@ class Agent:
 
 @attrs.frozen
 class User:
-    """A person or a program that may reach agents."""
+    """A user or program that may reach agents."""
 
     name: str
     #: Names, or `ALL_AGENTS` alone.
@@ -112,7 +112,7 @@ class Identities:
     next_agent_id: int = 1
 
 
-#: What stands around the agents and the users: each has a line.
+#: Text around the agents and the users: each has its own line.
 _HEAD = re.compile(
     rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
@@ -137,9 +137,9 @@ def parse(data: bytes, file: str) -> Identities:
 
 class IdentityReader:
     """
-    Reads and writes the file again and again: of a hundred thousand lines few change.
+    Reader and writer of the file: of a hundred thousand lines, few change.
 
-    What stands in it as before is not parsed again, and is the same object.
+    It does not parse an unchanged line again, and returns the same object for it.
     """
 
     def __init__(self) -> None:
@@ -211,9 +211,9 @@ def _lines(
     of_line: Callable[[bytes], T],
 ) -> bytes:
     """
-    One for each of *members*.
+    Return one line for each of *members*.
 
-    :raises ValueError: one that is new would be read as another.
+    :raises ValueError: a new one would be read as another.
     """
 
     def new(one: T) -> bytes:
@@ -311,7 +311,7 @@ def _dump_time(time: datetime | None) -> str | None:
 
 def _of_json(data: bytes) -> Identities:
     """
-    Whatever its layout.
+    Read a file with any layout.
 
     :raises ValueError: it cannot be used.
     """
@@ -331,7 +331,7 @@ def _of_json(data: bytes) -> Identities:
 
 
 def _backup(file: str) -> str:
-    """What can be put in the place of a file that cannot be used."""
+    """Name the backup that can replace an unusable file."""
     path = Path(file).with_name(BACKUP_NAME)
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -359,7 +359,7 @@ def _once(what: str, values: list[str]) -> None:
 
 
 class _Object:
-    """A JSON object of which every member has to be taken."""
+    """A JSON object whose members must all be consumed."""
 
     def __init__(self, raw: object, path: str) -> None:
         if not isinstance(raw, dict):

@@ -43,8 +43,8 @@ __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 #: Seconds between two looks at the file: revoking has to work within two.
 POLL_INTERVAL = 1.0
 
-#: Bytes of the file from which on it is read beside the reactor: three thousand agents,
-#: which take some hundredths of a second.
+#: Bytes of the file from which on a thread reads it: three thousand agents, which take
+#: some hundredths of a second.
 LARGE = 1024 * 1024
 
 #: Answers that are kept for one user: where another authenticator knows the agents, a
@@ -53,7 +53,7 @@ MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
 
-#: What keeps the content of before in force.
+#: Errors that leave the old content valid.
 _UNUSABLE = (ConfigurationError, FileNotFoundError)
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
@@ -90,8 +90,8 @@ class _UserToken:
     #: None: all of them.
     agents: frozenset[str] | None
     expires_at: float
-    #: What was answered before, by the agent that was named: every request needs it.
-    #: Gone with the index, so never older than the file.
+    #: Earlier answers, by the named agent: every request needs one.  They end with the
+    #: index, so they are never older than the file.
     answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
     @property
@@ -121,22 +121,26 @@ class _UserToken:
 @attrs.frozen(eq=False)
 class _Index:
     """
-    The file's content by what is asked for; only what is not revoked.
+    Index of the file's content, without revoked entries.
 
-    Tokens are found by the SHA-256 of the whole: how long that takes tells a client
-    nothing of those that it does not know.
+    Tokens are found by the SHA-256 of the whole token: the time of a lookup reveals
+    nothing about other tokens.
     """
 
     agent_tokens: Mapping[bytes, _AgentToken]
     user_tokens: Mapping[bytes, _UserToken]
     #: By name and by id, which never meet: no name is a number.
     agents: Mapping[str, Agent]
-    #: Those that end by themselves.
+    #: Tokens with an expiry.
     expiring: Sequence[_AgentToken | _UserToken]
 
     @classmethod
     def of(cls, identities: Identities, before: _Index | None = None) -> _Index:
-        """:param before: that of the file as it was; of many agents few change."""
+        """
+        Build the index.
+
+        :param before: the index of the previous content; of many agents few change.
+        """
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}
         user_tokens: dict[bytes, _UserToken] = {}
@@ -225,7 +229,7 @@ def _refused(message: str) -> CallError:
 
 
 def _kind(token: bytes) -> str:
-    """What a token begins with, which says what it was made for."""
+    """Return the beginning of a token, which shows its kind."""
     parts = split_token(token)
     return "" if parts is None else parts[0]
 
@@ -256,16 +260,16 @@ def _shown(time: float) -> str:
 @implementer(IAuthenticator)
 class FileAuthenticator:
     """
-    Checks tokens against the identity file, and follows the file.
+    Authenticator that checks tokens against the identity file, and follows the file.
 
-    It has every answer at once, but for a token that may stand in a large file that has
+    It has every answer at once, except for a token that may be in a large file that has
     just changed.
 
-    :param clock: paces the looks at the file.
+    :param clock: paces the checks of the file.
     :param now: the time of day in seconds since 1970, for expiry.
-    :param elsewhere: another authenticator says which agents there are.  Those of the
-        file do not count then, since their ids are numbers as well; its users may name
-        any agent by its id, where they have access to all.
+    :param elsewhere: another authenticator knows the agents.  The file's agents do not
+        count then, because their ids are numbers as well; its users may name any agent
+        by id if they have access to all.
     """
 
     user_kinds = ("user",)
@@ -286,10 +290,10 @@ class FileAuthenticator:
         self._now = now
         self._index = _Index.of(Identities())
         self._reader = IdentityReader()
-        #: What a thread reads, of a large file; None: none does.
+        #: Running read of a large file in a thread; None without one.
         self._reading: Deferred[Any] | None = None
         self._waiting: list[Deferred[None]] = []
-        #: What it has read: of which version of the file, and that or why it cannot be.
+        #: Result of that read: the version of the file, and its index or error.
         self._prepared: tuple[FileVersion, _Index | Exception] | None = None
         #: When it was looked last at which credentials have ended.
         self._judged = 0.0
@@ -315,7 +319,7 @@ class FileAuthenticator:
             interval=0.0,
             changed=self._changed,
         )
-        # What ended before opened nothing here.
+        # Tokens that had expired before opened nothing here.
         self._judged = self._now()
         self._end_changed(self._file.content)
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
@@ -354,7 +358,7 @@ class FileAuthenticator:
     def _agent_of(self, token: bytes, key: bytes) -> AgentIdentity:
         entry = self._index.agent_tokens.get(key)
         if entry is None:
-            # People copy it from a kubeconfig, too.
+            # Users copy it from a kubeconfig, too.
             users = _kind(bare_token(token)) == USER_PREFIX
             raise _refused(_NOT_AN_AGENTS if users else _AGENT_REFUSED)
         if self._now() >= entry.expires_at:
@@ -363,7 +367,7 @@ class FileAuthenticator:
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         """
-        What *token* may do at *agent* (a name or an id).
+        Return the access of *token* to *agent* (a name or an id).
 
         :raises CallError: UNAUTHENTICATED or PERMISSION_DENIED, with a message that may
             be shown to the client.
@@ -469,12 +473,12 @@ class FileAuthenticator:
         return self._elsewhere or agent_id in self._index.agents
 
     def agent(self, agent_id: str) -> Agent | None:
-        """One that is not revoked, by its id."""
+        """Return an agent that is not revoked, by its id."""
         found = self._index.agents.get(agent_id)
         return found if found is not None and found.id == agent_id else None
 
     def agents(self) -> list[Agent]:
-        """Those that are not revoked."""
+        """Return the agents that are not revoked."""
         return [agent for key, agent in self._index.agents.items() if key == agent.id]
 
     def _read_again(self) -> Deferred[None] | None:

@@ -52,8 +52,8 @@ LEEWAY = 60.0
 #: Characters of a token.  GitLab's have 300; what is longer is not even decoded.
 MAX_TOKEN = 8192
 
-#: Seconds for which a token may be valid from now on.  GitLab's are for a minute; a
-#: token that lasts is a password that cannot be revoked.
+#: Maximum remaining lifetime of a token, in seconds.  GitLab's tokens last a minute; a
+#: long-lived token is a password that cannot be revoked.
 MAX_LIFETIME = 3600.0
 
 #: Bytes of a secret, decoded: HMAC with fewer can be guessed (RFC 7518, 3.2).
@@ -74,16 +74,16 @@ _hmac = jwt.get_algorithm_by_name("HS256")
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:
     """
-    The secret in a file, where it stands in base64 as GitLab's tools write it.
+    Read a secret in base64 from a file, as GitLab's tools write it.
 
-    :raises ValueError: it cannot be used; the text says why, and nothing of it.
+    :raises ValueError: it cannot be used; the text names the reason and no part of it.
     """
     secret = read_base64_secret(path, MIN_SECRET)
     try:
         _hmac.prepare_key(secret)
     except jwt.InvalidKeyError:
         raise ValueError(
-            f"{path} holds a public key or certificate, which is no secret; "
+            f"{path} contains a public key or certificate, not a secret; "
             f"{HOW_TO_MAKE_ONE}"
         ) from None
     return secret
@@ -119,12 +119,12 @@ class Secrets:
 
     @property
     def current(self) -> bytes:
-        """What we sign with."""
+        """Return the secret for our signatures."""
         return self._files[0].get()
 
     @property
     def accepted(self) -> tuple[bytes, ...]:
-        """What others may sign with; the current one first."""
+        """Return the accepted secrets, the current one first."""
         return tuple(file.get() for file in self._files)
 
     def _read(self, path: Path) -> bytes:
@@ -182,12 +182,12 @@ def verify(
     leeway: float = LEEWAY,
 ) -> dict[str, Any]:
     """
-    The claims of a token that is valid here and now.
+    Return the claims of a token that is valid here and now.
 
-    ``exp`` and ``aud`` have to be there; ``nbf`` and ``iat`` count where they are.
+    ``exp`` and ``aud`` are required; ``nbf`` and ``iat`` are checked if present.
 
-    :param issuer: who has to have signed it; empty: not looked at.
-    :param algorithms: those of `HMAC_ALGORITHMS` that are accepted here.
+    :param issuer: the required issuer; empty: any.
+    :param algorithms: accepted algorithms, of `HMAC_ALGORITHMS`.
     :raises CallError: UNAUTHENTICATED; the message may be shown to its sender.
     """
     if len(token) > MAX_TOKEN:
@@ -206,9 +206,9 @@ def verify(
 
 def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     """
-    The header of a token, of which nothing is proved yet.
+    Return the unverified header of a token.
 
-    :param algorithms: one of them has to be named there.
+    :param algorithms: accepted algorithms.
     :raises CallError: UNAUTHENTICATED.
     """
     if not all(map(_is_canonical, token.split(b"."))):
@@ -227,7 +227,7 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
 
 def _is_canonical(part: bytes) -> bool:
     # Padding, and bits of the last character that decode to nothing, would give one
-    # token many spellings, each of which counts as a credential of its own.
+    # token many spellings, each with its own credential id.
     try:
         data = base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True)
     except ValueError:
@@ -259,9 +259,9 @@ def read_claims(
     longest: float = MAX_LIFETIME,
 ) -> dict[str, Any]:
     """
-    The claims of a token that is signed, if they hold here and now; see `verify`.
+    Return the claims of a signed token, if they hold here and now; see `verify`.
 
-    :param longest: seconds for which it may be valid from now on.
+    :param longest: maximum remaining lifetime in seconds.
     """
     claims = _claims(payload)
     _check_audience(claims.get("aud"), audience)
@@ -279,7 +279,7 @@ def _claims(payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         _refuse("the claims cannot be read")
     if not isinstance(claims, dict):
-        _refuse("the claims are no object")
+        _refuse("the claims are not an object")
     return claims
 
 
@@ -287,7 +287,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Two readers may take a different one of two claims with the same name.
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("it contains a name twice")
     return found
 
 

@@ -75,7 +75,7 @@ class IdentityError(TunnelError):
 
 
 def digest(token: bytes) -> bytes:
-    """What is kept of a token."""
+    """Return the stored form of a token."""
     return hashlib.sha256(token).digest()
 
 
@@ -115,7 +115,7 @@ class IdentityStore:
     random: Callable[[int], bytes] = secrets.token_bytes
 
     def load(self) -> Identities:
-        """What is in the file now; nothing, when there is none."""
+        """Return the current content of the file; empty without a file."""
         data = self.state.read(FILE_NAME)
         if data is None:
             return Identities()

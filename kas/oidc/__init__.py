@@ -1,6 +1,6 @@
 """
-People whom an identity provider signs in, with OpenID Connect.
+Users whom an identity provider signs in, with OpenID Connect.
 
-    authenticator.py  which user a token is, and which agents that user may reach
+    authenticator.py  the user of a token, and the agents that the user may reach
     keys.py           the keys with which the provider signs, read again now and then
 """

@@ -1,8 +1,8 @@
 """
-The authenticator of people whom an identity provider signs in.
+Authenticator of users whom an identity provider signs in.
 
-A credential is an ID token: ``oidc:<agent>:<token>``, or the token alone where the path
-of the request names the agent.
+A credential is an ID token: ``oidc:<agent>:<token>``, or the token alone if the path of
+the request names the agent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_TOKEN = 16 * 1024
 #: Groups of a user: each is a header of every request.
 MAX_GROUPS = 500
 
-#: Tokens that were verified and are not verified again; one that is forgotten is.
+#: Verified tokens that are not verified again; a forgotten one is.
 MAX_VERIFIED = 10_000
 
 #: Answers that are kept for one token, by the agent: with GitLab, a client may name as
@@ -57,13 +57,13 @@ _SHOWN_DIGITS = 8
 
 @attrs.frozen
 class _Limits:
-    """What an entry of ``oidc.access`` lets a user do at an agent."""
+    """Rights of an entry of ``oidc.access`` at an agent."""
 
     read_only: bool
     secrets: bool
 
     def widest(self, other: _Limits) -> _Limits:
-        """What either of two entries allows."""
+        """Return the rights that either of two entries grants."""
         return _Limits(
             self.read_only and other.read_only, self.secrets or other.secrets
         )
@@ -72,9 +72,9 @@ class _Limits:
 @attrs.frozen
 class _Reach:
     """
-    What the entries of ``oidc.access`` that fit a user let it reach.
+    Rights of all entries of ``oidc.access`` that match a user.
 
-    :ivar agents: for each name or id that is named there.
+    :ivar agents: by the name or id in the entry.
     """
 
     agents: Mapping[str, _Limits]
@@ -134,7 +134,7 @@ class OidcAuthenticator:
         self._now = now
         #: By the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
-        #: What opened something, by credential id.
+        #: Credentials that opened something, by their id.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._look)
@@ -160,7 +160,7 @@ class OidcAuthenticator:
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
         """No token of an agent is one of these."""
-        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
+        raise CallError(Status.UNAUTHENTICATED, "this is not an agent's token")
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         """See `IAuthenticator.authorize_user`."""
@@ -186,15 +186,15 @@ class OidcAuthenticator:
     async def _verify(self, token: str, digest: bytes) -> _Verified:
         settings = self._settings
         if len(token) > MAX_TOKEN or not token.isascii():
-            raise _refused(f"it is no ASCII text of at most {MAX_TOKEN} characters")
+            raise _refused(f"it is not ASCII text of at most {MAX_TOKEN} characters")
         raw = token.encode("ascii")
         header = read_header(raw, settings.signing_algorithms)
         kid = header.get("kid")
         # Logout tokens and some access tokens say so here (RFC 8725, 3.11).
         if str(header.get("typ", "JWT")).upper() != "JWT":
-            raise _refused("it is no ID token (typ)")
+            raise _refused("it is not an ID token (typ)")
         if kid is not None and not isinstance(kid, str):
-            raise _refused("its kid is no text")
+            raise _refused("its kid is not a text")
         key = await self._keys.find(header["alg"], kid)
         payload = signed_payload(raw, [key.public], [key.algorithm])
         if payload is None:
@@ -217,7 +217,7 @@ class OidcAuthenticator:
                 "kas, name it in oidc.authorized_parties"
             )
         if "events" in claims:
-            raise _refused("it is no ID token (events)")
+            raise _refused("it is not an ID token (events)")
         for name, wanted in settings.required_claims.items():
             if claims.get(name) != wanted:
                 raise _refused(f"its claim {name!r} is not what kas requires")
@@ -291,7 +291,7 @@ def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
         raise _refused("the identity provider did not verify its e-mail address")
     username = settings.username_prefix + name
     if not is_subject(username):
-        raise _refused(f"its claim {claim!r} is no name that a cluster can have")
+        raise _refused(f"its claim {claim!r} cannot be a name in a cluster")
     if username.startswith(SYSTEM) and not settings.allow_system_names:
         raise _refused(f"names that begin with {SYSTEM} are Kubernetes' own")
     return Impersonation(username, _groups(claims, settings))
@@ -304,11 +304,11 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
         return ()
     names = [said] if isinstance(said, str) else said
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise _refused(f"its claim {claim!r} is no list of texts")
+        raise _refused(f"its claim {claim!r} is not a list of texts")
     if len(names) > MAX_GROUPS:
         raise _refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
     groups = [settings.groups_prefix + one for one in names if one]
-    # A group only ever gives rights: one that cannot be used is left out.
+    # A group only ever grants rights, so an unusable one is omitted.
     return tuple(
         dict.fromkeys(
             one

@@ -1,4 +1,4 @@
-"""The keys with which an identity provider signs."""
+"""Keys with which an identity provider signs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _MEMBERS = {
 
 
 class _Unusable(Exception):
-    """What the provider says cannot be used."""
+    """The provider's response cannot be used."""
 
 
 @attrs.frozen(cache_hash=True)
@@ -226,7 +226,7 @@ class ProviderKeys(Collector):
         self._asking = None
         waiting, self._waiting = self._waiting, set()
         for one in waiting:
-            # One that is answered may have another given up.
+            # Firing one Deferred may cancel another.
             if not one.called:
                 one.callback(None)
 
@@ -243,7 +243,7 @@ class ProviderKeys(Collector):
             raise _Unusable("it names no https URL of its keys (jwks_uri)")
         listed = (await self._get(url)).get("keys")
         if not isinstance(listed, list) or len(listed) > MAX_KEYS:
-            raise _Unusable(f"its keys are no list of at most {MAX_KEYS}")
+            raise _Unusable(f"its keys are not a list of at most {MAX_KEYS}")
         keys = frozenset(_usable(listed, self._settings.signing_algorithms))
         if not keys:
             raise _Unusable("none of its keys is one for oidc.signing_algorithms")
@@ -263,7 +263,7 @@ class ProviderKeys(Collector):
             reactor=self._clock,
         )
         try:
-            # Also of what is no answer: unread it would hold the connection.
+            # Read an error response as well: unread, it would hold the connection.
             _, body = await collect(response, MAX_BODY)
             if response.code != 200:
                 raise _Unusable(f"it answered {response.code} to {url}")
@@ -273,7 +273,7 @@ class ProviderKeys(Collector):
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise _Unusable(f"there is no JSON object at {url}")
+            raise _Unusable(f"{url} did not return a JSON object")
         return found
 
     def _failed(self, failure: Failure) -> None:
@@ -301,7 +301,7 @@ def _reason(failure: Failure) -> str:
 def _usable(
     listed: Iterable[object], allowed: Iterable[str]
 ) -> Iterator[VerificationKey]:
-    """What of *listed* is a key for signatures; others are passed over."""
+    """Return the keys of *listed* for signatures; skip the others."""
     algorithms = tuple(allowed)
     for raw in listed:
         if not isinstance(raw, dict) or raw.get("use") not in (None, "sig"):
@@ -321,7 +321,7 @@ def _usable(
 
 
 def _thumbprint(raw: dict[str, Any]) -> bytes:
-    """What makes the key the same one (RFC 7638): its certificates may be renewed."""
+    """Return the thumbprint of a key (RFC 7638), which ignores renewed certificates."""
     members = {name: raw.get(name) for name in _MEMBERS[raw["kty"]]}
     said = json.dumps(members, separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(said.encode()).digest()

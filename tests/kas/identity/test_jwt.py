@@ -121,7 +121,7 @@ class SecretTests(_Case):
             serialization.Encoding.PEM,
             serialization.PublicFormat.SubjectPublicKeyInfo,
         )
-        self.assertIn("which is no secret", self.refused(base64.b64encode(pem)))
+        self.assertIn("not a secret", self.refused(base64.b64encode(pem)))
 
 
 class RotationTests(_Case):

@@ -168,7 +168,7 @@ class OidcAuthenticatorTests(OidcCase):
         authenticator = self.make()
         for wrong in (7, [7], {"a": "b"}):
             self.assert_refused(
-                authenticator, self.provider.token(groups=wrong), "no list of texts"
+                authenticator, self.provider.token(groups=wrong), "not a list of texts"
             )
 
     def test_too_many_groups(self) -> None:
