@@ -158,8 +158,8 @@ class AgentAcceptor(TunnelOwner):
     kas_id: bytes
     now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
-    #: Of this kas.  Each has about as many agents as this one, and the pace is that of
-    #: all of them together.
+    #: Workers of this kas.  Each has about as many agents as this one, and the ping
+    #: interval depends on all of them together.
     workers: int = 1
     #: Called when an agent looks for another kas, or worker, than this one.
     on_already_here: Callable[[], None] = lambda: None
@@ -171,7 +171,7 @@ class AgentAcceptor(TunnelOwner):
     _checking: dict[TunnelProtocol, Deferred[AgentIdentity]] = attrs.Factory(dict)
     #: Tunnels that end with this turn of the reactor.
     _ending: set[TunnelProtocol] = attrs.Factory(set)
-    #: What agents said when they left, until their tunnel is gone.
+    #: Reasons that agents gave when they left, until their tunnel ends.
     _leaving: dict[TunnelProtocol, str] = attrs.Factory(dict)
     _log = Logger()
 
@@ -352,7 +352,10 @@ class AgentAcceptor(TunnelOwner):
             self.tunnel_idle(tunnel)
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
-        """What ran there is done; in a moment, when its last bytes have left."""
+        """
+        End a tunnel whose streams have ended, in a moment, when its last bytes have
+        left.
+        """
         # An agent may say GO_AWAY as often as it likes.
         if tunnel not in self._ending:
             self._ending.add(tunnel)

@@ -12,8 +12,8 @@ from tunnel.util.recent import Recent
 
 __all__ = ["Conflicts"]
 
-#: How often runs that were replaced may come back, and within how many seconds: a run
-#: that is dead never does, and one whose network is bad has the place to itself.
+#: Returns of replaced runs that are permitted, and the seconds in which they count: a
+#: dead run never returns, and a run with a bad network is the only one.
 MOST_RETURNS, WITHIN = 3, 60.0
 
 #: Seconds between two warnings about one pod.

@@ -1,9 +1,9 @@
 """
-When each agent was last connected: clients of one that is away see it.
+Times when agents were last connected, for clients of absent agents.
 
-A kas remembers what it saw itself in memory, and across restarts in its state
-directory.  Several kas tell each other through their store, which is asked only when a
-request waits for an agent that is not connected, or when an operator lists agents.
+A kas keeps its own observations in memory, and across restarts in its state directory.
+Several kas share them through their store, which is read only when a request waits for
+an absent agent, or when an operator lists agents.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SAVE_INTERVAL = 300.0
 #: Seconds between two questions to the store for one agent, however many requests wait.
 ASK_INTERVAL = 10.0
 
-#: Agents that are remembered; ten times those that a kas is made for.  Only agents with
-#: a valid token are, so this is a bound for the memory and for the file, 30 bytes each.
+#: Agents whose time is kept; ten times the agents of a large kas.  Only agents with a
+#: valid token count, so this limits the memory and the file, 30 bytes each.
 MAX_AGENTS = 100_000
 
 _VERSION = 1
@@ -87,7 +87,7 @@ class LastSeen:
     #: Since when this kas, or one with the same state directory, remembers.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
-    #: Those of which the store has said what it knows.
+    #: Agents for which the store has answered.
     _answered: set[str] = attrs.field(factory=set, init=False)
     _saving: IDelayedCall | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
@@ -117,7 +117,7 @@ class LastSeen:
     def _note(self, agent_id: str, when: float) -> None:
         self._seen[agent_id] = max(self._seen.get(agent_id, when), when)
 
-    # What is asked.
+    # Queries.
 
     def known(self, agent_id: str) -> float | None:
         """When this kas last saw an agent that is not connected now; None: never."""
@@ -253,7 +253,7 @@ def _time_of_day(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """``5 minutes ago``: the largest unit of which there is at least one."""
+    """Return ``5 minutes ago``: the largest unit with a value of at least one."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             number = int(seconds // size)

@@ -24,8 +24,8 @@ from tunnel.util.counts import one_less
 MAX_INSTANCES: Final = 256
 
 #: Seconds after its HELLO for which an instance counts as alive when another one
-#: connects: as long as it might take to answer.  Where thousands come at once, each
-#: would be asked for many others.
+#: connects: as long as a ping may take.  When thousands connect at once, each would be
+#: pinged for many others.
 FRESH: Final = LOOK * LOOKS_TO_END
 
 
@@ -84,11 +84,11 @@ class Registry:
     """
     Agents -> instances (pods) -> the newest connection of each.
 
-    Waiters for an agent are called as soon as one is added.
+    It calls the waiters for an agent as soon as a connection is added.
 
-    Agents whose connection another kas has may have an extra tunnel here.  These are
-    paths like any other, and nothing else: only the connection says that an agent is
-    here, is counted and is told to other kas, so iterating gives connections alone.
+    An agent whose connection another kas has may have an extra tunnel here.  Extra
+    tunnels are only paths: the connection alone shows that an agent is here, is counted
+    and is published to other kas, so iterating yields only connections.
     """
 
     _log: ClassVar = Logger()
@@ -143,7 +143,7 @@ class Registry:
             if older.agent.generation > agent.generation:
                 return False
             self._log.info(
-                "agent {agent_name}: a newer connection replaces that of {peer}",
+                "agent {agent_name}: a newer connection replaces the one from {peer}",
                 agent_name=agent.agent_name,
                 peer=older.tunnel.peer,
             )
@@ -187,11 +187,11 @@ class Registry:
 
     def replaced(self, newer: ConnectedAgent) -> None:
         """
-        A connection of the agent is new, here or at another kas.
+        React to a new connection of the agent, here or at another kas.
 
-        One agentk runs in a pod, so that of an earlier run of it is dead, though it may
-        seem to be alive for a while.  So may any other be: they are asked, unless they
-        said HELLO just now.
+        A pod runs one agentk, so the connection of its earlier run is dead, even if it
+        seems alive for a while.  Any other connection may be dead as well: ping all of
+        them, except those with a recent HELLO.
         """
         self.on_connected(newer.agent_id)
         for held in self.instances(newer.agent_id):
@@ -274,14 +274,14 @@ class Registry:
             self.serving.pop(agent_id, None)
 
     def connection(self, agent: ConnectedAgent) -> AgentConnection | None:
-        """That of *agent*, if it is the one in service."""
+        """Return the connection of *agent*, if it is the current one."""
         held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
         if held is None or held.agent.generation != agent.generation:
             return None
         return held
 
     def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
-        """That of one instance, if it takes streams."""
+        """Return the connection of one instance, if it accepts streams."""
         for agents in (self._agents, self._extra):
             connection = agents.get(agent_id, {}).get(instance_id)
             if connection is not None and connection.tunnel.alive:
@@ -289,7 +289,10 @@ class Registry:
         return None
 
     def instances(self, agent_id: str) -> Sequence[AgentConnection]:
-        """What streams to an agent may go through, extra tunnels too."""
+        """
+        Return the connections that can carry streams to an agent, including extra
+        tunnels.
+        """
         return self.serving.get(agent_id, ())
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:

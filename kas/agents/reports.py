@@ -1,4 +1,4 @@
-"""What agents report of themselves while they are connected."""
+"""Reports of connected agents about themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for an agent to connect."""
+"""Callbacks that wait for an agent to connect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Waiters:
     def wake(self, agent_id: str) -> None:
         """Call all that wait for the agent."""
         callbacks = self.waiting.pop(agent_id, {}).values()
-        # What one of them does must not harm the others.
+        # An exception of one callback must not harm the others.
         for_each(
             tuple(callbacks),
             lambda callback: callback(),

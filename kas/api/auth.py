@@ -1,4 +1,4 @@
-"""Who may call: the token in front of every call."""
+"""Authentication of calls: the token of every call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Authenticator:
         if authorization is None:
             raise CallError(
                 Status.UNAUTHENTICATED,
-                "JWT validation failed: there is no token; send 'Authorization: "
+                "JWT validation failed: the token is missing; send 'Authorization: "
                 "Bearer <token>'",
             )
         scheme, _, token = authorization.strip().partition(" ")

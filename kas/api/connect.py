@@ -35,7 +35,7 @@ __all__ = [
     "parse_timeout",
 ]
 
-#: What a request may be in, for ``Accept-Post``.
+#: Content types of requests, for ``Accept-Post``.
 CONTENT_TYPES = (
     "application/json",
     "application/proto",
@@ -104,7 +104,7 @@ def _detail(detail: AnyMessage) -> dict[str, Any]:
 
 
 class ConnectCall(Codec):
-    """What both kinds share: JSON or protobuf, and what the headers say."""
+    """Common part of both kinds: JSON or protobuf, and the headers."""
 
     #: For calls with one request and one response.
     unary: bool

@@ -28,7 +28,7 @@ from tunnel.util.traces import (
 
 __all__ = ["Front"]
 
-#: What a client of the external API is not the cause of.
+#: Errors that a client of the external API did not cause.
 _OURS = frozenset(
     (
         Status.UNKNOWN,
@@ -45,7 +45,7 @@ SHOWN = 200
 
 @attrs.frozen
 class Begun:
-    """What became of a request."""
+    """State of a request."""
 
     #: None: it is answered already.
     call: Codec | None
@@ -155,7 +155,7 @@ def _not_taken(exchange: CallTransport, accepted: bytes) -> None:
 def _turn_away(
     exchange: CallTransport, status: int, text: str, *headers: tuple[bytes, bytes]
 ) -> None:
-    """Answer what is no call, for people: there is no codec to answer in."""
+    """Answer a request that is not a call, as text: it has no codec."""
     body = text.encode() + b"\n"
     kind = (b"content-type", b"text/plain; charset=utf-8")
     length = (b"content-length", b"%d" % len(body))

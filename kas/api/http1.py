@@ -18,7 +18,7 @@ from tunnel.grpc.server import Codec
 
 __all__ = ["make_site"]
 
-# Anything else is no method of a service.
+# Any other path is not a method of a service.
 _PATH = re.compile(rb"/[A-Za-z0-9_.]+/[A-Za-z0-9_]+")
 
 

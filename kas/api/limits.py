@@ -24,8 +24,8 @@ class ExternalLimits(Http2Limits):
     #: are 1.1 Mbit/s.
     request: float = 30.0
 
-    #: Seconds between two HTTP/1.1 requests, between two pieces of one, and in which
-    #: the client may take nothing of an answer.
+    #: Seconds between two HTTP/1.1 requests, between two pieces of one, and without
+    #: progress while the client reads a response.
     idle: float = 60.0
 
     #: Bytes of a body over HTTP/1.1, which is whole in memory before it is looked at:

@@ -28,7 +28,7 @@ from tunnel.util.for_each import for_each
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
-# What no request of HTTP/1.1 begins with, and every connection of HTTP/2.
+# Beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
@@ -70,7 +70,7 @@ class _Greeting(Handover):
 
     @property
     def transport(self) -> object:
-        """What is below."""
+        """The transport below."""
         return self._lower
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class ExternalFactory(DrainingFactory):
         self._limits = limits
         self._age = age
         self._jitter = jitter
-        #: Those that speak HTTP/2.
+        #: HTTP/2 connections.
         self.http2: set[Http2ServerConnection] = set()
         self.http1 = make_site(front, clock, limits, self)
         above = Factory.forProtocol(self._make_http2)
@@ -221,9 +221,10 @@ class ExternalApi(DrainingListener):
 
 def operators_factory(services: ExternalServices, reactor: Any) -> ExternalFactory:
     """
-    The same services without a token, for the socket in the state directory.
+    Return a factory for the same services without a token, for the socket in the state
+    directory.
 
-    Who can open it may read every secret of this kas already.
+    A process that can open it can already read every secret of this kas.
     """
     front = Front(services, EveryCaller(), FailureLog(reactor))
     # kasctl makes one call, and leaves.

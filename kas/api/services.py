@@ -20,10 +20,10 @@ MAX_TIMEOUT = 86400.0
 
 class ExternalServices:
     """
-    Services that modules declared external: a table of its own.
+    Services that modules registered as external, in a table of their own.
 
-    What agents may call and what the outside may call never mix, but the same object
-    can be in both: calls are made by the same machinery (`tunnel.rpc.server`).
+    Methods for agents and methods for external clients never mix, but the same object
+    can be in both tables: `tunnel.rpc.server` handles both.
     """
 
     def __init__(self, clock: IReactorTime, tracer: ITracer | None = None) -> None:
@@ -54,7 +54,9 @@ class ExternalServices:
         return self._dispatcher.services
 
     def method(self, path: str) -> MethodDescriptor | None:
-        """What ``/package.Service/Method`` is; None: no module answers it."""
+        """
+        Return the method ``/package.Service/Method``; None if no module implements it.
+        """
         entry = self._methods.get(path)
         return None if entry is None else entry[1]
 

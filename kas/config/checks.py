@@ -1,4 +1,4 @@
-"""What keys of kas' configuration are held against."""
+"""Validators of keys in the configuration of kas."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ def load(
     copy: str | Path | None = None,
 ) -> tuple[KasConfiguration, list[Prepared]]:
     """
-    What is in *file* (None: the defaults), and the modules that it asks for.
+    Read *file* (None: the defaults), and find its modules.
 
-    :param environ: says where other kas reach this one.
-    :param addresses: those of this machine.
-    :param remark: called with what is no problem, and yet to be said; maybe twice.
-    :param copy: of *file* as it was earlier, read in its place.
-    :raises ConfigurationError: with every problem of the file and of all modules; those
-        of modules see whatever is wrong elsewhere in the file.
+    :param environ: contains the address of this kas for the others.
+    :param addresses: addresses of this machine.
+    :param remark: called with each remark that is not an error; perhaps twice.
+    :param copy: earlier content of *file*, read instead.
+    :raises ConfigurationError: with all errors of the file and of all modules; errors
+        of modules are found even if the file has others.
     """
     problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
@@ -108,7 +108,7 @@ def _line(problem: str) -> tuple[float, int]:
 def listeners(
     configuration: KasConfiguration, modules: Sequence[Prepared]
 ) -> Iterator[tuple[str, Listen]]:
-    """What listens, by the place in the file."""
+    """Yield all listeners, with their places in the file."""
     yield "agent.listen", configuration.agent.listen
     yield "observability.listen", configuration.observability.listen
     if configuration.api is not None:
@@ -128,7 +128,7 @@ def certificate_names(
     modules: Sequence[Prepared],
     environ: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """What the certificate that kas makes has to be for; see `own_names`."""
+    """Return the names for the certificate that kas creates; see `own_names`."""
     own = None
     if configuration.private_api is not None:
         listen = configuration.private_api.listen
@@ -139,7 +139,7 @@ def certificate_names(
 def _same_address(
     listeners: Sequence[tuple[str, Listen]], file: str | Path | None
 ) -> list[str]:
-    """Listeners of which only one could start, at the line of the later one."""
+    """Report listeners with the same address, at the line of the later one."""
     problems = []
     for pair in itertools.combinations(listeners, 2):
         if not _collide(pair[0][1], pair[1][1]):

@@ -1,4 +1,4 @@
-"""The section ``oidc``: who signs people in, and which agents they may use."""
+"""The section ``oidc``: the identity provider, and its users' access to agents."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _are_names(instance: object, attribute: object, value: tuple[str, ...]) -> N
 
 @attrs.frozen(kw_only=True)
 class OidcAccess:
-    """One of ``oidc.access``: which agents some people may use."""
+    """An entry of ``oidc.access``: access of some users to agents."""
 
     users: tuple[str, ...] = field(
         default=(),
@@ -88,14 +88,14 @@ class OidcAccess:
 
     def __attrs_post_init__(self) -> None:
         if not self.users and not self.groups:
-            raise Invalid("this is for nobody: name users or groups", "groups")
+            raise Invalid("this entry matches no user: name users or groups", "groups")
         if not self.agents:
             raise Invalid("name agents, or '*' for every one", "agents")
 
 
 @attrs.frozen(kw_only=True)
 class OpenIdConnect:
-    """``oidc``: an identity provider signs people in."""
+    """Schema of ``oidc``: sign-in with an identity provider."""
 
     issuer: str = field(
         doc="URL of the identity provider, exactly as its tokens have it (iss)",
@@ -164,7 +164,7 @@ class OpenIdConnect:
         validator=is_positive,
     )
     access: tuple[OidcAccess, ...] = field(
-        default=(), doc="who may use which agents; without an entry nobody any"
+        default=(), doc="access of users to agents; without an entry, none"
     )
 
     def __attrs_post_init__(self) -> None:

@@ -1,11 +1,11 @@
 """
-Where other kas reach this one.
+Address of this kas for other kas.
 
-The names of the environment are those of GitLab's kas, so that a Helm chart carries
-over: `OWN_PRIVATE_API_URL` says it outright; or `OWN_PRIVATE_API_CIDR` says in which
-networks the address of this machine or pod has to be found, with
-`OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` for the rest of the URL.
-`OWN_PRIVATE_API_HOST` is the name that the certificates of all kas are verified by.
+The environment variables have the names of GitLab's kas, so that a Helm chart works for
+both.  `OWN_PRIVATE_API_URL` is the whole address.  Alternatively,
+`OWN_PRIVATE_API_CIDR` contains the networks with the address of this machine or pod,
+and `OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` the rest of the URL.
+`OWN_PRIVATE_API_HOST` is the name in the certificates of all kas.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "parse_peer_url",
 ]
 
-#: What GitLab's kas calls them, and what they are here.
+#: Schemes of GitLab's kas, and ours.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
 
 
@@ -68,7 +68,7 @@ def parse_peer_url(text: str) -> PeerURL:
     scheme = _SCHEMES.get(url.scheme.lower(), "")
     if not scheme:
         raise ValueError(
-            f"{text!r} is no address between kas; write tls://HOST:8155 (or "
+            f"{text!r} is not an address of a kas; write tls://HOST:8155 (or "
             "grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
@@ -80,7 +80,7 @@ def parse_peer_url(text: str) -> PeerURL:
     if url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc:
         raise ValueError(f"{text!r}: only scheme, host and port belong here")
     if not url.hostname:
-        raise ValueError(f"{text!r}: there is no host in it")
+        raise ValueError(f"{text!r}: it has no host")
     return PeerURL(scheme, url.hostname, url.port or 8155)
 
 
@@ -91,11 +91,12 @@ def own_address(
     port: int = 0,
 ) -> OwnAddress:
     """
-    Our own address.
+    Return the own address of this kas.
 
-    :param addresses: those of this machine's interfaces.
-    :param port: what is really listened on, where the configuration says 0.
-    :raises ConfigurationError: it cannot be found, or what is set contradicts itself.
+    :param addresses: addresses of this machine's interfaces.
+    :param port: the actual port, if the configuration says 0.
+    :raises ConfigurationError: it cannot be found, or the settings contradict each
+        other.
     """
     url = environ.get("OWN_PRIVATE_API_URL", "")
     cidr = environ.get("OWN_PRIVATE_API_CIDR", "")
@@ -119,12 +120,13 @@ def own_address(
 
 def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str, ...]:
     """
-    What the certificate that kas makes has to be for, beside this machine.
+    Return the names for the certificate that kas creates, in addition to this
+    machine's.
 
-    That is what is said for each listener that uses it, the one address that it listens
-    on, and where other kas reach this one.
+    They are the configured names of each listener that uses it, the single address that
+    it listens on, and the own address of this kas.
 
-    :param own: None: there is no private API.
+    :param own: None without a private API.
     """
     names = []
     for listen in listeners:
@@ -141,8 +143,8 @@ def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -
     host = listen.host
     if not host:
         raise ValueError(
-            "other kas cannot be told where this one is: set OWN_PRIVATE_API_URL, or "
-            "OWN_PRIVATE_API_CIDR to the network that its address is in"
+            "the address of this kas for other kas is unknown: set OWN_PRIVATE_API_URL, "
+            "or OWN_PRIVATE_API_CIDR to the network that its address is in"
         )
     return _url(listen, environ, host, port)
 
@@ -165,7 +167,7 @@ def _url(
 
 
 def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
-    """Refuse a scheme by which no kas could reach the listener."""
+    """Refuse a scheme with which no kas could reach the listener."""
     if listen.endpoint:
         return  # whether that is TLS is known to Twisted alone
     if scheme == "tcp" and listen.tls:

@@ -65,7 +65,7 @@ def read_password(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeError:
-        raise ValueError(f"{path} is no text; write the password into it") from None
+        raise ValueError(f"{path} is not text; write the password into it") from None
     if not password:
         raise ValueError(f"{path} is empty; write the password into it")
     return password

@@ -1,8 +1,8 @@
 """
-What can be configured, under the names that operators know from GitLab's kas.
+Schema of the configuration, with the names of GitLab's kas.
 
-The section of each feature module is kept as it is (`tunnel.config.Section`) and read
-with the module's own schema once the module is found.
+It keeps the section of each feature module unread (`tunnel.config.Section`); the
+module's own schema reads it once the module is found.
 """
 
 from __future__ import annotations
@@ -386,10 +386,10 @@ def read_configuration(
     text: str, file: str, remark: Remark | None = None
 ) -> KasConfiguration:
     """
-    The configuration in *text*.
+    Read the configuration in *text*.
 
-    :param remark: called with what is no problem, and yet to be said.
-    :raises tunnel.errors.ConfigurationError: with every problem.
+    :param remark: called with each remark that is not an error.
+    :raises tunnel.errors.ConfigurationError: with all errors.
     """
     return read(text, file, KasConfiguration, remark=remark)
 

@@ -21,8 +21,8 @@ __all__ = [
 #: carries more kas, with a Redis.
 MAX_WORKERS = 64
 
-#: What systemd and Kubernetes say as a CPU limit (cgroup v2): microseconds of CPU time
-#: in a period, or ``max``, and the period.
+#: CPU limit of systemd and Kubernetes (cgroup v2): microseconds of CPU time in a
+#: period, or ``max``, and the period.
 _LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -53,7 +53,7 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-#: What `parse_workers` takes.
+#: Input of `parse_workers`, for messages.
 EXPECTED = f"auto, or a number from 1 to {MAX_WORKERS}"
 
 #: Processes that share the work of one kas.

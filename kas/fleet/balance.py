@@ -25,7 +25,7 @@ INTERVAL = 10.0
 #: died is counted until its lease is over, and its agents are here already.
 FIRST_LOOKS = 3
 
-#: The same after a move: those that left have to arrive, and all kas to learn of it.
+#: The same after a move: the agents have to arrive, and all kas to learn of them.
 NEXT_LOOKS = 2
 
 #: Seconds until all others know of an agent that came to one of them: it is counted
@@ -42,8 +42,8 @@ PER_SECOND = 200
 #: Seconds over which agents that are sent away spread their return, at least.
 SPREAD = 5.0
 
-#: Seconds for which an agent that was sent away may go on here: by then it is
-#: connected elsewhere, or there is nowhere to go.
+#: Seconds for which an agent that was sent away may stay: by then it is connected
+#: elsewhere, or has no other kas.
 DEADLINE = 3600.0
 
 
@@ -107,9 +107,9 @@ class Balance:
 
     def _total(self) -> int:
         """
-        Agents of all kas.
+        Count the agents of all kas.
 
-        Those that were sent away are nowhere for a while: there are as many as before.
+        Agents that were sent away are at no kas for a while: the total stays the same.
         """
         here = sum(not one.retired for one in self.registry)
         total = here + sum(peer.agents for peer in self._peers())

@@ -71,9 +71,9 @@ _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
 @attrs.define(eq=False)
 class Fleet:
     """
-    Joins directory, peers and gateway, and answers what other kas ask about our agents.
+    Connection of directory, peers and gateway, which also answers other kas' queries.
 
-    :param addresses: those of this machine's interfaces.
+    :param addresses: addresses of this machine's interfaces.
     """
 
     configuration: KasConfiguration
@@ -97,7 +97,7 @@ class Fleet:
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
     redis: RedisClient | None = attrs.field(init=False, default=None)
-    #: What the workers of one kas share where there is no Redis.
+    #: State that the workers of one kas share without Redis.
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
@@ -184,7 +184,7 @@ class Fleet:
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:
-        """What others know of us: how many agents are here, and whether we leave."""
+        """Update this kas's record: its number of agents, and whether it is leaving."""
         self._me = attrs.evolve(
             self._me,
             agents=len(self.registry),
@@ -228,7 +228,7 @@ class Fleet:
         self.registry.superseded(record.agent)
         self.directory.disconnected(record)
 
-    # What peers ask.
+    # Queries of peers.
 
     async def find(
         self, request: directory_pb2.FindRequest, call: object
@@ -300,7 +300,7 @@ class Fleet:
         )
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
-        """Ask these for an agent; those that fail count as none."""
+        """Query *peers* about an agent; failures count as no answer."""
         asking = [Deferred.fromCoroutine(self._ask_one(kas, agent_id)) for kas in peers]
         answers = await gatherResults(asking)
         return [record for answer in answers for record in answer]
@@ -325,7 +325,11 @@ class Fleet:
         return [AgentRecord.from_message(one) for one in answer.agents]
 
     async def _client(self, url: str) -> ServiceClient:
-        """For calls of another kas; :raises CallError: there is no session with it."""
+        """
+        Return a client for calls of another kas.
+
+        :raises CallError: it has no session with this kas.
+        """
         assert self.peers is not None
         peer = self.peers.at(url)
         if not peer.alive:
@@ -357,7 +361,11 @@ class Fleet:
     async def find_all_at(
         self, url: str, request: directory_pb2.FindRequest
     ) -> Sequence[directory_pb2.AgentRecord]:
-        """What another kas holds; :raises TunnelError: it does not answer."""
+        """
+        Return another kas's agents.
+
+        :raises TunnelError: it does not respond.
+        """
         client = await self._client(url)
         return [
             agent
@@ -368,7 +376,11 @@ class Fleet:
     async def watch_at(
         self, url: str
     ) -> AsyncGenerator[directory_pb2.WatchResponse, None]:
-        """What changes at a sibling; :raises TunnelError: it ended."""
+        """
+        Yield the changes at a sibling.
+
+        :raises TunnelError: the call ended.
+        """
         client = await self._client(url)
         async for message in client.stream("Watch", directory_pb2.WatchRequest()):
             yield message

@@ -1,7 +1,7 @@
 """
-What other kas may ask of this one: a stream to an agent that it holds itself.
+Gateway for other kas' streams to agents that this kas holds.
 
-A gateway follows the request and looks no further, so there is no way to go in circles.
+A gateway never forwards a stream to a third kas, so streams cannot loop.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
 class Relay:
     """
-    One half of a relay: whatever arrives here leaves on *other*, unread.
+    One half of a relay: received frames leave on *other*, unread.
 
-    ACK and RESUMED pass in the same way.  As a producer it
-    stands for *other*: the half that it receives from can be full as well.
+    ACK and RESUMED pass in the same way.  As a producer, it represents *other*: the
+    half that it receives from can be full as well.
     """
 
     __slots__ = ("_acked", "_span", "idempotent", "other")
@@ -96,19 +96,19 @@ class Relay:
         """Streams are kept by the kas that routes them, not here."""
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """The other half learns why; one that finished ends by itself."""
+        """End the other half with the same reason; a finished half ends by itself."""
         if self._span is not None:
             self._span.end("" if reason is None else str(reason))
         if isinstance(reason, StreamReset):
             self.other.reset(reason.code, str(reason))
         elif isinstance(reason, SessionClosed):
-            # What may outlive its path must know that only the path broke.
+            # A resumable stream must know that only the path broke.
             revoked = reason.code is ErrorCode.UNAUTHENTICATED
             code = reason.code if revoked else ErrorCode.PATH_LOST
             self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
 
     def pauseProducing(self) -> None:
-        """What *other* sends cannot leave."""
+        """Pause *other*, whose data cannot leave."""
         self.other.pauseProducing()
 
     def resumeProducing(self) -> None:
@@ -158,7 +158,7 @@ class Gateway(TunnelOwner):
         #: Relayed since the start, and refused because the agent is not here.
         self.relayed = 0
         self.refused = 0
-        #: Siblings that watch this worker: they are no load.
+        #: Siblings that watch this worker; they do not count as load.
         self.watches = 0
         #: Which other kas was refused last, and why; empty once one was taken again.
         self.refusal = ""

@@ -29,14 +29,14 @@ from tunnel.wire.session import Session
 
 __all__ = ["PEER_TIMING", "Peer", "Peers"]
 
-#: Kas are close to each other, and one that stopped must be noticed before its clients
-#: lose patience.
+#: Kas are close to each other, and a dead one must be noticed before its clients give
+#: up.
 PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
 
-#: What a session between kas may hold: all that the clients of one ask of the agents of
-#: the other.  Kas trust each other, and what an agent or a client does must not end the
-#: session that the others share: so the budgets of small frames are out of reach, and
-#: windows are short, because the way is.
+#: Limits of a session between kas, which carries all requests of one kas's clients to
+#: the other's agents.  Kas trust each other, and the behavior of one agent or client
+#: must not end the session that others share: so the budgets of small frames are out of
+#: reach, and windows are short, because the network path is.
 PEER_LIMITS = attrs.evolve(
     DEFAULT_LIMITS,
     max_streams=100_000,
@@ -69,7 +69,7 @@ class Peer(TunnelOwner):
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
-    #: Callbacks of those that wait for it.
+    #: Callbacks that wait for the session.
     _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
     #: The next attempt, while a pause lasts and a request waits.
     _later: IDelayedCall | None = None
@@ -113,16 +113,18 @@ class Peer(TunnelOwner):
         return self._dialling is not None or self._greeting is not None
 
     def prepare(self) -> None:
-        """Dial it for those who come later; costs nothing while that is under way."""
+        """
+        Dial in advance for later callers; it costs nothing while a dial is running.
+        """
         if not self._busy and self.worth_trying:
             self._dial()
 
     def connect(self, callback: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *callback* once, when it is up or could not be reached.
+        Call *callback* once, when the session is up or could not be opened.
 
-        One that failed a moment ago is dialled when its pause is over, one that is
-        silent when its session ends.  The result ends the wish.
+        After a recent failure, it dials when the backoff has passed; for a silent
+        session, when the session ends.  Call the result to cancel.
         """
         wish = object()
         self._waiting[wish] = callback
@@ -199,7 +201,7 @@ class Peer(TunnelOwner):
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        # What one of them does must not harm the session.
+        # An exception of one callback must not harm the session.
         for_each(
             waiting.values(),
             lambda callback: callback(),
@@ -265,7 +267,7 @@ class Peers:
     flusher: Flusher
     keepalive: Keepalive
     random: Callable[[], float]
-    #: Attempts to reach one that failed, since the start.
+    #: Failed attempts to reach a kas, since the start.
     failures: int = 0
     #: This kas stops.
     leaving: bool = False

@@ -23,7 +23,7 @@ __all__ = ["IDENTITY", "PeerTokens"]
 #: Issuer and audience of the tokens between kas; GitLab's have another issuer.
 IDENTITY = "gitlab-kas"
 
-#: Seconds for which a token is valid.
+#: Lifetime of a token, in seconds.
 LIFETIME = 5.0
 
 #: Tokens that were used, and are remembered until they expire.  A thousand kas that
@@ -34,16 +34,16 @@ MAX_USED = 100_000
 @attrs.define(eq=False)
 class PeerTokens:
     """
-    Signs tokens for other kas, and checks those of others.
+    Signer of tokens for other kas, and verifier of theirs.
 
-    :param url: where other kas reach this one.
+    :param url: address of this kas for the others.
     :param now: the time of day.
     """
 
     _secrets: jwt.Secrets
     _url: str
     _now: Callable[[], float]
-    #: When each expires, by digest; the one that came first stands first.
+    #: Expiry times of used tokens, by digest, in the order of their use.
     _used: OrderedDict[bytes, float] = attrs.field(factory=OrderedDict, init=False)
 
     def sign(self, url: str) -> bytes:

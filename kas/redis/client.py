@@ -77,7 +77,7 @@ class RedisListener(Protocol):
         """Whether messages come in; each change is a gap."""
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """What stands at *key* is of another type than a command of ours needs."""
+        """React to a value of another type at *key* than a command of ours needs."""
 
     def redis_message(self, data: bytes) -> None:
         """One message on our channel."""
@@ -92,7 +92,7 @@ class _Link:
     make: Callable[[], Coroutine[Any, Any, Connection]]
     up: Callable[[], None]
     down: Callable[[str], None]
-    #: The one that works.
+    #: The working connection.
     connection: Connection | None = None
     #: Attempts that failed in a row.
     failures: int = 0
@@ -142,15 +142,16 @@ class _Link:
 @attrs.define(eq=False)
 class RedisClient:
     """
-    Commands in order, messages of one channel, and no waiting for what is down.
+    Client that sends commands in order, receives one channel, and never waits for a
+    Redis that is down.
 
     :param random: between 0 and 1, for the jitter.
     :param channel: to subscribe to.
-    :param probe: sent as a transaction on each new connection; only if Redis likes all
-        of it the breaker closes.  It should write, because a Redis that only answers
-        questions is no use.
-    :param purpose: for the log: " for" whom it is, if not for kas itself.
-    :param while_down: the same: what it means that it is down.
+    :param probe: sent as a transaction on each new connection; the breaker closes only
+        if Redis accepts all of it.  It should write, because a read-only Redis is
+        useless.
+    :param purpose: for the log: " for" another purpose than kas itself.
+    :param while_down: for the log: the effect of an outage.
     """
 
     _settings: Redis
@@ -178,7 +179,8 @@ class RedisClient:
     _events_said: bool = attrs.field(default=False, init=False)
     #: Commands that it refused the last time.
     _refusals: set[str] = attrs.field(factory=set, init=False)
-    #: Those that are tried on each new connection: without them it is no use.
+    #: Commands that are tried on each new connection, because kas cannot work without
+    #: them.
     _needed: frozenset[str] = attrs.field(init=False)
     _dialler: Dialler = attrs.field(init=False)
     _log = Logger()
@@ -238,9 +240,10 @@ class RedisClient:
 
     def call(self, *command: bytes | str | int) -> Deferred[Any]:
         """
-        Send one command; its answer comes before that of whatever is sent later.
+        Send one command; its answer arrives before the answers of later ones.
 
-        Fails with `RedisUnavailable`, at once where that is known, or `RedisRefused`.
+        It fails with `RedisUnavailable`, at once during a known outage, or
+        `RedisRefused`.
         """
 
         def answered(results: list[Any]) -> Any:
@@ -287,7 +290,7 @@ class RedisClient:
     def _judge(
         self, connection: Connection, commands: Sequence[Command], replies: list[Any]
     ) -> list[Any]:
-        """Tell errors that concern one command from those that concern Redis."""
+        """Distinguish errors of one command from errors of Redis."""
         inner = commands[1:-1]
         results = []
         for command, reply in zip(commands, replies, strict=True):
@@ -419,7 +422,7 @@ class RedisClient:
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
             self._log.failure("asking the sentinels", failure)
-        # What works goes on working without them.
+        # Everything else continues without them.
 
     async def _follow(self) -> None:
         host, port = await self._dialler.where()

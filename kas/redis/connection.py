@@ -42,8 +42,8 @@ Command = tuple[bytes | str | int, ...]
 #: a hundred thousand in a second, so more of them mean that it does not keep up.
 MAX_WAITING = 2000
 
-#: Answers after which Redis is no use until they stop, and what they mean.  The text
-#: that Redis adds is not for the log: it may repeat what we sent, a password included.
+#: Answers that make Redis unusable until they stop, with their meaning.  The log omits
+#: the text of Redis, because it may repeat what we sent, including a password.
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
@@ -92,9 +92,9 @@ class _Call:
 
 class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     """
-    One connection: answers in order, one time limit for each, one end.
+    One connection: answers in order, one timeout for each, one end.
 
-    *on_message* is for one that has subscribed.
+    *on_message* is for a connection that has subscribed.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         if self.transport is not None:
             abort(self.transport)
         calls, self._calls = self._calls, deque()
-        # First who must not use it any more, then those who would try again.
+        # First stop the users of the connection, then notify those that reconnect.
         self.ended.callback(reason)
         for call in calls:
             call.done.errback(RedisUnavailable(reason))
@@ -186,9 +186,9 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
 
 async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:
     """
-    The answers to *commands*, none of which may be an error.
+    Return the answers to *commands*; an error raises.
 
-    :raises RedisUnavailable: naming the command and the kind of error, no arguments.
+    :raises RedisUnavailable: with the command and the kind of error, without arguments.
     """
     replies = await connection.send(commands)
     flat = [(str(one[0]), reply) for one, reply in zip(commands, replies, strict=True)]

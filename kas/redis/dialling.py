@@ -62,7 +62,7 @@ class Dialler:
     _on_message: Callable[[bytes], None]
     #: Connections made, sentinels included; for metrics.
     made: int = attrs.field(default=0, init=False)
-    #: Where the sentinels begin to be asked: at the one that answered last.
+    #: The sentinel to query first: the one that answered last.
     _sentinel: int = attrs.field(default=0, init=False)
 
     async def open(self, commands: Sequence[Command]) -> Connection:
@@ -143,7 +143,7 @@ class Dialler:
             cert_file=_path(tls.certificate_file),
             key_file=_path(tls.key_file),
             alpn=(),
-            # other people's software: not all of it has 1.3
+            # Foreign software, which may not support 1.3.
             minimum_version=ssl.TLSVersion.TLSv1_2,
             system_pool=tls.ca_certificate_file is None,
         )

@@ -49,7 +49,7 @@ NEVER_SHORT_TIMEOUT: Final = 0.2
 #: Seconds after which one stream waits for the whole time again.
 MISSED_SECONDS: Final = 60.0
 
-#: Agents of which kas remembers that a stream waited in vain; see `Router._missed`.
+#: Agents for which kas remembers that a stream waited in vain; see `Router._missed`.
 MAX_MISSED: Final = 10_000
 
 #: Streams that wait for one agent.  Each holds a client's connection.
@@ -127,7 +127,7 @@ class Router:
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
-        #: Those of them that were allowed to connect since the waiting began.
+        #: Agents that were permitted to connect since the wait began.
         self._expected: set[str] = set()
         #: When a stream waited for an agent in vain.
         self._missed: Recent[str, float] = Recent(MAX_MISSED)
@@ -184,7 +184,10 @@ class Router:
     def _elsewhere(
         self, agent_id: str, routes: Sequence[AgentRecord]
     ) -> list[AgentRecord]:
-        """Those of instances without an extra tunnel here, which is a shorter path."""
+        """
+        Return the paths of instances without an extra tunnel here, which is a shorter
+        path.
+        """
         instance = self.registry.instance
         return [
             record
@@ -226,7 +229,10 @@ class Router:
         return any(is_restart(one, agent) for one in (*here, *there))
 
     def obstacle(self, agent_id: str) -> str:
-        """What keeps us from the kas that has the agent; empty where none is known."""
+        """
+        Return the obstacle on the way to the kas with the agent; empty without a known
+        one.
+        """
         for record in self.directory.routes(agent_id):
             peer = self._peer(record)
             if peer is not None and not peer.alive:
@@ -259,7 +265,7 @@ class Router:
             one_less(self._remote, path.agent.instance_id)
 
     def refused(self, path: AgentPath, reason: StreamReset | SessionClosed) -> None:
-        """What was known of the agent turned out to be wrong, or too old."""
+        """Correct the knowledge about the agent, which was wrong or outdated."""
         self.rerouted += 1
         if path.record is not None:
             self.directory.look_again(path.agent.agent_id, path.record)
@@ -337,7 +343,7 @@ class Router:
         now = self.clock.seconds()
         before = self._missed.get(agent_id)
         if before is not None and now - before < MISSED_SECONDS:
-            # Those that waited for a short time do not count, or none would wait long.
+            # Short waits do not count, or no stream would wait long.
             return
         self._missed[agent_id] = now
 

@@ -34,14 +34,13 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]
 
-#: Bytes of the retransmission buffer, to be sent again should the agent refuse the
-#: stream.  What a window holds: by the time that more may be sent, the other end took
-#: it.
+#: Bytes of the retransmission buffer, which are sent again if the agent refuses the
+#: stream. One window: before more may be sent, the other end has accepted it.
 MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
-#: Paths that one request may leave because they broke or fell silent: one that breaks
-#: what it touches has to end.  It fails with the next one that breaks, and stays where
-#: it is with the next one that is silent, which may be slow alone.
+#: Paths that one request may leave because they broke or fell silent, so that a request
+#: that breaks its paths ends.  It fails with the next path that breaks, and stays on
+#: the next silent one, which may only be slow.
 MAX_LOST: Final = 3
 
 #: Seconds before another attempt, at first and at most.
@@ -59,14 +58,14 @@ TOO_MANY: Final = "too many requests wait for it already"
 
 class RoutedStream:
     """
-    Takes a path, and another one as long as nothing came back.
+    Stream that takes a path, and another one as long as no response has arrived.
 
-    Most of them find one at once, have nothing to send but their head, and step aside
-    with the first byte of the answer; what the others cost stands apart.
+    Most streams find a path at once, send only their head, and step aside with the
+    first byte of the response; the code for the others is separate.
 
-    What is written is kept until the agent answers, so that a refusal (which means that
-    nothing was done) costs the user nothing.  A path that breaks is only replaced where
-    the request is idempotent, or where the stream itself survives it.
+    Written data is kept until the agent responds, so that a refusal, after which the
+    request has had no effect, costs the user nothing.  A broken path is replaced only
+    if the request is idempotent, or if the stream itself is resumable.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class RoutedStream:
         self._idempotent = options.idempotent
         #: A path that breaks or falls silent may be left for another one.
         self._may_leave = options.idempotent
-        #: What was taken, and the stream that was opened on it.
+        #: The path, and the stream that was opened on it.
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
         self._agent: ConnectedAgent | None = None
@@ -139,7 +138,7 @@ class RoutedStream:
         """Take the best path that there is now; False when there is none."""
         paths = self._router.paths(self._agent_id)
         if self._tried:
-            # What refused it may do so again, though it is not busy.
+            # A path that refused may refuse again, although it is not busy.
             return any(
                 self._try(path)
                 for path in sorted(
@@ -233,7 +232,7 @@ class RoutedStream:
             self._close(AgentUnavailable(agent_id, text))
             return
         elif self._late is not None and router.absences.never(agent_id):
-            # What was not known when it began to wait.
+            # Knowledge that is newer than the beginning of the wait.
             now = router.clock.seconds()
             sooner = now + router.patience(agent_id)
             if sooner < self._patience:
@@ -281,12 +280,15 @@ class RoutedStream:
         return AgentUnavailable(agent, text, reason, waited=waited)
 
     def absence(self) -> AgentUnavailable | None:
-        """Why there is no answer, while the stream waits for its agent; else None."""
+        """
+        Return the reason of the wait while the stream waits for its agent; otherwise
+        None.
+        """
         if self._stream is not None or self._closed:
             return None
         return self._unavailable(WAITED)
 
-    # What comes back.
+    # Received frames.
 
     def headers_received(self, block: bytes) -> None:
         if self._buffer is not None:
@@ -583,7 +585,7 @@ class Resumption:
         except (SessionClosed, StreamReset):
             return False
         if path.agent.generation > self._newest:
-            # It connected since.  What was there before may still be listed, and says
+            # It has connected since.  Its earlier paths may still be listed, and prove
             # nothing.
             stream.lives()
         self._path, self._attempt = path, attempt

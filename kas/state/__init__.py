@@ -1,9 +1,9 @@
 """
 The state directory of one kas.
 
-    directory.py       where it is, and how files in it are made
+    directory.py       its place, and the creation of its files
     pki.py             the development certificate authority
-    running.py         which kas run here
-    process_socket.py  sockets by which kasctl reaches one of them
-    control.py         what it may tell kas itself
+    running.py         records of the kas that run here
+    process_socket.py  sockets with which kasctl reaches one of them
+    control.py         kasctl's commands for a running kas
 """

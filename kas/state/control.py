@@ -1,4 +1,4 @@
-"""What `kasctl` may tell a running kas: see `ProcessSocket`."""
+"""Commands of `kasctl` for a running kas: see `ProcessSocket`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Controlled", "control_site"]
 
 
 class Controlled(Protocol):
-    """What can be asked of kas."""
+    """Methods of kas that `kasctl` calls."""
 
     def drain(self) -> None:
         """Send every agent elsewhere, take no new ones, and be not ready."""
@@ -28,7 +28,7 @@ class Controlled(Protocol):
         """Every agent: whether, where and since when it is connected, or last was."""
 
     async def peers(self) -> dict[str, Any]:
-        """What it knows of other kas, after it dialled those without a session."""
+        """Return the state of the other kas, after dialling those without a session."""
 
     def progress(self) -> dict[str, Any]:
         """How far it is: what is still here."""

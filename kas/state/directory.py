@@ -26,14 +26,16 @@ from tunnel.util.files import in_words, owner_of, replace_file
 __all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
-# Who holds the lock writes one small file; longer means that a program hangs.
+# The holder of the lock writes one small file; a longer wait means that a program
+# hangs.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
-# Of a host's name, from its end, where those of pods differ: sockets have short paths.
+# Characters from the end of a host's name, where names of pods differ: the path of a
+# socket is short.
 MAX_HOST = 32
-# What kill() takes; Linux ends long before.
+# Limit of kill(); Linux's own limit is much lower.
 _MOST_PID = 2**31
-# What a start or a reload takes into memory: a hundred thousand agents have 30 MiB.
+# Limit on the memory for a start or a reload: a hundred thousand agents have 30 MiB.
 MAX_FILE = 64 * 1024 * 1024
 
 
@@ -128,9 +130,9 @@ class StateDirectory:
 
     def read(self, name: str) -> bytes | None:
         """
-        What is in a file, or None when there is none.
+        Return the content of a file; None if it does not exist.
 
-        :raises ConfigurationError: it is too large, or a link that leads nowhere.
+        :raises ConfigurationError: it is too large, or a broken link.
         """
         try:
             with self.file(name).open("rb") as source:
@@ -155,9 +157,9 @@ class StateDirectory:
         self, name: str, data: bytes, mode: int = 0o600, *, durable: bool = True
     ) -> None:
         """
-        Replace a file at once, or leave it as it was.
+        Replace a file atomically.
 
-        :param durable: on return it is on disk, for which a reactor has to wait.
+        :param durable: wait until it is on disk, which blocks a reactor.
         """
         replace_file(self.file(name), data, mode, durable=durable)
 
@@ -198,7 +200,7 @@ class StateDirectory:
             os.close(descriptor)
 
     def _give_away(self, descriptor: int) -> None:
-        """What root writes with kasctl, kas has to be able to read."""
+        """Keep files that root writes with kasctl readable for kas."""
         if os.geteuid() == 0:
             owner = self.path.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)

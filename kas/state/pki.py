@@ -1,10 +1,10 @@
 """
-The development CA and the certificate of a kas that was given none.
+The development CA and certificate of a kas without configured certificates.
 
-Made on the first start in the state directory, so that TLS works before an operator has
-thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``.
-Whoever puts own files there keeps them; only a certificate that this CA signed is
-renewed, with the same key, so that a pinned key stays right.
+kas creates them in the state directory on its first start, so that TLS works before an
+operator has thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``,
+``server.key``.  It does not replace an operator's own files there; it renews only a
+certificate that this CA signed, with the same key, so that pins stay valid.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MAX_NAMES = 100
 
 @attrs.frozen
 class ServerFiles:
-    """What `DevelopmentPki.ensure` leaves behind."""
+    """Files that `DevelopmentPki.ensure` provides."""
 
     certificate_file: Path
     key_file: Path
@@ -113,8 +113,8 @@ class DevelopmentPki:
                 certificate = self._issue(authority, self._names())
                 ours = True
             elif ours and authority is not None and self._lacks_names(certificate):
-                # With those that it has: several kas may share the directory, each with
-                # names of its own.  What none of them asks for goes at the renewal.
+                # Keep its names: several kas may share the directory, each with its own
+                # names.  The next renewal drops names that none of them needs.
                 names = dict.fromkeys((*self._names(), *names_of(certificate)))
                 certificate = self._issue(authority, [*names][:MAX_NAMES])
         return ServerFiles(
@@ -281,9 +281,9 @@ class DevelopmentPki:
 
 def _new_authority(restored: str = "") -> str:
     """
-    Say how to get another CA.
+    Describe how to get another CA.
 
-    A certificate that stayed would be taken for that of a foreign CA, and expire.
+    A certificate that stayed would count as a foreign CA's, and expire.
     """
     first = f"restore {restored} from a backup, or " if restored else ""
     return (

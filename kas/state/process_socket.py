@@ -1,8 +1,9 @@
 """
-Sockets in the state directory, by which `kasctl` reaches the kas that run with it.
+Sockets in the state directory, with which `kasctl` reaches the kas that use it.
 
-A program that can open one may read the state directory, so it proves nothing more.
-Each process has its own, by host and number, because several kas may share a directory.
+A program that can open one can read the state directory, so it needs no further proof.
+Each process has its own, by host and process id, because several kas may share a
+directory.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ __all__ = [
     "worker_at",
 ]
 
-#: What begins the name of the socket that kas itself is controlled by, and of that for
-#: calls of its modules' services.
+#: Prefixes of the names of the control socket of kas, and of the socket for calls of
+#: its modules' services.
 CONTROL, CALLS = "control-", "calls-"
 
 SUFFIX = ".sock"
@@ -40,15 +41,15 @@ SUFFIX = ".sock"
 #: Bytes of the path of a unix socket, with the zero behind it (Linux).
 MAX_PATH = 107
 
-#: Where a worker is reached by the others, where there is no Redis: in the folder of
-#: its kas (`kas.workers.folder`).
+#: Address of a worker for the others without Redis: in the folder of its kas
+#: (`kas.workers.folder`).
 _PEER = re.compile(
     r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
 )
 
 
 def worker_at(url: str) -> str:
-    """For people: which worker *url* leads to, and of which kas; or *url* itself."""
+    """Return a text for users: the worker and kas at *url*; or *url* itself."""
     found = _PEER.fullmatch(url)
     return url if found is None else f"worker {found[2]} of {found[1]}"
 
@@ -105,7 +106,8 @@ class ProcessSocket:
 
         from tunnel.program.sockets import open_socket
 
-        # Now, because a daemon is another process than the one that made this.
+        # Compute it now, because a daemon is another process than the one that created
+        # this.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(

@@ -1,12 +1,11 @@
 """
-What a running kas says of itself in the state directory, for `kasctl`: its addresses.
+Records of running kas in the state directory, for `kasctl`: their addresses.
 
-Each process has a file, because several may share a directory, from several hosts or
-containers as well.  It is there from when the listeners are open until kas stops, and
-with another name until it has ended.  What
-a crash left behind is recognised by its process, which is gone, and removed by the next
-kas that starts on that host; of the processes of other hosts nothing can be said here,
-and no program here could ask them.
+Each process has a file, because several may share a directory, also from several hosts
+or containers.  The file exists from the time when the listeners are open until kas
+stops, and with another name until it has ended.  A leftover of a crash is recognized by
+its dead process, and the next kas that starts on this host removes it; nothing can be
+said here about processes of other hosts, and no program here could reach them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 
 _PREFIX = "running-"
 
-#: Of a kas that was told to stop, and ends what runs.
+#: Prefix for a kas that is stopping.
 _LEAVING = "stopping-"
 
 #: Locked by the one kas without Redis.
@@ -54,7 +53,7 @@ _HELD = "kas.lock"
 
 _log = Logger()
 
-#: What kas listens for.
+#: Purposes of listeners.
 AGENTS = "agents"
 OBSERVABILITY = "health and metrics"
 KUBERNETES_API = "kubernetes_api"
@@ -104,15 +103,15 @@ def _reachable(address: str) -> str:
 
 def refuse_twins(state: StateDirectory) -> None:
     """
-    Look for a kas whose files look like ours, or like those of one that is gone.
+    Look for a kas whose files look like ours, or like those of a dead process.
 
-    Several containers may share the directory, and tell their processes apart by the
-    names of their hosts: what has our number, or that of no process here, and is
-    reached nevertheless, is in a container whose host has the same name.
+    Several containers may share the directory, and distinguish their processes by the
+    names of their hosts: a file with our process id, or without a process here, whose
+    kas still responds, belongs to a container whose host has the same name.
 
-    :raises ConfigurationError: there is one.
+    :raises ConfigurationError: one exists.
     """
-    # kasctl, which looks for those that run, does without Twisted's endpoints.
+    # kasctl, which looks for running kas, works without Twisted's endpoints.
     from tunnel.program.sockets import is_listening
 
     for pid, path in state.of_processes(CONTROL, SUFFIX):
@@ -129,12 +128,12 @@ def refuse_twins(state: StateDirectory) -> None:
 
 def hold(state: StateDirectory) -> int | None:
     """
-    Take the directory for one kas without Redis, until it is told to stop.
+    Lock the directory for one kas without Redis, until it stops.
 
-    Two of them would not know of each other's agents.  The lock ends with its process,
-    however that ends.
+    Two of them would not know each other's agents.  The lock ends with its process, in
+    any case.
 
-    :return: a descriptor to close; None where nothing can be written.
+    :return: a descriptor to close; None if the directory is not writable.
     :raises ConfigurationError: another kas has it.
     """
     file = state.file(_HELD)
@@ -209,12 +208,12 @@ def forget(state: StateDirectory) -> None:
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
-    """What each kas that runs on this host says, by the number of its process."""
+    """Return the records of the running kas on this host, by process id."""
     return _all_of(state, _PREFIX)
 
 
 def look_at_leaving(state: StateDirectory) -> tuple[Running, ...]:
-    """The same of those that stop; some of their listeners are closed."""
+    """Return the records of stopping kas; some of their listeners are closed."""
     return _all_of(state, _LEAVING)
 
 

@@ -1,10 +1,10 @@
 """
-Where the stores of modules keep their values.
+Backends of the stores of modules.
 
-What modules may ask for (keys, lengths, limits) is checked in `tunnel.hosting`.
+`tunnel.hosting` checks the modules' requests (keys, lengths, limits).
 
-    file_backend.py     a file of the state directory, for a kas that is alone
+    file_backend.py     a file of the state directory, for a single kas
     redis_backend.py    Redis, for several
 
-Importing the second installs a reactor, as importing txredisapi does.
+Importing the second one installs a reactor, as importing txredisapi does.
 """

@@ -1,13 +1,12 @@
 """
 Stores of modules in one file of the state directory: ``store.sqlite``.
 
-SQLite, because it is what is wanted and was written already: a change is on disk when
-its Deferred fires, one that was cut short by a crash is as if it had never begun, and
-neither costs more than what changed.  Every call waits for the disk, so it is made in a
-thread, one after the other.
+SQLite fits: a change is on disk when its Deferred fires, a change that a crash cut
+short never happened, and the cost of both is proportional to the change.  Every call
+waits for the disk, so calls run in a thread, one after the other.
 
-With its rollback journal, which is another file beside it while something is written,
-and not with a write-ahead log: that needs shared memory, which network volumes lack.
+The database uses a rollback journal, another file that exists during writes, and not a
+write-ahead log, which needs shared memory that network volumes lack.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ CREATE UNIQUE INDEX by_key ON entries (name, key);
 CREATE INDEX by_expiry ON entries (name, expires) WHERE expires IS NOT NULL;
 """
 
-#: What SQLite says of a file that is not whole.
+#: SQLite's errors for a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 #: Seconds between two looks for what has expired, where another worker may have said
@@ -98,9 +97,9 @@ class FileBackend:
     _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
     #: Open while the file is ours.
     _lock: int = attrs.field(default=-1, init=False)
-    #: What changed in the transaction that runs.
+    #: Changes of the running transaction.
     _changes: list[tuple[str, StoreEvent]] = attrs.field(factory=list, init=False)
-    #: What was logged, until it works again.
+    #: The logged problem, until the store works again.
     _said: str = attrs.field(default="", init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -194,7 +193,7 @@ class FileBackend:
     ) -> tuple[list[str], str]:
 
         def read(database: sqlite3.Connection) -> tuple[list[str], str]:
-            # The order of TEXT is that of its bytes, and so of its code points.
+            # TEXT is ordered by its bytes, and so by its code points.
             rows = database.execute(
                 "SELECT key FROM entries WHERE name = ? AND key >= ? AND key > ?"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
@@ -300,7 +299,7 @@ class FileBackend:
         file = self._state.file(FILE)
         with self._state.lock():
             if not file.exists() and not file.is_symlink():
-                # Whole from its first moment on: one that is cut short is damaged.
+                # Complete from its first moment: a file that is cut short is damaged.
                 self._state.write(FILE, _empty())
         if not file.stat().st_size:
             raise sqlite3.DatabaseError("the file is empty")
@@ -407,7 +406,9 @@ def _check(database: sqlite3.Connection) -> None:
 
 
 def _there(database: sqlite3.Connection, name: str, key: str) -> tuple[int, int]:
-    """The version of what stands at a key, and the bytes of both; 0: nothing does."""
+    """
+    Return the version of the value at a key, and the bytes of both; 0 without a value.
+    """
     row = database.execute(
         "SELECT version, length(value) FROM entries WHERE name = ? AND key = ?",
         (name, key),

@@ -8,19 +8,19 @@ Key                            Type  Content
                                      ``bytes``, and for each key ``=<key>`` as
                                      ``<version>:<expires>:<value>``; 0: never
 ``<module>/<namespace>/keys``  zset  its keys, all with score 0, so in order
-``<module>/<namespace>/ends``  zset  keys that expire, by when
+``<module>/<namespace>/ends``  zset  keys that expire, by their expiry
 channel ``<...>:store``              ``S`` or ``D``, version, namespace, key
 =============================  ====  ==================================================
 
-Nothing of it expires by itself: Redis is the only place where it is, and has to keep
-it.  Times are microseconds since 1970 by the clock of Redis, which all kas share.
+No key expires by itself, because Redis is the only place of this data.  Times are
+microseconds since 1970 by the clock of Redis, which all kas share.
 
-Each operation is one script, which does all of it or nothing.  It is sent as text each
-time: one that has to be loaded before is unknown after a restart or a failover.
+Each operation is one atomic script.  It is sent as text each time, because a loaded
+script is unknown after a restart or a failover.
 
-An epoch is drawn when a namespace has none.  That another one is there than the last
-time, or an older version, tells that Redis lost what was written: that is logged, and
-the watches are told to read again.
+A namespace without an epoch gets a random one.  If the epoch differs from the last one,
+or the version is older, Redis has lost data: the backend logs this, and tells watches
+to read again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ LOOK_INTERVAL = 10.0
 #: Seconds between two looks at whether the first attempt to connect is over.
 FIRST_STEP = 0.01
 
-#: What expired and is removed at once; the next operation removes what is left.  Redis
-#: does nothing else for a millisecond.
+#: Expired values that one operation removes; the next operation removes the rest.
+#: Redis does nothing else for a millisecond.
 _SWEEP = 500
 
 #: Bytes of a message on the channel that is read at all; ours have a key and a name.
@@ -180,7 +180,7 @@ return answer('found', text(version))
 
 @attrs.define(eq=False)
 class _Seen:
-    """What Redis last had of a namespace."""
+    """Last known state of a namespace in Redis."""
 
     epoch: bytes = b""
     version: int = 0
@@ -189,13 +189,13 @@ class _Seen:
 @attrs.define(eq=False)
 class RedisBackend:
     """
-    Implements `tunnel.hosting.stores.StoreBackend`.
+    Implementation of `tunnel.hosting.stores.StoreBackend`.
 
-    It has a client of its own, so that values do not hold up what kas tells each other,
-    and a Redis that forbids scripts is of no harm to that.
+    It has its own client, so that values do not delay messages between kas, and a Redis
+    that forbids scripts affects only the stores.
 
     :param random: between 0 and 1, for the jitter.
-    :param now: the time of day; None: that of Redis.
+    :param now: the time of day; None: the time of Redis.
     """
 
     sweep_interval = LOOK_INTERVAL
@@ -313,7 +313,9 @@ class RedisBackend:
         return ("EVAL", _SCRIPT, len(keys), *keys, *head, *arguments)
 
     def _probe(self) -> list[Command]:
-        """A change and its end, in a namespace that is no module's."""
+        """
+        Return commands that make and undo a change, in a namespace that no module uses.
+        """
         limits = (self._limits.keys, self._limits.bytes, _SWEEP)
         return [
             self._command("probe", "set", "k", "", "", 1, *limits),
@@ -390,7 +392,7 @@ class RedisBackend:
             self._tell(lambda listener: listener.reset())
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """A script names no key of which it could be."""
+        """Do nothing: a script does not name the key with the wrong type."""
 
     def redis_message(self, data: bytes) -> None:
         """A change, by some kas, perhaps this one."""

@@ -35,7 +35,7 @@ class OpenConnection(Protocol):
 
     @property
     def transport(self) -> Any:
-        """What is below it."""
+        """The transport below."""
 
     def close(self) -> None:
         """End it after what was written."""

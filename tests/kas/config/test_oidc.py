@@ -64,7 +64,7 @@ def test_issuers(issuer: str) -> None:
         ("signing_algorithms: []", "one at least"),
         ("keys_outage_ttl: 1m", "keys_ttl"),
         ("max_token_lifetime: 0s", "max_token_lifetime"),
-        ("access: [{agents: ['*']}]", "nobody"),
+        ("access: [{agents: ['*']}]", "matches no user"),
         ("access: [{groups: ['oidc:a'], agents: []}]", "name agents"),
         ("access: [{groups: [dev], agents: ['*']}]", "does not begin with 'oidc:'"),
         ("access: [{users: [''], agents: ['*']}]", "printable"),

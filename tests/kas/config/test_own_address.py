@@ -47,9 +47,9 @@ def test_peer_urls(text: str, expected: PeerURL) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("https://kas", "no address between kas"),
-        ("kas:8155", "no address between kas"),
-        ("", "no address between kas"),
+        ("https://kas", "not an address of a kas"),
+        ("kas:8155", "not an address of a kas"),
+        ("", "not an address of a kas"),
         ("unix://run/kas.sock", "write the whole path"),
         ("unix:kas.sock", "write the whole path"),
         ("tls://kas/path", "only scheme, host and port"),
@@ -125,7 +125,7 @@ def test_an_endpoint_says_nothing() -> None:
     ("environ", "says"),
     [
         ({"URL": "tls://kas", "CIDR": "10.0.0.0/8"}, "exclude each other"),
-        ({"URL": "http://kas"}, "no address between kas"),
+        ({"URL": "http://kas"}, "not an address of a kas"),
         ({"CIDR": "ten"}, "OWN_PRIVATE_API_CIDR"),
         ({"CIDR": "11.0.0.0/8"}, "no address of this machine"),
         ({"CIDR": "10.0.0.0/8,192.168.0.0/16"}, "10.1.2.3, 192.168.0.7 is in it"),

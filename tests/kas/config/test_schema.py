@@ -161,7 +161,7 @@ def test_files_have_to_be_there(tmp_path: Path) -> None:
         (
             "redis: {server: {address: r}, password_file: binary}",
             "1:46: redis.password_file",
-            "is no text",
+            "is not text",
         ),
         (
             "redis: {sentinel: {master_name: m, addresses: [a], "

@@ -369,12 +369,12 @@ class MountTests(SynchronousTestCase):
             "/.",
             "/a?",
         ):
-            with self.assertRaisesRegex(ValueError, "no prefix"):
+            with self.assertRaisesRegex(ValueError, "not a prefix"):
                 pages.mount("one", prefix, Hook())
         with self.assertRaisesRegex(ValueError, "at most 8 names"):
             pages.mount("one", "/a" * (MAX_DEPTH + 1), Hook())
         nothing: Any = object()
-        with self.assertRaisesRegex(ValueError, "no IResource"):
+        with self.assertRaisesRegex(ValueError, "not an IResource"):
             pages.mount("one", "/a", nothing)
 
 
