@@ -143,8 +143,8 @@ def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -
     host = listen.host
     if not host:
         raise ValueError(
-            "the address of this kas for other kas is unknown: set OWN_PRIVATE_API_URL, "
-            "or OWN_PRIVATE_API_CIDR to the network that its address is in"
+            "the address of this kas for other kas is unknown: set "
+            "OWN_PRIVATE_API_URL, or OWN_PRIVATE_API_CIDR to the network that its address is in"
         )
     return _url(listen, environ, host, port)
 
