@@ -230,8 +230,13 @@ def _looking(
             return came(Effect.CREATE)
         if action.verb is Verb.ADOPT:
             return came(Effect.ADOPT, action.reason)
-        resource = await client.resource(manifest.api_version, action.key.kind)
-        before = await live_object(client, resource, action.key)
+        try:
+            resource = await client.resource(manifest.api_version, action.key.kind)
+            before = await live_object(client, resource, action.key)
+        except CallError as error:
+            if error.status in AWAY:
+                raise CallError(error.status, words_of(action.key, error)) from None
+            return came(Effect.UNKNOWN, words_of(action.key, error))
         if before is None or not _is_same(before, after):
             return came(Effect.UNKNOWN, "it changes at this moment")
         found, more = changed_fields(action.key, after, before)

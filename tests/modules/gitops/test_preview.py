@@ -14,6 +14,7 @@ from modules.gitops.operators import CONTROL
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
+from tunnel.testing import FakeRequest
 
 NEXT = "refs/heads/next"
 
@@ -93,6 +94,34 @@ class PreviewTests(HalvesTestCase):
         (found,) = (one for one in answer.objects if one.effect == "denied")
         self.assertIn("put quotes around it", found.reason)
         self.assertTrue(found.place.startswith("b.yaml:"))
+
+    def test_a_webhook_that_is_down(self) -> None:
+        """Only the objects that need it are not previewed."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        failed = {"code": 500, "message": "failed calling webhook: refused"}
+        path = "/api/v1/namespaces/default/configmaps"
+        query = "fieldManager=agentk&force=false&dryRun=All"
+        self.cluster.answer("PATCH", f"{path}/m003?{query}", failed, 500)
+        self.cluster.answer("GET", f"{path}/m004", failed, 500)
+        changed = [object_(f"m00{number}", data={"n": "new"}) for number in (1, 2)]
+        take = self.cluster.take
+
+        def failing(request: FakeRequest) -> Any:
+            # The plan has listed it; the look after the dry run fails.
+            if (request.method, request.path) == ("PATCH", f"{path}/m002?{query}"):
+                self.cluster.answer("GET", f"{path}/m002", failed, 500)
+            return take(request)
+
+        self.patch(self.cluster, "take", failing)
+        self.apps.commit({"b.yaml": text(*changed, *config_maps(3, 4))}, NEXT)
+        answer = self.ask(branch="next")
+        self.assertEqual(
+            self.effects(answer),
+            {"m001": "change", "m002": "unknown", "m003": "denied", "m004": "refused"},
+        )
+        for one in answer.objects[1:]:
+            self.assertIn("failed calling webhook", one.reason)
 
     def test_what_would_be_pruned(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
