@@ -935,8 +935,13 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(manifest: Manifest) -> str:
-    """Name the content of a manifest: another one has another digest."""
+    """
+    Return a digest of a manifest, and of its ciphertext if it was encrypted.
+
+    See `Manifest.is_as`.
+    """
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
+    text += manifest.ciphertext
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -305,7 +305,7 @@ class Drifts:
         """Whether others have changed an object, of which Git has nothing new."""
         if manifest.key not in self.present:
             return False
-        return self._applied[manifest.key].manifest.object == manifest.object
+        return self._applied[manifest.key].manifest.is_as(manifest)
 
     def stop(self) -> None:
         """Nothing is watched any more."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import rpc_pb2
 from modules.gitops.control import MAX_PREVIEWS
+from modules.gitops.decryption import Decryptor
+from modules.gitops.manifests import Source
 from modules.gitops.operators import CONTROL
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
@@ -313,6 +316,49 @@ class PreviewTests(HalvesTestCase):
                 self.apps.commit({"a.yaml": text(live)}, NEXT)
                 (found,) = self.ask(branch="next").objects
                 self.assertEqual(found.effect, "unchanged")
+
+    def test_guesses_at_an_encrypted_secret(self) -> None:
+        """Only what was applied, with its ciphertext, is known to be unchanged."""
+
+        async def decrypt(self: Any, source: Source, *given: Any) -> Source:
+            found = [
+                attrs.evolve(
+                    one,
+                    object={
+                        name: {"a": "b2xk"} if name == "data" else value
+                        for name, value in one.object.items()
+                        if name != "sops"
+                    },
+                    ciphertext=one.object["data"]["a"],
+                )
+                if one.is_encrypted
+                else one
+                for one in source.manifests
+            ]
+            return attrs.evolve(source, manifests=tuple(found))
+
+        self.patch(Decryptor, "decrypt", decrypt)
+        secret: dict[str, Any] = {**object_("s"), "kind": "Secret"}
+        applied = {**secret, "data": {"a": "Y2lwaGVy"}, "sops": {"mac": "x"}}
+        self.apps.commit({"a.yaml": text(applied)})
+        decryption = {"secret": "default/keys"}
+        self.configure({"id": "apps", "decryption": decryption})
+        said: list[str] = []
+        for number, guess in enumerate(
+            (
+                {**secret, "data": {"a": "b2xk"}},
+                {**secret, "data": {"a": "bmV3"}},
+                {**applied, "data": {"a": "b3RoZXI="}},
+            )
+        ):
+            self.apps.commit({"a.yaml": text(guess)}, f"refs/heads/{number}")
+            (found,) = self.ask(branch=f"{number}").objects
+            said.append(f"{found.effect} {found.reason} {found.fields}")
+        self.assertEqual(len(set(said)), 1, said)
+        self.assertTrue(said[0].startswith("change"), said)
+        self.apps.commit({"a.yaml": text(applied)}, NEXT)
+        (found,) = self.ask(branch="next").objects
+        self.assertEqual(found.effect, "unchanged")
 
     def test_nothing_of_others_is_shown(self) -> None:
         """A commit that names an object of others learns nothing of it."""
