@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import rpc_pb2
+from modules.gitops.brakes import OWNER
 from modules.gitops.control import MAX_PREVIEWS
 from modules.gitops.decryption import Decryptor
 from modules.gitops.manifests import Source
@@ -359,6 +360,37 @@ class PreviewTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(applied)}, NEXT)
         (found,) = self.ask(branch="next").objects
         self.assertEqual(found.effect, "unchanged")
+
+    def test_words_about_an_object_of_others(self) -> None:
+        """The API server may quote it; only its verdict and the field are shown."""
+        words = (
+            'PersistentVolume "pv" is invalid: spec.source[0].nfs: Forbidden: '
+            "precious: is immutable; spec.precious: Invalid value"
+        )
+        path = "/api/v1/namespaces/default/configmaps/theirs"
+        query = "fieldManager=agentk&force=true&dryRun=All"
+        project = {"id": "apps", "ref": {"branch": "none"}}
+        self.configure({**project, "inventory_policy": "adopt_all"})
+        self.apps.commit({"a.yaml": text(object_("theirs"))}, NEXT)
+        for code, said, shown in (
+            (422, words, "(INVALID_ARGUMENT) at spec.source[0].nfs;"),
+            (422, "precious: it is", "(INVALID_ARGUMENT);"),
+            (500, "precious does not support dry run", "(INTERNAL);"),
+        ):
+            for owner in ({}, {OWNER: "of-others"}):
+                live = of_others()
+                live["metadata"]["annotations"] = owner
+                self.cluster.objects.put(live)
+                refusal = {"message": said, "code": code}
+                self.cluster.answer("PATCH", f"{path}?{query}", refusal, code)
+                answer = self.ask(branch="next")
+                self.assertIn(shown, answer.objects[0].reason)
+                self.assertNotIn("precious", str(answer))
+        refusal = {"message": "precious", "code": 503}
+        self.cluster.answer("PATCH", f"{path}?{query}", refusal, 503)
+        with self.assertRaises(CallError) as caught:
+            self.ask(branch="next")
+        self.assertNotIn("precious", str(caught.exception))
 
     def test_nothing_of_others_is_shown(self) -> None:
         """A commit that names an object of others learns nothing of it."""
