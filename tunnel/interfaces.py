@@ -722,6 +722,17 @@ class IRepository(Interface):
         :param limit: bytes; a larger file is RESOURCE_EXHAUSTED, and not read.
         """
 
+    def read_files(
+        commit: str, files: Sequence[TreeEntry], *, limit: int, total: int
+    ) -> Awaitable[list[bytes]]:
+        """
+        Return the contents of *files*, in their order.
+
+        :param files: entries that `tree` returned for *commit*.
+        :param limit: bytes of one file.
+        :param total: bytes of all of them; neither is read beyond its limit.
+        """
+
     def link(commit: str, path: str) -> Awaitable[str]:
         """
         Return the target of the symbolic link *path* of a commit, as written.

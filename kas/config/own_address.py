@@ -144,7 +144,7 @@ def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -
     if not host:
         raise ValueError(
             "the address of this kas for other kas is unknown: set "
-            "OWN_PRIVATE_API_URL, or OWN_PRIVATE_API_CIDR to the network that its address is in"
+            "OWN_PRIVATE_API_URL, or OWN_PRIVATE_API_CIDR to the network of its address"
         )
     return _url(listen, environ, host, port)
 

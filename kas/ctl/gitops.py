@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ import yaml
 
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, printable
+from tunnel.util.single_object import check_manifest
 
 __all__ = ["declare"]
 
@@ -356,8 +356,7 @@ def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> Non
     answer = callee.call(f"{_SERVICE}/GetKept", request, TIMEOUT)
     states = answer.get("states", [])
     if state:
-        (found,) = states
-        manifest = json.loads(found.get("manifest", "{}"))
+        manifest = _manifest_of(states, state)
         ctl.result(manifest, yaml.safe_dump(manifest, allow_unicode=False).rstrip())
         return
     rows = [
@@ -373,6 +372,28 @@ def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> Non
         ctl.result(answer, "nothing was deleted or taken over lately")
         return
     ctl.table(answer, ("STATE", "KEPT", "BEFORE IT WAS", "OBJECT"), rows)
+
+
+def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
+    """
+    Return the manifest of the requested state, and of nothing else.
+
+    Its reader is kubectl, which would apply any object that an agent sends.
+    """
+    try:
+        if [one.get("id") for one in states] != [state]:
+            raise ValueError("it is another state than the requested one")
+        (found,) = states
+        name = found.get("object", {})
+        group, kind, namespace, own = (
+            name.get(part, "") for part in ("group", "kind", "namespace", "name")
+        )
+        return check_manifest(
+            found.get("manifest", "{}"), (group, kind, namespace, own)
+        )
+    except ValueError as error:
+        text = f"the agent's answer cannot be used: {error}"
+        raise click.ClickException(text) from None
 
 
 @command(gitops, "undo")

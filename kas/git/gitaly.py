@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -254,6 +254,32 @@ class GitalyRepository:
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""
         return await self._content(commit, path, limit, is_link=False)
+
+    async def read_files(
+        self, commit: str, files: Sequence[TreeEntry], *, limit: int, total: int
+    ) -> list[bytes]:
+        """
+        See `IRepository.read_files`.
+
+        Each file is one call: `TreeEntry` reads a single path.
+        """
+        found: list[bytes] = []
+        left = total
+        for one in files:
+            try:
+                data = await self.read(commit, one.path, limit=min(limit, left))
+            except CallError as error:
+                if error.status is not Status.RESOURCE_EXHAUSTED:
+                    raise
+                text = (
+                    f"{one.path} has more than {limit} bytes"
+                    if left > limit
+                    else f"all files together have more than {total} bytes"
+                )
+                raise CallError(error.status, text) from None
+            left -= len(data)
+            found.append(data)
+        return found
 
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`."""

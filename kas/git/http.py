@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -68,6 +69,12 @@ class HttpRepository:
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""
         return await self._here().read(commit, path, limit)
+
+    async def read_files(
+        self, commit: str, files: Sequence[TreeEntry], *, limit: int, total: int
+    ) -> list[bytes]:
+        """See `IRepository.read_files`."""
+        return await self._here().read_files(files, limit, total)
 
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`."""

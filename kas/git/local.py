@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from zope.interface import implementer
@@ -34,6 +35,12 @@ class LocalRepository:
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""
         return await self._objects.read(commit, path, limit)
+
+    async def read_files(
+        self, commit: str, files: Sequence[TreeEntry], *, limit: int, total: int
+    ) -> list[bytes]:
+        """See `IRepository.read_files`."""
+        return await self._objects.read_files(files, limit, total)
 
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from kas.git.names import MAX_NAME, check_commit, check_path
@@ -93,6 +94,34 @@ class Objects:
     async def read(self, commit: str, path: str, limit: int) -> bytes:
         """See `IRepository.read`."""
         return await self._content(commit, path, limit, TreeEntryKind.FILE)
+
+    async def read_files(
+        self, files: Sequence[TreeEntry], limit: int, total: int
+    ) -> list[bytes]:
+        """
+        See `IRepository.read_files`.
+
+        One git process reads all of them by their object ids.
+        """
+        if not files:
+            return []
+        limit = min(limit, self._limits.blob)
+        batch = _Batch([check_path(one.path) for one in files], limit, total)
+        ended = await self._program.run(
+            self.folder,
+            "cat-file",
+            "--batch",
+            data="".join(f"{one.object_id}\n" for one in files).encode(),
+            most=total + len(files) * _HEAD,
+            enough=batch.check,
+        )
+        found, missing = batch.contents(ended.out)
+        if ended.code and self._partial and missing:
+            raise batch.too_large(missing)
+        if ended.code or missing:
+            name = missing or files[-1].path
+            raise self._failed(ended, f"{name!r} is missing in the repository")
+        return found
 
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`."""
@@ -227,6 +256,60 @@ class Objects:
             Status.UNAVAILABLE,
             f"git failed ({ended.complaint or f'status {ended.code}'})",
         )
+
+
+class _Batch:
+    """
+    The output of ``git cat-file --batch``, checked while it comes.
+
+    :param names: of the files, in their order.
+    :param limit: bytes of one file.
+    :param total: bytes of all.
+    """
+
+    def __init__(self, names: Sequence[str], limit: int, total: int) -> None:
+        self._names = names
+        self._limit = limit
+        self._total = total
+        #: Where each content begins and ends, as far as its head has come.
+        self._places: list[tuple[int, int]] = []
+        #: Where the next head begins.
+        self._next = 0
+        self._size = 0
+        #: The output does not go on as it should: an object is missing.
+        self._broken = False
+
+    def check(self, out: bytes | bytearray, _: bytes) -> CallError | None:
+        """Return why git need not go on."""
+        while not self._broken and len(self._places) < len(self._names):
+            newline = out.find(b"\n", self._next, self._next + _HEAD)
+            if newline < 0:
+                return None
+            words = bytes(out[self._next : newline]).split(b" ")
+            if len(words) != 3 or words[1] != b"blob" or not words[2].isdigit():
+                self._broken = True
+                return None
+            size = int(words[2])
+            if size > self._limit:
+                return self.too_large(self._names[len(self._places)])
+            self._size += size
+            if self._size > self._total:
+                text = f"all files together have more than {self._total} bytes"
+                return CallError(Status.RESOURCE_EXHAUSTED, text)
+            self._places.append((newline + 1, newline + 1 + size))
+            self._next = newline + 1 + size + 1
+        return None
+
+    def too_large(self, name: str) -> CallError:
+        """Return the error for a file beyond the limit."""
+        text = f"{name} has more than {self._limit} bytes"
+        return CallError(Status.RESOURCE_EXHAUSTED, text)
+
+    def contents(self, out: bytes) -> tuple[list[bytes], str]:
+        """Return the contents, and the first file of which not all has come."""
+        whole = [(begin, end) for begin, end in self._places if end < len(out)]
+        missing = self._names[len(whole)] if len(whole) < len(self._names) else ""
+        return [out[begin:end] for begin, end in whole], missing
 
 
 def _check_head(

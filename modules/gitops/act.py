@@ -22,9 +22,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from modules.gitops.brakes import (
-    AWAY,
     CLAIMED_BY,
     OWNER,
+    UNDECIDED,
     brake_of_object,
     claimed_by,
     is_kept,
@@ -538,7 +538,7 @@ class Act:
                 if found == "":
                     return await self._recreated(action, manifest)
                 why = f"{why}: {found}" if found else why
-            elif action.verb is Verb.CREATE and refused.status not in AWAY:
+            elif action.verb is Verb.CREATE and refused.status not in UNDECIDED:
                 if (was := await self._lost(key)) is not None:
                     why = await self._restore(manifest, was, refused)
             since = await since_when(self._client, manifest, refused)
@@ -569,7 +569,7 @@ class Act:
         try:
             return await self._applied(manifest, "", self._settings.force)
         except CallError as error:
-            if live is None or error.status in AWAY:
+            if live is None or error.status in UNDECIDED:
                 raise
             why = await self._restore(manifest, restorable(live), error)
             raise CallError(error.status, why) from None
@@ -935,8 +935,13 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(manifest: Manifest) -> str:
-    """Name the content of a manifest: another one has another digest."""
+    """
+    Return a digest of a manifest, and of its ciphertext if it was encrypted.
+
+    See `Manifest.is_as`.
+    """
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
+    text += manifest.ciphertext
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

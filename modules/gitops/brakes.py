@@ -21,6 +21,7 @@ __all__ = [
     "AWAY",
     "CLAIMED_BY",
     "OWNER",
+    "UNDECIDED",
     "brake_of_object",
     "brake_of_set",
     "claimed_by",
@@ -40,6 +41,10 @@ CLAIMED_BY = "txkas/claimed-by"
 AWAY = frozenset(
     {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
 )
+
+#: Says nothing of a manifest: besides `AWAY`, the API server or a webhook for this
+#: object failed.  Other objects are not concerned.
+UNDECIDED = AWAY | {Status.INTERNAL}
 
 #: Deletes of so many objects are never too large a share: small sources change a lot.
 #: The documentation of ``prune_limits`` says it.

@@ -13,6 +13,7 @@ import binascii
 import json
 from collections.abc import Iterator
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import attrs
@@ -145,7 +146,12 @@ class Decryptor:
             for key, one in manifest.object.items()
             if key not in ("sops", *_FIELDS)
         }
-        return attrs.evolve(manifest, object={**kept, **values})
+        encrypted = json.dumps(manifest.object, sort_keys=True)
+        return attrs.evolve(
+            manifest,
+            object={**kept, **values},
+            ciphertext=sha256(encrypted.encode("utf-8", "surrogatepass")).hexdigest(),
+        )
 
 
 def _cannot(manifest: Manifest, why: str) -> CallError:

@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from modules.gitops.act import Outcome, Result, Settled, marked
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.brakes import AWAY
+from modules.gitops.brakes import UNDECIDED
 from modules.gitops.differences import (
     AppliedVersion,
     ChangedField,
@@ -305,7 +305,7 @@ class Drifts:
         """Whether others have changed an object, of which Git has nothing new."""
         if manifest.key not in self.present:
             return False
-        return self._applied[manifest.key].manifest.object == manifest.object
+        return self._applied[manifest.key].manifest.is_as(manifest)
 
     def stop(self) -> None:
         """Nothing is watched any more."""
@@ -413,7 +413,7 @@ class Drifts:
         try:
             found = await self._compared(key, known)
         except CallError as error:
-            if error.status in AWAY:
+            if error.status in UNDECIDED:
                 self._look_at(key, LOOK_AGAIN)
             return
         except RecursionError:
@@ -463,7 +463,7 @@ class Drifts:
                 dry_run=True,
             )
         except CallError as error:
-            if error.status in AWAY or error.status is Status.ABORTED:
+            if error.status in UNDECIDED or error.status is Status.ABORTED:
                 raise CallError(Status.UNAVAILABLE, error.message) from None
             # Such as a webhook that takes no dry runs: that our fields are not ours any
             # more is known all the same.

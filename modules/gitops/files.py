@@ -8,9 +8,9 @@ from functools import partial
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
-from modules.gitops.links import SourceFile, followed
+from modules.gitops.links import followed
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IRepository, TreeEntryKind
+from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
 __all__ = ["source_files"]
 
@@ -33,25 +33,19 @@ async def source_files(
         why; as `IRepository`, the repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
-    left = total
 
     def matches(path: str) -> bool:
         return any(one.matches(path, hidden_folders=hidden_folders) for one in globs)
 
     folder = posixpath.commonpath([f"/{glob.prefix}" for glob in globs])[1:]
-    for shown, path in await _matching(repository, commit, folder, matches, limits):
-        try:
-            data = await repository.read(commit, path, limit=min(each, left))
-        except CallError as error:
-            if error.status is not Status.RESOURCE_EXHAUSTED:
-                raise
-            which = (
-                f"{shown} has more than {each} bytes"
-                if left > each
-                else f"all files together have more than {total} bytes"
-            )
-            raise _unusable(which) from None
-        left -= len(data)
+    names, files = await _matching(repository, commit, folder, matches, limits)
+    try:
+        contents = await repository.read_files(commit, files, limit=each, total=total)
+    except CallError as error:
+        if error.status is not Status.RESOURCE_EXHAUSTED:
+            raise
+        raise _unusable(error.message) from None
+    for shown, data in zip(names, contents, strict=True):
         yield shown, data
 
 
@@ -61,7 +55,8 @@ async def _matching(
     folder: str,
     matches: Callable[[str], bool],
     limits: GitopsSettings,
-) -> list[SourceFile]:
+) -> tuple[list[str], list[TreeEntry]]:
+    """Return the paths of the files, as links show them, and their entries."""
     try:
         entries = await repository.tree(commit, folder, recursive=True)
     except CallError as error:
@@ -77,12 +72,15 @@ async def _matching(
         )
     found = [one for one in entries if matches(one.path)]
     if all(one.kind is TreeEntryKind.FILE for one in found):
-        return sorted(SourceFile(one.path, one.path) for one in found)
+        found.sort(key=lambda one: one.path)
+        return [one.path for one in found], found
     if folder:
         # Links lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)
     target_of = partial(repository.link, commit)
-    return await followed(found, entries, target_of, matches, most)
+    files = await followed(found, entries, target_of, matches, most)
+    known = {one.path: one for one in entries}
+    return [one.shown for one in files], [known[one.path] for one in files]
 
 
 def _unusable(why: str) -> CallError:

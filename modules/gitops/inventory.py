@@ -22,9 +22,10 @@ import re
 import zlib
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
+from twisted.logger import Logger
 
 from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
@@ -78,6 +79,9 @@ HELD_BEFORE = "it waited for an approval before"
 #: Characters of a writer's mark, as it is shown.
 MAX_MARK = 300
 
+#: Characters of the reason in a log line: others may have written parts of it.
+MAX_REASON = 1000
+
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
@@ -129,6 +133,19 @@ class Inventory:
     source: str = ""
 
 
+class _Parts(NamedTuple):
+    """
+    The content of one inventory.
+
+    :ivar of_other: see `Inventory`.
+    :ivar parts: its ConfigMaps.
+    """
+
+    of_other: str
+    parts: list[dict[str, Any]]
+    entries: dict[ObjectKey, InventoryEntry]
+
+
 class InventoryStore:
     """
     The inventory of one project.
@@ -140,6 +157,8 @@ class InventoryStore:
     :param writer: this agentk; None: no other one exists.
     :param orders: of the project; None: no operator can give any.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -175,23 +194,18 @@ class InventoryStore:
             orders = await self._orders.known()
         approval = orders.approval
         first = await self._get(0)
-        self._moves = first is None and bool(self._former)
-        if self._moves:
-            first = await self._get(0, self._former)
-            self._moves = first is not None
+        self._moves = False
         if first is None:
+            found = await self._read_former()
+            self._moves = found is not None
+        else:
+            found = await self._read_parts(first)
+        if found is None:
             self._parts = []
             return Inventory(approval=approval)
+        of_other, parts, entries = found
+        first = parts[0]
         annotations = first["metadata"].get("annotations") or {}
-        of_other = await self._of_other(annotations.get(WRITER, ""))
-        parts = await self._all(first)
-        entries: dict[ObjectKey, InventoryEntry] = {}
-        for part in parts:
-            for key, value in (part.get("data") or {}).items():
-                try:
-                    entries.update([_read(key, value)])
-                except ValueError as error:
-                    raise self._unreadable(part, str(error)) from None
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
                 # Others may write inventories, and could let it go.
@@ -205,6 +219,59 @@ class InventoryStore:
             of_other,
             annotations.get(SOURCE, ""),
         )
+
+    async def _read_former(self) -> _Parts | None:
+        """
+        Return what the former Namespace has; None: nothing that can be used.
+
+        Its users may write ConfigMaps there, and must not stop the project.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        if not self._former:
+            return None
+        first = await self._found(0, self._former)
+        if first is None:
+            return None
+        try:
+            if not self._is_labelled(first):
+                raise self._unreadable(first, f"it has no label {LABEL}: {self._id}")
+            return await self._read_parts(self._ours(first))
+        except CallError as error:
+            if error.status is not Status.FAILED_PRECONDITION:
+                raise
+            self._log.warn(
+                "the former inventory {namespace}/{name} is left out and left there: "
+                "{reason}",
+                namespace=self._former,
+                name=self._name(0),
+                reason=clean(error.message, MAX_REASON, " "),
+            )
+        # Nor is it deleted.
+        self._former = ""
+        return None
+
+    async def _read_parts(self, first: dict[str, Any]) -> _Parts:
+        """
+        Return what the inventory that begins with *first* says.
+
+        :raises CallError: as `read`.
+        """
+        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
+        of_other = await self._of_other(mark)
+        parts = await self._all(first)
+        entries: dict[ObjectKey, InventoryEntry] = {}
+        for part in parts:
+            for key, value in (part.get("data") or {}).items():
+                try:
+                    entries.update([_read(key, value)])
+                except ValueError as error:
+                    raise self._unreadable(part, str(error)) from None
+        return _Parts(of_other, parts, entries)
+
+    def _is_labelled(self, part: dict[str, Any]) -> bool:
+        labels = part["metadata"].get("labels") or {}
+        return bool(labels.get(LABEL) == self._id)
 
     async def _of_other(self, mark: str) -> str:
         """See `Inventory`; :raises CallError: as `read`."""
@@ -345,32 +412,46 @@ class InventoryStore:
         """
         Delete the parts in the former Namespace, part 0 last.
 
+        If they cannot be deleted they stay: the inventory is read from the new
+        Namespace from now on.
+
         :param moved: they are here now.  If they are not, another agentk may need what
             it wrote there: of a kas that has an agent of the same id.
         """
         former, self._former = self._former, ""
+        try:
+            await self._delete_parts(former, moved)
+        except CallError as error:
+            self._log.warn(
+                "the former inventory {namespace}/{name} was not deleted, delete it: "
+                "{reason}",
+                namespace=former,
+                name=self._name(0),
+                reason=clean(error.message, MAX_REASON, " "),
+            )
+
+    async def _delete_parts(self, former: str, moved: bool) -> None:
         found: list[dict[str, Any]] = []
         while former and len(found) < MAX_PARTS:
             part = await self._found(len(found), former)
             if part is None:
                 break
-            if not (found or moved or self._may_be_ours(part)):
-                return
+            if not (moved or self._may_be_ours(part)):
+                break
             found.append(part)
         for number, part in reversed(list(enumerate(found))):
-            try:
-                await self._client.delete(
-                    _CONFIG_MAPS,
-                    self._name(number),
-                    former,
-                    uid=part["metadata"]["uid"],
-                    resource_version=part["metadata"]["resourceVersion"],
-                )
-            except CallError as error:
-                raise self._explained(error, former) from None
+            await self._client.delete(
+                _CONFIG_MAPS,
+                self._name(number),
+                former,
+                uid=part["metadata"]["uid"],
+                resource_version=part["metadata"]["resourceVersion"],
+            )
 
     def _may_be_ours(self, part: dict[str, Any]) -> bool:
-        """Whether no other agentk wrote an inventory."""
+        """Whether it is of this project, and no other agentk wrote it."""
+        if not self._is_labelled(part):
+            return False
         mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")
         return self._writer is None or mark in ("", self._writer.mark)
 
@@ -388,7 +469,7 @@ class InventoryStore:
         try:
             written = await self._client.json(method, path, object_)
         except CallError as error:
-            raise self._explained(error, self.namespace) from None
+            raise self._explained(error) from None
         return written
 
     async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
@@ -420,25 +501,18 @@ class InventoryStore:
             if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
                 # Whoever wrote an inventory there had this right.
                 return None
-            raise self._explained(error, namespace) from None
+            raise self._explained(error) from None
         return found
 
-    def _explained(self, error: CallError, namespace: str) -> CallError:
+    def _explained(self, error: CallError) -> CallError:
         if error.status is not Status.PERMISSION_DENIED:
             return error
-        if namespace == self.namespace:
-            why = (
-                f"agentk keeps its inventories in ConfigMaps of {namespace}, and may "
-                "not: grant get, create, update and delete of configmaps there (see "
-                "docs/gitops.rst)"
-            )
-        else:
-            why = (
-                f"agentk has moved an inventory from {namespace} to {self.namespace}, "
-                f"and may not delete the old one: grant delete of configmaps in "
-                f"{namespace}, or delete {self._name(0)} there"
-            )
-        return CallError(error.status, f"{why}: {error.message}")
+        return CallError(
+            error.status,
+            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, and may "
+            "not: grant get, create, update and delete of configmaps there (see "
+            f"docs/gitops.rst): {error.message}",
+        )
 
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
         """:raises CallError: agentk did not write it."""

@@ -26,6 +26,7 @@ from modules.gitops.own_secret import OwnSecret
 from modules.gitops.recreate import restorable
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
+from tunnel.util.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 
@@ -43,9 +44,6 @@ MAX_READ = 32 * 1024**2
 
 #: Seconds that another agentk's clock may be ahead, and the last one of any time.
 AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
-
-#: Characters of a part of a key, as API servers take them.
-MAX_NAME = 253
 
 #: Tries where another agentk writes at the same time.
 TRIES = 3
@@ -226,18 +224,8 @@ def _read(name: str, text: bytes) -> KeptState | None:
     try:
         found = json.loads(text)
         live = found["object"]
-        metadata = live["metadata"]
-        group, _, _ = live["apiVersion"].rpartition("/")
-        key = ObjectKey(
-            group, live["kind"], metadata.get("namespace", ""), metadata["name"]
-        )
+        key = ObjectKey(*object_name(live))
         why, uid = Replaced(found["why"]).value, str(found.get("uid", ""))
-        # Surrogates, which no message can hold, do not encode.
-        is_key = all(len(one.encode()) <= MAX_NAME for one in key)
-        # kubectl would apply the items of a list, whatever the name of the list says.
-        is_key = is_key and "items" not in live and not key.kind.endswith("List")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    if not is_key:
         return None
     return KeptState(name.partition("-")[2], _time_in(name), why, key, uid, live)

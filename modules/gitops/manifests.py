@@ -118,11 +118,23 @@ class Manifest:
     One object as the repository has it.
 
     :ivar object: without what only the API server or the control plane sets.
+    :ivar ciphertext: a digest of the object as it was before its decryption; empty: it
+        was not encrypted.
     """
 
     key: ObjectKey
     object: dict[str, Any]
     origin: Origin
+    ciphertext: str = ""
+
+    def is_as(self, other: Manifest) -> bool:
+        """
+        Tell whether another manifest of the object is the same.
+
+        A decrypted one is the same only with the same ciphertext: otherwise, the author
+        of a merge request could try out what a Secret holds.
+        """
+        return (self.object, self.ciphertext) == (other.object, other.ciphertext)
 
     @property
     def api_version(self) -> str:

@@ -17,6 +17,7 @@ from tunnel.interfaces import (
     ConnectedAgent,
     IServerModuleApi,
 )
+from tunnel.util.single_object import check_manifest
 
 __all__ = ["CONTROL", "Operators"]
 
@@ -42,13 +43,20 @@ def _passed(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     return ask
 
 
-def _decided(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
-    """Likewise, and record the decision in the audit log, whatever comes of it."""
+def _decided(
+    method: str, check: Callable[[Any, Any], None] = lambda request, response: None
+) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
+    """
+    Likewise, and record the decision in the audit log, whatever comes of it.
+
+    :param check: raises a `CallError` for an answer that the request does not allow.
+    """
 
     async def ask(self: Operators, request: Any, call: Any) -> Any:
         outcome = Status.CANCELLED
         try:
             response = await self.ask(method, request, call)
+            check(request, response)
             outcome = Status.OK
         except CallError as error:
             outcome = error.status
@@ -58,6 +66,25 @@ def _decided(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
         return response
 
     return ask
+
+
+def _check_kept(request: Any, response: Any) -> None:
+    """Check that a kept state is the requested one: users pipe it to kubectl."""
+    if not request.id:
+        for one in response.states:
+            one.manifest = ""
+        return
+    try:
+        if [one.id for one in response.states] != [request.id]:
+            raise ValueError("it is another state than the requested one")
+        (state,) = response.states
+        name = state.object
+        check_manifest(
+            state.manifest, (name.group, name.kind, name.namespace, name.name)
+        )
+    except ValueError as error:
+        text = f"the agent's answer cannot be used: {error}"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 
 @attrs.frozen
@@ -70,7 +97,7 @@ class Operators:
     approve = _decided("Approve")
     get_history = _passed("GetHistory")
     # With an id it shows a whole object, which may be a Secret.
-    get_kept = _decided("GetKept")
+    get_kept = _decided("GetKept", _check_kept)
     undo = _decided("Undo")
     suspend = _decided("Suspend")
     resume = _decided("Resume")

@@ -26,7 +26,7 @@ from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from modules.gitops.recreate import why_not_anew
-from modules.gitops.refusal import words_of
+from modules.gitops.refusal import words_of, words_of_foreign
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
@@ -188,6 +188,12 @@ def _looking(
     def came(effect: Effect, reason: str = "", **more: Any) -> ObjectPreview:
         return ObjectPreview(action.key, effect, reason, manifest.origin, **more)
 
+    # Of another source, or of none: the author of a commit may name any object.
+    is_foreign = action.seen is not None and action.seen.owner != settings.inventory_id
+
+    def words(error: CallError) -> str:
+        return words_of_foreign(error) if is_foreign else words_of(action.key, error)
+
     async def look() -> ObjectPreview:
         if action.verb is Verb.REFUSE:
             return came(Effect.REFUSED, action.reason)
@@ -210,36 +216,48 @@ def _looking(
             )
         except CallError as error:
             if error.status in AWAY:
-                raise CallError(error.status, words_of(action.key, error)) from None
+                raise CallError(error.status, words(error)) from None
             if error.status is Status.NOT_FOUND and new:
                 names = ", ".join(map(str, sorted(new)))
                 return came(Effect.UNKNOWN, f"what it needs is new, too: {names}")
             if "does not support dry run" in error.message:
-                return came(Effect.UNKNOWN, words_of(action.key, error))
+                return came(Effect.UNKNOWN, words(error))
             why: str | None = None
-            if action.verb is Verb.APPLY:
+            if action.verb is Verb.APPLY and not is_foreign:
                 wanted = marked(manifest, settings.inventory_id, "")
                 why = await why_not_anew(client, manifest, wanted, error, FIELD_MANAGER)
-            said = words_of(action.key, error)
+            said = words(error)
             if why == "":
                 return came(Effect.RECREATE, said)
-            if action.verb is Verb.APPLY:
+            if action.verb is Verb.APPLY and not is_foreign:
                 said += await since_when(client, manifest, error)
             return came(Effect.DENIED, f"{said}: {why}" if why else said)
         if action.verb is Verb.CREATE:
             return came(Effect.CREATE)
         if action.verb is Verb.ADOPT:
             return came(Effect.ADOPT, action.reason)
-        resource = await client.resource(manifest.api_version, action.key.kind)
-        before = await live_object(client, resource, action.key)
+        try:
+            resource = await client.resource(manifest.api_version, action.key.kind)
+            before = await live_object(client, resource, action.key)
+        except CallError as error:
+            if error.status in AWAY:
+                raise CallError(error.status, words(error)) from None
+            return came(Effect.UNKNOWN, words(error))
         if before is None or not _is_same(before, after):
             return came(Effect.UNKNOWN, "it changes at this moment")
         found, more = changed_fields(action.key, after, before)
         if not found:
             return came(Effect.NONE)
-        return came(Effect.CHANGE, fields=tuple(field for _, field in found), more=more)
+        fields = tuple(_masked(field) if is_foreign else field for _, field in found)
+        return came(Effect.CHANGE, fields=fields, more=more)
 
     return look
+
+
+def _masked(field: ChangedField) -> ChangedField:
+    return attrs.evolve(
+        field, wanted=MASK if field.wanted else "", live=MASK if field.live else ""
+    )
 
 
 def _is_new(plan: Plan, key: ObjectKey) -> bool:

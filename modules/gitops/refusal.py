@@ -7,7 +7,7 @@ import re
 from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError
 
-__all__ = ["words_of"]
+__all__ = ["words_of", "words_of_foreign"]
 
 _QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
 
@@ -36,6 +36,28 @@ _FIELD_OF_OTHERS = re.compile(
 )
 
 _NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
+
+#: The first field of an invalid object, by its path alone.  Source: apimachinery,
+#: pkg/api/errors and pkg/util/validation/field.
+_INVALID = re.compile(
+    r'API server: \S{1,300} "[^"]{1,300}" is invalid: \[?'
+    r"(?P<path>[A-Za-z][A-Za-z0-9]{0,99}(?:\.[A-Za-z][A-Za-z0-9]{0,99}|\[[0-9]{1,9}\])"
+    r"{0,30}): "
+)
+
+
+def words_of_foreign(error: CallError) -> str:
+    """
+    Say how the API server refuses a change of an object that the source does not own.
+
+    Its own words may quote the object, which the author of a commit may not read.
+    """
+    found = _INVALID.match(error.message)
+    where = f" at {found['path']}" if found is not None else ""
+    return (
+        f"the API server refuses it ({error.status.name}){where}; its words are left "
+        "out, because they may quote an object that the project does not own"
+    )
 
 
 def words_of(key: ObjectKey, error: CallError) -> str:

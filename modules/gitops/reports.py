@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
-from modules.gitops.brakes import AWAY
+from modules.gitops.brakes import UNDECIDED
 from modules.gitops.drift import Drift, DriftState
 from modules.gitops.messages import drift_message
 from modules.gitops.parallel import in_parallel
@@ -217,7 +217,7 @@ class DriftReports:
             except CallError as error:
                 # Such as one that may not, or a Namespace that is gone.
                 self._log.debug("no Event was made: {why}", why=error.message)
-                if error.status in AWAY:
+                if error.status in UNDECIDED:
                     continue
             if self._events_left_out:
                 count, self._events_left_out = self._events_left_out, 0

@@ -92,8 +92,8 @@ def _placed(manifest: Manifest, default_namespace: str) -> Manifest:
     if not namespace:
         # Charts write one for every kind, and API servers ignore it there.
         del metadata["namespace"]
-    return Manifest(
-        manifest.key._replace(namespace=namespace),
-        {**manifest.object, "metadata": metadata},
-        manifest.origin,
+    return attrs.evolve(
+        manifest,
+        key=manifest.key._replace(namespace=namespace),
+        object={**manifest.object, "metadata": metadata},
     )

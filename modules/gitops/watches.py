@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -27,7 +27,7 @@ from tunnel.interfaces import (
 from tunnel.util.backoff import Backoff
 from tunnel.util.for_each import for_each
 
-__all__ = ["Kind", "KindFollower", "KindWatches"]
+__all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 
 #: Group and kind.
 Kind = tuple[str, str]
@@ -35,6 +35,13 @@ Kind = tuple[str, str]
 #: Seconds before a kind that cannot be watched is tried again, at first and at most: a
 #: definition that is about to come, a right that is given.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
+
+#: Seconds for which the list for later followers waits for more of them: all projects
+#: start at the same time, and one list is enough for all of them.
+JOIN = 1.0
+
+#: Lists for later followers at the same time, of all kinds together.
+CATCH_UPS = 2
 
 
 class KindFollower(Protocol):
@@ -67,6 +74,7 @@ class KindWatches:
         self._clock = clock
         self._random = random
         self._watches: dict[Kind, _Watch] = {}
+        self._catch_ups = DeferredSemaphore(CATCH_UPS)
 
     def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
         """
@@ -82,7 +90,12 @@ class KindWatches:
         for kind, api_version in kinds.items():
             if kind not in self._watches:
                 self._watches[kind] = _Watch(
-                    self._client, self._clock, self._random, kind, api_version
+                    self._client,
+                    self._clock,
+                    self._random,
+                    self._catch_ups,
+                    kind,
+                    api_version,
                 )
             # The one of before may be served no more.
             self._watches[kind].api_version = api_version
@@ -97,7 +110,8 @@ class KindWatches:
         return {
             kind
             for kind, watch in self._watches.items()
-            if follower in watch.followers and not watch.synced
+            if follower in watch.followers
+            and (not watch.synced or follower in watch.late)
         }
 
     def problems(self, follower: KindFollower) -> Mapping[Kind, str]:
@@ -115,8 +129,9 @@ class _Watch:
     One kind.
 
     :ivar api_version: in which it is asked for from the next time on.
-    :ivar followers: each with what lists the objects once more for it, where it came
-        after they had been listed.
+    :ivar followers: in the order in which they joined.
+    :ivar late: the followers that joined after the objects had been listed, and that
+        the objects are to be listed for once more: with one list for all of them.
     :ivar synced: all objects were told of, and changes are since then.
     :ivar complaint: why it cannot be watched; empty: it can, or was not tried yet.
     """
@@ -126,28 +141,35 @@ class _Watch:
     _client: IKubernetesClient
     _clock: IReactorTime
     _random: Callable[[], float]
+    _catch_ups: DeferredSemaphore
     _kind: Kind
     api_version: str
-    followers: dict[KindFollower, Deferred[Any] | None] = attrs.field(factory=dict)
+    followers: dict[KindFollower, None] = attrs.field(factory=dict)
+    late: set[KindFollower] = attrs.field(factory=set)
     synced: bool = False
     _running: Deferred[Any] | None = None
+    _catching_up: Deferred[Any] | None = None
     complaint: str = ""
 
     def join(self, follower: KindFollower) -> None:
-        """Tell it, too; it may be told already."""
+        """Tell *follower* of changes as well, unless it already follows."""
         if follower in self.followers:
             return
         self.followers[follower] = None
         if self._running is None:
             self._running = self._begun(self._run())
-        else:
-            self.followers[follower] = self._begun(self._catch_up(follower))
+            return
+        self.late.add(follower)
+        if self._catching_up is None:
+            self._catching_up = Deferred.fromCoroutine(self._catch_up())
+            self._catching_up.addErrback(self._ended)
 
     def leave(self, follower: KindFollower) -> None:
-        """Tell it nothing more; without followers nothing is watched."""
-        catching_up = self.followers.pop(follower, None)
-        if catching_up is not None:
-            catching_up.cancel()
+        """Tell *follower* nothing more; stop watching after the last one."""
+        self.followers.pop(follower, None)
+        self.late.discard(follower)
+        if not self.late and self._catching_up is not None:
+            self._catching_up.cancel()
         if not self.followers and self._running is not None:
             self._running.cancel()
 
@@ -165,7 +187,7 @@ class _Watch:
         while True:
             try:
                 resource = await self._resource()
-                await self._watch(resource, tuple, backoff)
+                await self._watch(resource, backoff)
             except CallError as error:
                 self.synced = False
                 if error.message != self.complaint:
@@ -184,14 +206,47 @@ class _Watch:
                 self._log.failure("watching {kind} failed", kind=self._kind[1])
             await deferLater(self._clock, backoff.pause())
 
-    async def _catch_up(self, follower: KindFollower) -> None:
-        """List once more for one that came later."""
+    async def _catch_up(self) -> None:
+        """List the objects once more for all followers that joined late."""
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
         try:
-            resource = await self._resource()
-            await self._watch(resource, lambda _: (follower,), None)
-        except CallError:
-            # So `_run` says, too, and lists for all of them once it can.
-            return
+            while self.late:
+                await deferLater(self._clock, JOIN)
+                await self._catch_ups.acquire()
+                try:
+                    await self._list_again()
+                    backoff.reset()
+                    continue
+                except CallError:
+                    # `_run` logs the reason if the watch cannot go on either.
+                    pass
+                finally:
+                    self._catch_ups.release()
+                await deferLater(self._clock, backoff.pause())
+        finally:
+            self._catching_up = None
+
+    async def _list_again(self) -> None:
+        """
+        Tell the late followers which objects exist now, and which no longer do.
+
+        Only one page is in memory at a time, and only their own objects are told.
+        """
+        resource = await self._resource()
+        # A follower that joins from now on may miss the first pages.
+        batch = frozenset(self.late)
+        told: dict[ObjectKey, list[KindFollower]] = {}
+        for one in batch:
+            for key in one.keys_of(self._kind):
+                told.setdefault(key, []).append(one)
+        async with aclosing(self._client.list(resource, metadata_only=True)) as pages:
+            async for page in pages:
+                for found in page:
+                    key = self._key(found)
+                    self._tell(told.pop(key, ()), key, found, is_deleted=False)
+        for key, followers in told.items():
+            self._tell(followers, key, {}, is_deleted=True)
+        self.late -= batch
 
     async def _resource(self) -> KubernetesResource:
         resource = await self._client.resource(self.api_version, self._kind[1])
@@ -199,17 +254,8 @@ class _Watch:
             raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
         return resource
 
-    async def _watch(
-        self,
-        resource: KubernetesResource,
-        told: Callable[[Mapping[KindFollower, Any]], Collection[KindFollower]],
-        backoff: Backoff | None,
-    ) -> None:
-        """
-        Tell of each change; without *backoff* only of what there is.
-
-        :param told: whom, of all that follow.
-        """
+    async def _watch(self, resource: KubernetesResource, backoff: Backoff) -> None:
+        """Tell all followers of each object and change."""
         listed: set[tuple[str, str]] | None = None
         before: dict[KindFollower, frozenset[ObjectKey]] = {}
         events = self._client.watch(resource, metadata_only=True)
@@ -217,15 +263,15 @@ class _Watch:
             async for event in events:
                 if event.type is WatchEventType.RESET:
                     listed = set()
+                    # This list is for the late followers as well.
+                    self.late.clear()
                     before = {
                         one: frozenset(one.keys_of(self._kind))
-                        for one in told(self.followers)
+                        for one in self.followers
                     }
                 elif event.type is WatchEventType.SYNCED and listed is not None:
                     self._lost(before, listed)
                     listed, before = None, {}
-                    if backoff is None:
-                        return
                     backoff.reset()
                     self.synced, self.complaint = True, ""
                 elif event.object is not None:
@@ -233,7 +279,7 @@ class _Watch:
                     if listed is not None:
                         listed.add((key.namespace, key.name))
                     is_deleted = event.type is WatchEventType.DELETED
-                    self._tell(told(self.followers), key, event.object, is_deleted)
+                    self._tell(self.followers, key, event.object, is_deleted)
 
     def _tell(
         self,
@@ -242,9 +288,9 @@ class _Watch:
         found: Mapping[str, Any],
         is_deleted: bool,
     ) -> None:
-        """Tell all *followers*; one that fails keeps none of the others from it."""
+        """Notify *followers* that still follow; log an exception and continue."""
         for_each(
-            followers,
+            [one for one in followers if one in self.followers],
             lambda one: (
                 one.deleted(key) if is_deleted else one.changed(key, found["metadata"])
             ),

@@ -32,6 +32,7 @@ from tunnel.interfaces import (
     GitalyAddress,
     IRepositories,
     IRepository,
+    TreeEntry,
     TreeEntryKind,
 )
 from tunnel.util.until import until
@@ -351,6 +352,56 @@ async def test_large_file(place: Place) -> None:
 
 
 @async_test
+async def test_many_files_at_once(place: Place) -> None:
+    """One process of git reads all of them, in their order."""
+    files = {f"f{number}": os.urandom(number * 7) for number in range(60)}
+    # An object without a byte, two files of one object, and lines that look like heads.
+    files |= {"g": b"", "h": b"blob 4\n\n", "same": b"blob 4\n\n"}
+    commit = place.origin.commit(files)
+    repositories = place.repositories()
+    repository = repositories.open(place.address)
+    await repository.resolve()
+    entries = await repository.tree(commit, recursive=True)
+    entries.sort(key=lambda one: one.path, reverse=True)
+    expected = [files[one.path] for one in entries]
+    total = sum(map(len, expected))
+    started = _commands(repositories)
+    found = await repository.read_files(commit, entries, limit=413, total=total)
+    assert found == expected
+    if place.gitaly is None:
+        assert _commands(repositories) == started + 1
+    error = await fails(
+        repository.read_files(commit, entries, limit=412, total=total),
+    )
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert error.message == "f59 has more than 412 bytes"
+    error = await fails(
+        repository.read_files(commit, entries, limit=413, total=total - 1),
+    )
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert error.message == f"all files together have more than {total - 1} bytes"
+    assert await repository.read_files(commit, [], limit=9, total=9) == []
+
+
+def _commands(repositories: Repositories) -> int:
+    return sum(repositories.commands.counts.values())
+
+
+@async_test
+async def test_files_that_are_missing(place: Place) -> None:
+    commit = place.origin.commit({"a": b"a", "b": b"b"})
+    repository = place.repository()
+    await repository.resolve()
+    (a, b) = await repository.tree(commit)
+    gone = TreeEntry("gone", b.kind, "1" * 40)
+    error = await fails(
+        repository.read_files(commit, [a, gone, b], limit=9, total=99),
+    )
+    assert error.status in (Status.NOT_FOUND, Status.RESOURCE_EXHAUSTED)
+    assert "gone" in error.message
+
+
+@async_test
 async def test_large_file_is_not_fetched(remote: Place) -> None:
     """Where the server can leave it out, it is left out; the rest is there."""
     commit = remote.origin.commit({"large": os.urandom(8 << 20), CONFIG: "a: 1\n"})
@@ -362,6 +413,11 @@ async def test_large_file_is_not_fetched(remote: Place) -> None:
     assert {one.path for one in await repository.tree(commit)} == {"large", ".gitlab"}
     error = await fails(repository.read(commit, "large", limit=1 << 30))
     assert error.status is Status.RESOURCE_EXHAUSTED
+    entries = await repository.tree(commit, recursive=True)
+    most = 1 << 30
+    error = await fails(repository.read_files(commit, entries, limit=most, total=most))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert "large has more than" in error.message
 
 
 @async_test

@@ -54,6 +54,8 @@ _STATUSES = {
     410: Status.OUT_OF_RANGE,
     422: Status.INVALID_ARGUMENT,
     429: Status.RESOURCE_EXHAUSTED,
+    # Of one object: the webhook that converts or checks it does not answer.
+    500: Status.INTERNAL,
     504: Status.DEADLINE_EXCEEDED,
 }
 
@@ -62,6 +64,9 @@ _STATUSES = {
 #: does not match its kind: unknown fields, a number for a text, invalid base64.
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
+
+#: How a failure of the API server (500) begins that concerns every object.
+_NO_STORAGE = "etcdserver: "
 
 
 def object_in(response: KubernetesResponse) -> Any:
@@ -118,6 +123,8 @@ def error_of(status: int, found: Any) -> CallError:
     words = str(said or f"status {status}")
     if status == 500 and words.startswith(_UNFIT):
         meaning = Status.INVALID_ARGUMENT
+    if status == 500 and words.startswith(_NO_STORAGE):
+        meaning = Status.UNAVAILABLE
     if len(words) > MAX_MESSAGE:
         words = words[:MAX_MESSAGE] + "…"
     return CallError(meaning, f"API server: {words}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from zope.interface import implementer
 
@@ -97,6 +97,25 @@ class FakeRepository:
             text = f"{path!r} has more than {limit} bytes"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         return files[path]
+
+    async def read_files(
+        self, commit: str, files: Sequence[TreeEntry], *, limit: int, total: int
+    ) -> list[bytes]:
+        """See `IRepository.read_files`."""
+        known = self._files(commit).values()
+        data = {
+            hashlib.sha1(one, usedforsecurity=False).hexdigest(): one for one in known
+        }
+        found: list[bytes] = []
+        for one in files:
+            found.append(data[one.object_id])
+            if len(found[-1]) > limit:
+                text = f"{one.path} has more than {limit} bytes"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+            if sum(map(len, found)) > total:
+                text = f"all files together have more than {total} bytes"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return found
 
     async def link(self, commit: str, path: str) -> str:
         """See `IRepository.link`; a repository in memory has none."""

@@ -17,6 +17,8 @@ Helpers that are independent of tunnels.
     failure_log.py  a line for each error that a client sees, with the id of its trace
     yaml_fault.py   position, reason and remedy of a YAML error
     expansion.py    limits of YAML values, counted with aliases expanded
+    single_object.py
+                    checks one Kubernetes object that a peer sent, before it is applied
     urls.py         URLs that may receive secrets
     files.py        files: change detection, atomic replacement, secrets, error texts
 """

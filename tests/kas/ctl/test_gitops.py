@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from kas.ctl import calls
@@ -218,3 +221,49 @@ def test_repair_names_objects(played: Any) -> None:
     for bad in ("shop", "Deployment/", "/a", "a/b/c/d"):
         code, said, _ = played("repair", "prod", "web", bad, statuses=[BEFORE])
         assert (code, "does not name an object" in said) == (2, True)
+
+
+class TestKeptStates:
+    """Their reader is `kubectl apply -f -`."""
+
+    STATE = MappingProxyType(
+        {
+            "id": "4f0c",
+            "object": {"kind": "ConfigMap", "namespace": "web", "name": "limits"},
+        }
+    )
+    MANIFEST = MappingProxyType(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "limits", "namespace": "web"},
+        }
+    )
+
+    def test_the_requested_one(self, shown: Any) -> None:
+        state = {**self.STATE, "manifest": json.dumps(dict(self.MANIFEST))}
+        found = shown({"states": [state]}, "kept", "prod", "apps", "4f0c")
+        assert yaml.safe_load(found) == self.MANIFEST
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"id": "another"},
+            {"manifest": json.dumps({**MANIFEST, "kind": "Secret"})},
+            {"manifest": json.dumps({**MANIFEST, "items": [{}]})},
+            {"manifest": json.dumps({"apiVersion": "v1", "kind": "List"})},
+            {"manifest": "{"},
+            {"object": {"kind": "ConfigMap", "name": "limits"}},
+        ],
+    )
+    def test_another_one(self, shown: Any, change: dict[str, Any]) -> None:
+        manifest = json.dumps(dict(self.MANIFEST))
+        state = {**self.STATE, "manifest": manifest, **change}
+        found = shown({"states": [state]}, "kept", "prod", "apps", "4f0c")
+        assert found.startswith("Error: the agent's answer cannot be used: ")
+
+    def test_none_and_several(self, shown: Any) -> None:
+        state = {**self.STATE, "manifest": json.dumps(dict(self.MANIFEST))}
+        for states in ([], [state, state]):
+            found = shown({"states": states}, "kept", "prod", "apps", "4f0c")
+            assert found.startswith("Error: ")

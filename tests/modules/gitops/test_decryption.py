@@ -14,6 +14,7 @@ import yaml
 from twisted.internet import reactor
 
 from modules.gitops import decryption
+from modules.gitops.act import digest_of
 from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.decryption import Decryptor
 from modules.gitops.manifests import Source, read_source
@@ -104,6 +105,22 @@ async def test_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     wanted = {**DATABASE, "metadata": {**found["metadata"]}}
     assert source.manifests[1].object == wanted
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@async_test
+async def test_the_same_ciphertext(tmp_path: Path) -> None:
+    """The same content that was encrypted again is another manifest."""
+    first, second = encrypted(DATABASE, tmp_path), encrypted(DATABASE, tmp_path)
+    one, other, again, plain = [
+        (await decrypted(text)).manifests[0]
+        for text in (first, second, first, yaml.safe_dump(DATABASE))
+    ]
+    assert one.object == other.object == plain.object
+    assert one.is_as(again)
+    assert digest_of(one) == digest_of(again)
+    for guess in (other, plain):
+        assert not one.is_as(guess)
+        assert digest_of(one) != digest_of(guess)
 
 
 @async_test

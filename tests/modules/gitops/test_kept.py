@@ -13,7 +13,7 @@ from modules.gitops import kept
 from modules.gitops.brakes import OWNER
 from modules.gitops.kept import KeptState, KeptStates, Replaced
 from modules.gitops.manifests import read_source
-from modules.gitops.operators import CONTROL
+from modules.gitops.operators import CONTROL, Operators
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tests.modules.gitops.test_recreate import ALLOWED, fixed
@@ -247,6 +247,29 @@ class GetKeptTests(HalvesTestCase):
         with self.assertRaises(CallError) as caught:
             self.ask("other")
         self.assertIs(caught.exception.status, Status.NOT_FOUND)
+
+    def test_an_agent_that_sends_another_state(self) -> None:
+        """kas passes on none that was not asked for, nor a list."""
+        name = pb.ObjectReference(kind="ConfigMap", namespace="a", name="b")
+        manifest = config_maps(1)[0] | {"metadata": {"name": "b", "namespace": "a"}}
+        good = pb.KeptState(id="4f0c", object=name, manifest=json.dumps(manifest))
+        sent: list[pb.KeptState] = []
+
+        async def answer(*_: Any) -> pb.GetKeptResponse:
+            return pb.GetKeptResponse(states=sent)
+
+        self.patch(Operators, "ask", answer)
+        sent[:] = [good]
+        self.assertEqual(list(self.ask("4f0c").states), [good])
+        self.assertEqual(self.ask().states[0].manifest, "")
+        other = pb.KeptState(id="4f0c", object=name)
+        other.manifest = json.dumps({**manifest, "items": [manifest]})
+        renamed = pb.KeptState(id="5f0c", object=name, manifest=good.manifest)
+        for states in ([], [good, good], [other], [renamed]):
+            sent[:] = states
+            with self.assertRaises(CallError) as caught:
+                self.ask("4f0c")
+            self.assertIs(caught.exception.status, Status.FAILED_PRECONDITION)
 
     def test_damaged_states(self) -> None:
         """None of them keeps the rest from being shown."""

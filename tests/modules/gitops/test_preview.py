@@ -5,15 +5,20 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import rpc_pb2
+from modules.gitops.brakes import OWNER
 from modules.gitops.control import MAX_PREVIEWS
+from modules.gitops.decryption import Decryptor
+from modules.gitops.manifests import Source
 from modules.gitops.operators import CONTROL
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
+from tunnel.testing import FakeRequest
 
 NEXT = "refs/heads/next"
 
@@ -93,6 +98,34 @@ class PreviewTests(HalvesTestCase):
         (found,) = (one for one in answer.objects if one.effect == "denied")
         self.assertIn("put quotes around it", found.reason)
         self.assertTrue(found.place.startswith("b.yaml:"))
+
+    def test_a_webhook_that_is_down(self) -> None:
+        """Only the objects that need it are not previewed."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        failed = {"code": 500, "message": "failed calling webhook: refused"}
+        path = "/api/v1/namespaces/default/configmaps"
+        query = "fieldManager=agentk&force=false&dryRun=All"
+        self.cluster.answer("PATCH", f"{path}/m003?{query}", failed, 500)
+        self.cluster.answer("GET", f"{path}/m004", failed, 500)
+        changed = [object_(f"m00{number}", data={"n": "new"}) for number in (1, 2)]
+        take = self.cluster.take
+
+        def failing(request: FakeRequest) -> Any:
+            # The plan has listed it; the look after the dry run fails.
+            if (request.method, request.path) == ("PATCH", f"{path}/m002?{query}"):
+                self.cluster.answer("GET", f"{path}/m002", failed, 500)
+            return take(request)
+
+        self.patch(self.cluster, "take", failing)
+        self.apps.commit({"b.yaml": text(*changed, *config_maps(3, 4))}, NEXT)
+        answer = self.ask(branch="next")
+        self.assertEqual(
+            self.effects(answer),
+            {"m001": "change", "m002": "unknown", "m003": "denied", "m004": "refused"},
+        )
+        for one in answer.objects[1:]:
+            self.assertIn("failed calling webhook", one.reason)
 
     def test_what_would_be_pruned(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
@@ -284,6 +317,80 @@ class PreviewTests(HalvesTestCase):
                 self.apps.commit({"a.yaml": text(live)}, NEXT)
                 (found,) = self.ask(branch="next").objects
                 self.assertEqual(found.effect, "unchanged")
+
+    def test_guesses_at_an_encrypted_secret(self) -> None:
+        """Only what was applied, with its ciphertext, is known to be unchanged."""
+
+        async def decrypt(self: Any, source: Source, *given: Any) -> Source:
+            found = [
+                attrs.evolve(
+                    one,
+                    object={
+                        name: {"a": "b2xk"} if name == "data" else value
+                        for name, value in one.object.items()
+                        if name != "sops"
+                    },
+                    ciphertext=one.object["data"]["a"],
+                )
+                if one.is_encrypted
+                else one
+                for one in source.manifests
+            ]
+            return attrs.evolve(source, manifests=tuple(found))
+
+        self.patch(Decryptor, "decrypt", decrypt)
+        secret: dict[str, Any] = {**object_("s"), "kind": "Secret"}
+        applied = {**secret, "data": {"a": "Y2lwaGVy"}, "sops": {"mac": "x"}}
+        self.apps.commit({"a.yaml": text(applied)})
+        decryption = {"secret": "default/keys"}
+        self.configure({"id": "apps", "decryption": decryption})
+        said: list[str] = []
+        for number, guess in enumerate(
+            (
+                {**secret, "data": {"a": "b2xk"}},
+                {**secret, "data": {"a": "bmV3"}},
+                {**applied, "data": {"a": "b3RoZXI="}},
+            )
+        ):
+            self.apps.commit({"a.yaml": text(guess)}, f"refs/heads/{number}")
+            (found,) = self.ask(branch=f"{number}").objects
+            said.append(f"{found.effect} {found.reason} {found.fields}")
+        self.assertEqual(len(set(said)), 1, said)
+        self.assertTrue(said[0].startswith("change"), said)
+        self.apps.commit({"a.yaml": text(applied)}, NEXT)
+        (found,) = self.ask(branch="next").objects
+        self.assertEqual(found.effect, "unchanged")
+
+    def test_words_about_an_object_of_others(self) -> None:
+        """The API server may quote it; only its verdict and the field are shown."""
+        words = (
+            'PersistentVolume "pv" is invalid: spec.source[0].nfs: Forbidden: '
+            "precious: is immutable; spec.precious: Invalid value"
+        )
+        path = "/api/v1/namespaces/default/configmaps/theirs"
+        query = "fieldManager=agentk&force=true&dryRun=All"
+        project = {"id": "apps", "ref": {"branch": "none"}}
+        self.configure({**project, "inventory_policy": "adopt_all"})
+        self.apps.commit({"a.yaml": text(object_("theirs"))}, NEXT)
+        for code, said, shown in (
+            (422, words, "(INVALID_ARGUMENT) at spec.source[0].nfs;"),
+            (422, "precious: it is", "(INVALID_ARGUMENT);"),
+            (500, "precious does not support dry run", "(INTERNAL);"),
+        ):
+            for owner in ({}, {OWNER: "of-others"}):
+                live = of_others()
+                live["metadata"]["annotations"] = owner
+                self.cluster.objects.put(live)
+                refusal = {"message": said, "code": code}
+                self.cluster.answer("PATCH", f"{path}?{query}", refusal, code)
+                answer = self.ask(branch="next")
+                self.assertIn(shown, answer.objects[0].reason)
+                self.assertNotIn("precious", str(answer))
+        refusal = {"message": "precious", "code": 503}
+        self.cluster.answer("PATCH", f"{path}?{query}", refusal, 503)
+        with self.assertRaises(CallError) as caught:
+            self.ask(branch="next")
+        self.assertNotIn("precious", str(caught.exception))
 
     def test_nothing_of_others_is_shown(self) -> None:
         """A commit that names an object of others learns nothing of it."""

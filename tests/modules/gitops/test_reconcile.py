@@ -931,6 +931,40 @@ class PruneTests(ReconcileCase):
             self.assertIsNone(self.live("m002"), point)
         self.assertGreater(point, 5)
 
+    def test_a_conversion_webhook_that_is_down(self) -> None:
+        """Its objects fail alone; the commit that mends the webhook is applied."""
+        self.objects.add_kind(THING)
+        things = [object_(f"t{n}", "Thing", "x.io/v1") for n in (1, 2)]
+        self.commit(*things, *config_maps(1))
+        failed = {"code": 500, "message": "conversion webhook failed: refused"}
+        path = "/apis/x.io/v1/namespaces/default/things"
+        for name in ("t1", "t2"):
+            self.cluster.answer("GET", f"{path}/{name}", failed, 500)
+        # One of them leaves Git, and the other stays.
+        mended = object_("m001", data={"n": "mended"})
+        outcomes = self.outcomes(self.commit(things[0], mended, *config_maps(2)))
+        self.assertEqual(
+            outcomes,
+            {
+                "t1": Outcome.FAILED,
+                "t2": Outcome.BLOCKED,
+                "m001": Outcome.CHANGED,
+                "m002": Outcome.CREATED,
+            },
+        )
+        self.assertEqual(self.live("m001")["data"], {"n": "mended"})
+        self.assertEqual(self.inventory(), {"t1", "t2", "m001", "m002"})
+
+    def test_an_api_server_that_is_full(self) -> None:
+        """It says nothing of an object: nothing else is tried."""
+        self.commit(*config_maps(1))
+        path = "/api/v1/namespaces/default/configmaps/m001"
+        for status, words in ((503, "no"), (429, "no"), (500, "etcdserver: no leader")):
+            self.cluster.answer("GET", path, {"message": words}, status)
+            with self.assertRaises(CallError):
+                self.commit(*config_maps(1, 2))
+        self.assertIsNone(self.live("m002"))
+
     def test_an_api_server_that_is_away(self) -> None:
         """Its kinds are not to be seen, and nothing is forgotten."""
         self.objects.add_kind(SERVICES)

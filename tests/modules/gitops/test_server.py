@@ -578,20 +578,20 @@ class ServerTests(SynchronousTestCase):
 
     def test_a_crowd_of_one_agent(self) -> None:
         """Its streams wait for each other, and another agent for none of them."""
-        hanging: list[Deferred[bytes]] = []
-        read = self.repository.read
+        hanging: list[Deferred[list[bytes]]] = []
+        read = self.repository.read_files
 
-        async def slow(*given: Any, **more: Any) -> bytes:
+        async def slow(*given: Any, **more: Any) -> list[bytes]:
             hanging.append(Deferred())
             return await hanging[-1]
 
         for number in range(20):
             self.repository.commit({"a.yaml": f"{number}"}, f"refs/heads/b{number}")
-        self.patch(self.repository, "read", slow)
+        self.patch(self.repository, "read_files", slow)
         crowd = [self.ask(branch=f"b{number}") for number in range(20)]
         self.passes(20)
         self.assertEqual(len(hanging), module.READINGS)
-        self.patch(self.repository, "read", read)
+        self.patch(self.repository, "read_files", read)
         parts: list[Any] = []
 
         async def other() -> None:
@@ -607,7 +607,7 @@ class ServerTests(SynchronousTestCase):
         self.successResultOf(asking)
         self.assertEqual(parts[1].object.data, b"0")
         for one in hanging:
-            one.callback(b"late")
+            one.callback([b"late"])
         self.passes(20)
         self.assertTrue(all(one.ended for one in crowd))
         self.assertEqual(len(self.server._slots), 0)

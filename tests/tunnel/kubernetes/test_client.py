@@ -163,7 +163,9 @@ class ClientTests(SynchronousTestCase):
             (403, Status.PERMISSION_DENIED),
             (404, Status.NOT_FOUND),
             (418, Status.FAILED_PRECONDITION),
-            (500, Status.UNAVAILABLE),
+            (500, Status.INTERNAL),
+            (502, Status.UNAVAILABLE),
+            (503, Status.UNAVAILABLE),
         ):
             body = json.dumps({"message": f"because {code}"}).encode()
             head = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
