@@ -706,6 +706,13 @@ class IRepository(Interface):
             there.
         """
 
+    def default_branch() -> Awaitable[str]:
+        """
+        Return the whole name of the default branch (``refs/heads/main``).
+
+        ``HEAD`` if the repository does not say which branch that is.
+        """
+
     def tree(
         commit: str, path: str = "", *, recursive: bool = False
     ) -> Awaitable[list[TreeEntry]]:

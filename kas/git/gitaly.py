@@ -49,6 +49,9 @@ _TYPE, _LINK = 0o170000, 0o120000
 #: SHA-1 or SHA-256.
 _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64})\Z")
 
+#: The capability that names the branch behind HEAD.
+_SYMREF = re.compile(rb"[\0 ]symref=HEAD:(refs/heads/[^ \0\n]+)")
+
 #: Gitaly's answers for a path or a revision that does not exist: which one depends on
 #: the call, on whether it is recursive, and on Gitaly's version.
 _MISSING = (Status.NOT_FOUND, Status.INVALID_ARGUMENT)
@@ -190,10 +193,18 @@ class GitalyRepository:
             gl_project_path=address.gl_project_path,
         )
         self._turns = Turns(self._find)
+        #: As the last list of refs named it; empty: none was read.
+        self._default_branch = ""
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
         return self._turns.get(full_ref(ref))
+
+    async def default_branch(self) -> str:
+        """See `IRepository.default_branch`."""
+        if not self._default_branch:
+            await self.resolve()
+        return self._default_branch
 
     async def tree(
         self, commit: str, path: str = "", *, recursive: bool = False
@@ -384,6 +395,11 @@ class GitalyRepository:
         if not data.endswith(b"0000"):
             text = "Gitaly's list of refs cannot be read"
             raise CallError(Status.UNAVAILABLE, text)
+        # Among the capabilities, which follow the first name.
+        symref = _SYMREF.search(data)
+        self._default_branch = (
+            "HEAD" if symref is None else symref[1].decode("utf-8", "replace")
+        )
         # Of an annotated tag, the commit that it is of has a line of its own.
         name = ref.encode()
         found = _object_of(data, name + b"^{}") or _object_of(data, name)

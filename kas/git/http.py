@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ HISTORY_DEPTHS = (1000, 2**31 - 1)
 
 #: Leaves out of a fetch all but commits, where the server can do that.
 NO_TREES = "tree:0"
+
+#: The line of ``git ls-remote --symref`` that names the branch behind HEAD.
+_SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 
 #: Bytes of a file with credentials.
 MAX_CREDENTIALS = 4096
@@ -59,6 +63,26 @@ class HttpRepository:
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
         return self._turns.get(full_ref(ref))
+
+    async def default_branch(self) -> str:
+        """See `IRepository.default_branch`."""
+        if self._objects is None:
+            await self.resolve()
+        ended = await self._program.run(
+            self._here().folder,
+            "ls-remote",
+            "--symref",
+            "--end-of-options",
+            self._address.url,
+            "HEAD",
+            fetches=True,
+            configuration=self._configuration(),
+        )
+        if ended.code:
+            raise _fetch_error(ended, "HEAD", self._program.limits.pack)
+        # A server without this capability leaves the line out.
+        found = _SYMREF.search(ended.out)
+        return "HEAD" if found is None else found[1].decode("utf-8", "replace")
 
     async def tree(
         self, commit: str, path: str = "", *, recursive: bool = False
@@ -156,12 +180,7 @@ class HttpRepository:
         self, folder: str, ref: str, *, depth: int = 1, leaving_out: str = ""
     ) -> None:
         limits = self._program.limits
-        settings = {"http.version": "HTTP/1.1"}
-        authorization = self._authorization()
-        if authorization:
-            settings["http.extraHeader"] = f"Authorization: Basic {authorization}"
-        if self._address.ca_certificate_file is not None:
-            settings["http.sslCAInfo"] = str(self._address.ca_certificate_file)
+        settings = self._configuration()
         try:
             ended = await self._program.run(
                 folder,
@@ -181,6 +200,16 @@ class HttpRepository:
             _sweep(folder)
         if ended.code:
             raise _fetch_error(ended, ref, limits.pack)
+
+    def _configuration(self) -> dict[str, str]:
+        """Return the settings of git for requests to the server."""
+        settings = {"http.version": "HTTP/1.1"}
+        authorization = self._authorization()
+        if authorization:
+            settings["http.extraHeader"] = f"Authorization: Basic {authorization}"
+        if self._address.ca_certificate_file is not None:
+            settings["http.sslCAInfo"] = str(self._address.ca_certificate_file)
+        return settings
 
     def _authorization(self) -> str:
         file = self._address.credentials_file

@@ -26,6 +26,10 @@ class LocalRepository:
         """See `IRepository.resolve`."""
         return await self._objects.find(full_ref(ref))
 
+    async def default_branch(self) -> str:
+        """See `IRepository.default_branch`."""
+        return await self._objects.default_branch()
+
     async def tree(
         self, commit: str, path: str = "", *, recursive: bool = False
     ) -> list[TreeEntry]:

@@ -70,6 +70,12 @@ class Objects:
             raise self._failed(ended, f"there is no {_shown(ref)} in the repository")
         return check_commit(found)
 
+    async def default_branch(self) -> str:
+        """See `IRepository.default_branch`."""
+        ended = await self._program.run(self.folder, "symbolic-ref", "-q", "HEAD")
+        # Without a branch there: HEAD names a commit.
+        return ended.out.decode("utf-8", "replace").strip() or "HEAD"
+
     async def contains(self, tip: str, commit: str) -> bool:
         """Tell whether *commit* is *tip* or one of its ancestors."""
         ended = await self._program.run(

@@ -39,6 +39,7 @@ from modules.gitops.inventory import (
     entry_of,
 )
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.snapshot import Location
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     IKubernetesClient,
@@ -221,6 +222,23 @@ class Claims:
         return (
             PARTS in annotations
             and bool(self._source)
-            and annotations.get(SOURCE) == self._source
+            and _may_be_same(annotations.get(SOURCE, ""), self._source)
             and annotations.get(COMMIT) != self._commit
         )
+
+
+def _may_be_same(theirs: str, ours: str) -> bool:
+    """Whether two inventories may follow the same ref of one repository."""
+    if not theirs:
+        return False
+    (one, name), (two, other) = map(_source_of, (theirs, ours))
+    if one.repository != two.repository and (name != other or not one.may_be_in(two)):
+        return False
+    return one.may_be_ref(two)
+
+
+def _source_of(text: str) -> tuple[Location, str]:
+    """Return the location and the name of the repository that an inventory has."""
+    repository, _, rest = text.partition(" ")
+    ref, _, name = rest.partition(" ")
+    return Location(repository, ref), name

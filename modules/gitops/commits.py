@@ -26,7 +26,7 @@ from modules.gitops.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
-from modules.gitops.snapshot import Snapshot, receive, ref_message
+from modules.gitops.snapshot import Location, Snapshot, receive, ref_message
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
@@ -63,6 +63,7 @@ class Commits:
     :param rendering: of commits that are applied; *previewed*: of those that are shown.
     :param came: is told of each commit, and what was read of it.
     :param changed: is called when another problem is there, or none.
+    :ivar at_location: the ref and repository, as kas resolved them last.
     :ivar seen: the commit that came last, good or not.
     :ivar refused: a newer one, of which kas sends no files; empty: there is none.
     """
@@ -76,6 +77,7 @@ class Commits:
     _previewed: Rendering
     _came: Callable[[Snapshot, Source], None]
     _changed: Callable[[], None]
+    at_location: Location = attrs.field(factory=Location, init=False)
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
     #: Why kas sends none, and why what it sent cannot be read; each is said once.
@@ -179,8 +181,11 @@ class Commits:
                 if self._not_sent and self.seen and await self._at_now() == self.seen:
                     self._sends()
                 asked = ref_message(self._settings.ref)
-                snapshot = await receive(self._asked(asked, self.seen), began.append)
+                answer = self._asked(asked, self.seen)
+                snapshot = await receive(answer, began.append, self._locate)
             except CallError as error:
+                if not self.at_location.repository:
+                    await self._ask_repository()
                 self._not_sent = self._complain(self._not_sent, error)
                 self.refused = began[0] if began else self.refused
                 self._changed()
@@ -201,6 +206,27 @@ class Commits:
             if self._settings.ref is not None and self._settings.ref.commit:
                 # It never changes.
                 await Deferred()
+
+    def _locate(self, at: Location) -> None:
+        self.at_location = at
+
+    async def _ask_repository(self) -> None:
+        """Learn which repository this is, even if its files cannot be read."""
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self._settings.id,
+            ref=ref_message(self._settings.ref),
+            # For a kas that does not know the next field.
+            only_commit=True,
+            only_repository=True,
+        )
+        try:
+            responses = self._service.stream("GetObjectsToSynchronize", request)
+            async for response in responses:
+                if response.WhichOneof("message") == "header":
+                    self.at_location = Location.of(response.header)
+        except CallError:
+            # The project says already that kas cannot be asked.
+            return
 
     def _sends(self) -> None:
         """Note that kas has sent the commit that the ref is at."""

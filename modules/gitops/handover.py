@@ -22,6 +22,7 @@ import attrs
 
 from modules.gitops.manifests import Manifest, ObjectKey
 from modules.gitops.settings import ManifestProject
+from modules.gitops.snapshot import Location
 
 __all__ = ["ProjectHandover", "names"]
 
@@ -49,6 +50,10 @@ class _Project(Protocol):
     def problems(self) -> list[str]:
         """What is wrong."""
 
+    @property
+    def location(self) -> Location:
+        """Its ref and repository, as kas resolved them."""
+
     def has_in_git(self, key: ObjectKey) -> bool:
         """Whether a commit that it works on has an object."""
 
@@ -74,7 +79,7 @@ class ProjectHandover:
             if other.has_in_git(key):
                 return f"it stays for project {other.name}, which has it in Git"
             if self._may_come_to_have(other):
-                return f"project {other.name} has not read this commit, and may have it"
+                return _why_unread(other)
         return ""
 
     def gives(self, key: ObjectKey, owner: str) -> bool | None:
@@ -115,14 +120,27 @@ class ProjectHandover:
         if own is None:
             return False
         if not other.commit:
-            # One that cannot be read at all must not keep what it has no part in.
-            return other.settings.id == own.settings.id or not other.problems
+            return _may_follow(other, own) and other.location.may_be_in(own.location)
         return _is_behind(other, own)
 
 
 def _is_behind(other: _Project, own: _Project) -> bool:
     """Whether *other* will come to the commit that *own* has read."""
-    return other.settings.ref == own.settings.ref and other.commit in own.past_commits
+    return _may_follow(other, own) and other.commit in own.past_commits
+
+
+def _may_follow(other: _Project, own: _Project) -> bool:
+    """Whether both may follow the same ref, however it is spelled."""
+    return other.settings.ref == own.settings.ref or other.location.may_be_ref(
+        own.location
+    )
+
+
+def _why_unread(other: _Project) -> str:
+    why = f"project {other.name} has not read this commit, and may have it"
+    if not other.problems:
+        return why
+    return f"{why} (mend it or remove the project): {other.problems[0]}"
 
 
 def names(

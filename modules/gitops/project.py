@@ -55,7 +55,7 @@ from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
-from modules.gitops.snapshot import Snapshot
+from modules.gitops.snapshot import Location, Snapshot
 from modules.gitops.watches import KindWatches
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
@@ -322,6 +322,19 @@ class Project:
     def commit(self) -> str:
         """The last commit that was read; empty: none was."""
         return "" if self._snapshot is None else self._snapshot.commit
+
+    @property
+    def location(self) -> Location:
+        """Its ref and repository, as kas resolved them."""
+        if self._snapshot is not None:
+            return self._snapshot.at
+        found = self._commits.at_location
+        ref = self.settings.ref
+        if found.ref or ref is None:
+            return found
+        # The default branch alone has another name than the configuration says.
+        name = f"refs/heads/{ref.branch}" if ref.branch else f"refs/tags/{ref.tag}"
+        return attrs.evolve(found, ref=ref.commit or name)
 
     @property
     def past_commits(self) -> Collection[str]:
@@ -912,10 +925,7 @@ class Project:
 
     def _source_name(self, snapshot: Snapshot) -> str:
         """What is followed, for other agents to compare."""
-        ref = self.settings.ref
-        said = {} if ref is None else attrs.asdict(ref)
-        names = [f"{key}={one}" for key, one in sorted(said.items()) if one]
-        return " ".join([snapshot.project, *names])
+        return f"{snapshot.at} {snapshot.project}"
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """

@@ -48,6 +48,8 @@ class FollowedRef:
     _random: Callable[[], float]
     #: Which commit each caller has already.
     _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
+    #: The whole name of the ref; ``HEAD``: the repository does not say it.
+    whole: str = attrs.field(default="", init=False)
     _commit: str = ""
     _looked_at: float = float("-inf")
     #: The next look is not before that time.
@@ -117,7 +119,13 @@ class FollowedRef:
 
     async def _resolve(self) -> None:
         try:
-            self._commit = await self.repository.resolve(self.ref)
+            commit = await self.repository.resolve(self.ref)
+            if self.ref != "HEAD":
+                self.whole = self.ref
+            elif commit != self._commit:
+                # Before the callers get the commit, which they compare together.
+                self.whole = await self.repository.default_branch()
+            self._commit = commit
         except CallError as error:
             self._looked_at = float("-inf")
             self._next = self._clock.seconds() + self._backoff.pause()

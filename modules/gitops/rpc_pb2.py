@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18modules/gitops/rpc.proto\x12\x17gitlab.agent.gitops.rpc\".\n\x04Path\x12\x0e\n\x04glob\x18\x01 \x01(\tH\x00\x12\x0e\n\x04\x66ile\x18\x02 \x01(\tH\x00\x42\x06\n\x04path\"O\n\x03Ref\x12\r\n\x03tag\x18\x01 \x01(\tH\x00\x12\x10\n\x06\x62ranch\x18\x02 \x01(\tH\x00\x12\x10\n\x06\x63ommit\x18\x03 \x01(\tH\x00\x12\x0e\n\x04name\x18\x64 \x01(\tH\x00\x42\x05\n\x03ref\"\xfc\x01\n\x1bObjectsToSynchronizeRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12,\n\x05paths\x18\x03 \x03(\x0b\x32\x1d.gitlab.agent.gitops.rpc.Path\x12)\n\x03ref\x18\x04 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\x12\x13\n\x0bonly_commit\x18\x64 \x01(\x08\x12\x30\n\nhistory_of\x18\x65 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\x12\x16\n\x0ehidden_folders\x18\x66 \x01(\x08\"\xb4\x03\n\x1cObjectsToSynchronizeResponse\x12N\n\x06header\x18\x01 \x01(\x0b\x32<.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.HeaderH\x00\x12N\n\x06object\x18\x02 \x01(\x0b\x32<.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.ObjectH\x00\x12P\n\x07trailer\x18\x03 \x01(\x0b\x32=.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.TrailerH\x00\x1a\x45\n\x06Header\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\x03\x12\x14\n\x0cproject_path\x18\x64 \x01(\t\x1a&\n\x06Object\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x1a(\n\x07Trailer\x12\r\n\x05\x66iles\x18\x64 \x01(\r\x12\x0e\n\x06sha256\x18\x65 \x01(\x0c\x42\t\n\x07message2\x93\x01\n\x06Gitops\x12\x88\x01\n\x17GetObjectsToSynchronize\x12\x34.gitlab.agent.gitops.rpc.ObjectsToSynchronizeRequest\x1a\x35.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18modules/gitops/rpc.proto\x12\x17gitlab.agent.gitops.rpc\".\n\x04Path\x12\x0e\n\x04glob\x18\x01 \x01(\tH\x00\x12\x0e\n\x04\x66ile\x18\x02 \x01(\tH\x00\x42\x06\n\x04path\"O\n\x03Ref\x12\r\n\x03tag\x18\x01 \x01(\tH\x00\x12\x10\n\x06\x62ranch\x18\x02 \x01(\tH\x00\x12\x10\n\x06\x63ommit\x18\x03 \x01(\tH\x00\x12\x0e\n\x04name\x18\x64 \x01(\tH\x00\x42\x05\n\x03ref\"\x95\x02\n\x1bObjectsToSynchronizeRequest\x12\x12\n\nproject_id\x18\x01 \x01(\t\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12,\n\x05paths\x18\x03 \x03(\x0b\x32\x1d.gitlab.agent.gitops.rpc.Path\x12)\n\x03ref\x18\x04 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\x12\x13\n\x0bonly_commit\x18\x64 \x01(\x08\x12\x30\n\nhistory_of\x18\x65 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\x12\x16\n\x0ehidden_folders\x18\x66 \x01(\x08\x12\x17\n\x0fonly_repository\x18g \x01(\x08\"\xd5\x03\n\x1cObjectsToSynchronizeResponse\x12N\n\x06header\x18\x01 \x01(\x0b\x32<.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.HeaderH\x00\x12N\n\x06object\x18\x02 \x01(\x0b\x32<.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.ObjectH\x00\x12P\n\x07trailer\x18\x03 \x01(\x0b\x32=.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse.TrailerH\x00\x1a\x66\n\x06Header\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\x03\x12\x14\n\x0cproject_path\x18\x64 \x01(\t\x12\x0b\n\x03ref\x18\x65 \x01(\t\x12\x12\n\nrepository\x18\x66 \x01(\t\x1a&\n\x06Object\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x1a(\n\x07Trailer\x12\r\n\x05\x66iles\x18\x64 \x01(\r\x12\x0e\n\x06sha256\x18\x65 \x01(\x0c\x42\t\n\x07message2\x93\x01\n\x06Gitops\x12\x88\x01\n\x17GetObjectsToSynchronize\x12\x34.gitlab.agent.gitops.rpc.ObjectsToSynchronizeRequest\x1a\x35.gitlab.agent.gitops.rpc.ObjectsToSynchronizeResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REF']._serialized_start=101
   _globals['_REF']._serialized_end=180
   _globals['_OBJECTSTOSYNCHRONIZEREQUEST']._serialized_start=183
-  _globals['_OBJECTSTOSYNCHRONIZEREQUEST']._serialized_end=435
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE']._serialized_start=438
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE']._serialized_end=874
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_HEADER']._serialized_start=712
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_HEADER']._serialized_end=781
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_OBJECT']._serialized_start=783
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_OBJECT']._serialized_end=821
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_TRAILER']._serialized_start=823
-  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_TRAILER']._serialized_end=863
-  _globals['_GITOPS']._serialized_start=877
-  _globals['_GITOPS']._serialized_end=1024
+  _globals['_OBJECTSTOSYNCHRONIZEREQUEST']._serialized_end=460
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE']._serialized_start=463
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE']._serialized_end=932
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_HEADER']._serialized_start=737
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_HEADER']._serialized_end=839
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_OBJECT']._serialized_start=841
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_OBJECT']._serialized_end=879
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_TRAILER']._serialized_start=881
+  _globals['_OBJECTSTOSYNCHRONIZERESPONSE_TRAILER']._serialized_end=921
+  _globals['_GITOPS']._serialized_start=935
+  _globals['_GITOPS']._serialized_end=1082
 # @@protoc_insertion_point(module_scope)

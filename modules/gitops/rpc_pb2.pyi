@@ -27,7 +27,7 @@ class Ref(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., branch: _Optional[str] = ..., commit: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ObjectsToSynchronizeRequest(_message.Message):
-    __slots__ = ("project_id", "commit_id", "paths", "ref", "only_commit", "history_of", "hidden_folders")
+    __slots__ = ("project_id", "commit_id", "paths", "ref", "only_commit", "history_of", "hidden_folders", "only_repository")
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     PATHS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class ObjectsToSynchronizeRequest(_message.Message):
     ONLY_COMMIT_FIELD_NUMBER: _ClassVar[int]
     HISTORY_OF_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FOLDERS_FIELD_NUMBER: _ClassVar[int]
+    ONLY_REPOSITORY_FIELD_NUMBER: _ClassVar[int]
     project_id: str
     commit_id: str
     paths: _containers.RepeatedCompositeFieldContainer[Path]
@@ -42,19 +43,24 @@ class ObjectsToSynchronizeRequest(_message.Message):
     only_commit: bool
     history_of: Ref
     hidden_folders: bool
-    def __init__(self, project_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., paths: _Optional[_Iterable[_Union[Path, _Mapping]]] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., only_commit: bool = ..., history_of: _Optional[_Union[Ref, _Mapping]] = ..., hidden_folders: bool = ...) -> None: ...
+    only_repository: bool
+    def __init__(self, project_id: _Optional[str] = ..., commit_id: _Optional[str] = ..., paths: _Optional[_Iterable[_Union[Path, _Mapping]]] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., only_commit: bool = ..., history_of: _Optional[_Union[Ref, _Mapping]] = ..., hidden_folders: bool = ..., only_repository: bool = ...) -> None: ...
 
 class ObjectsToSynchronizeResponse(_message.Message):
     __slots__ = ("header", "object", "trailer")
     class Header(_message.Message):
-        __slots__ = ("commit_id", "project_id", "project_path")
+        __slots__ = ("commit_id", "project_id", "project_path", "ref", "repository")
         COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
         PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
         PROJECT_PATH_FIELD_NUMBER: _ClassVar[int]
+        REF_FIELD_NUMBER: _ClassVar[int]
+        REPOSITORY_FIELD_NUMBER: _ClassVar[int]
         commit_id: str
         project_id: int
         project_path: str
-        def __init__(self, commit_id: _Optional[str] = ..., project_id: _Optional[int] = ..., project_path: _Optional[str] = ...) -> None: ...
+        ref: str
+        repository: str
+        def __init__(self, commit_id: _Optional[str] = ..., project_id: _Optional[int] = ..., project_path: _Optional[str] = ..., ref: _Optional[str] = ..., repository: _Optional[str] = ...) -> None: ...
     class Object(_message.Message):
         __slots__ = ("source", "data")
         SOURCE_FIELD_NUMBER: _ClassVar[int]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from random import SystemRandom
 from typing import Any
+from urllib.parse import urlsplit
 
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer, provider
@@ -146,6 +148,12 @@ class GitopsServer:
         if self._draining:
             return
         name, address, project_id = self._repository_of(agent, request.project_id)
+        if request.only_repository:
+            header = _Response.Header(
+                project_id=project_id, project_path=name, repository=_identity(address)
+            )
+            yield _Response(header=header)
+            return
         globs = [] if request.only_commit else self._globs(request)
         count = self._streams.get(agent.agent_id, 0)
         if count >= MAX_STREAMS:
@@ -160,7 +168,11 @@ class GitopsServer:
                 return
             repository = self._api.repositories.open(address)
             header = _Response.Header(
-                commit_id=commit, project_id=project_id, project_path=name
+                commit_id=commit,
+                project_id=project_id,
+                project_path=name,
+                ref=self._followed(name, address, _name_of(request.ref)).whole,
+                repository=_identity(address),
             )
             yield _Response(header=header)
             if request.only_commit:
@@ -391,6 +403,20 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
         "name": ref.name,
     }
     return names.get(kind or "", "HEAD")
+
+
+def _identity(address: GitAddress | GitalyAddress) -> str:
+    """Return an id of the repository that says nothing of its address."""
+    if isinstance(address, GitalyAddress):
+        # The storage of a project of GitLab changes.
+        kind, exact = "gitaly", address.gl_repository or address.relative_path
+    elif address.path is not None:
+        kind, exact = "path", str(address.path.resolve())
+    else:
+        url = urlsplit(address.url)
+        path = url.path.rstrip("/").removesuffix(".git")
+        kind, exact = "url", f"{(url.netloc).lower()}{path}"
+    return f"{kind}:{sha256(exact.encode()).hexdigest()[:32]}"
 
 
 def _trailer(fingerprint: Fingerprint) -> rpc_pb2.ObjectsToSynchronizeResponse:

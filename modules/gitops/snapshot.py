@@ -11,13 +11,58 @@ from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.settings import ManifestRef
 from tunnel.errors import CallError, Status
 
-__all__ = ["Snapshot", "receive", "ref_message"]
+__all__ = ["Location", "Snapshot", "receive", "ref_message"]
 
 #: Bytes of all files that agentk takes, whatever kas is configured with.
 MAX_BYTES = 64 * 1024**2
 
+#: Characters of the name of a ref or the id of a repository.
+MAX_NAME = 1000
+
 #: Files, and bytes of a path; Linux has no longer one.
 MAX_FILES, MAX_PATH = 20_000, 4096
+
+
+@attrs.frozen
+class Location:
+    """
+    The ref of a repository, as kas resolved it.
+
+    :ivar repository: its id, the same under each name; empty: not known.
+    :ivar ref: the whole name, or the id of a commit; empty or ``HEAD``: not known.
+    """
+
+    repository: str = ""
+    ref: str = ""
+
+    @classmethod
+    def of(cls, header: rpc_pb2.ObjectsToSynchronizeResponse.Header) -> Location:
+        """Return the location that kas names in an answer."""
+        return cls(header.repository[:MAX_NAME], header.ref[:MAX_NAME])
+
+    def __str__(self) -> str:
+        return f"{self.repository or '?'} {self.ref or 'HEAD'}"
+
+    def may_be_in(self, other: Location) -> bool:
+        """
+        Whether both may be in one repository.
+
+        The addresses of different kinds (``url:``, ``gitaly:``) of one repository
+        differ, and cannot be compared.
+        """
+        ours, theirs = self.repository, other.repository
+        if not (ours and theirs):
+            return True
+        return ours == theirs or ours.partition(":")[0] != theirs.partition(":")[0]
+
+    def may_be_ref(self, other: Location) -> bool:
+        """Whether both may have the same ref."""
+        for one, another in ((self.ref, other.ref), (other.ref, self.ref)):
+            if one == another or not one:
+                return True
+            if one == "HEAD" and another.startswith("refs/heads/"):
+                return True
+        return False
 
 
 @attrs.frozen(eq=False)
@@ -27,6 +72,7 @@ class Snapshot:
 
     :ivar project_id: of GitLab; 0 where it has none.
     :ivar project: the full path of the project, or the name of the repository.
+    :ivar at: the ref and repository that kas read.
     :ivar files: paths from the root of the repository, and contents.
     """
 
@@ -36,6 +82,7 @@ class Snapshot:
     files: tuple[tuple[str, bytes], ...] = attrs.field(
         repr=lambda files: f"{len(files)} files"
     )
+    at: Location = attrs.field(factory=lambda: Location())
 
 
 def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
@@ -47,11 +94,13 @@ def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
 async def receive(
     responses: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse],
     began: Callable[[str], None] = lambda commit: None,
+    located: Callable[[Location], None] = lambda at: None,
 ) -> Snapshot | None:
     """
     Take one answer; None: it ended before it began, and is asked for again.
 
     :param began: told the commit of an answer, before its files have come.
+    :param located: told the location of an answer, likewise.
     :raises CallError: DATA_LOSS, it is not complete, or not what kas read; nothing of
         it may be used.  RESOURCE_EXHAUSTED, it is too much.
     """
@@ -65,6 +114,7 @@ async def receive(
             if kind != "header" or not response.header.commit_id:
                 raise _damaged("the files do not begin with their commit")
             header = response.header
+            located(Location.of(header))
             began(header.commit_id)
         elif kind == "object":
             part = response.object
@@ -100,7 +150,13 @@ def _checked(
         fingerprint.add(path, data)
     if (trailer.files, trailer.sha256) != (fingerprint.files, fingerprint.digest()):
         raise _damaged("the files are not those that kas read")
-    return Snapshot(header.commit_id, header.project_id, header.project_path, whole)
+    return Snapshot(
+        header.commit_id,
+        header.project_id,
+        header.project_path,
+        whole,
+        Location.of(header),
+    )
 
 
 def _is_path(path: str) -> bool:

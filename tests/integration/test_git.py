@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Iterator
@@ -793,3 +794,21 @@ def _fetching(place: Place) -> list[str]:
         if "git-remote-http" in text and host in text:
             found.append(text)
     return found
+
+
+@async_test
+async def test_default_branch(place: Place) -> None:
+    """Its whole name, whatever it is called; HEAD where none is named."""
+    commit = place.origin.commit({"a": "1"})
+    repository = place.repository()
+    name = await repository.default_branch()
+    assert name.startswith("refs/heads/")
+    assert await repository.resolve() == await repository.resolve(name) == commit
+    place.origin.commit({"a": "2"}, branch="stable")
+    git = ("git", "-C", str(place.origin.path))
+    subprocess.run([*git, "symbolic-ref", "HEAD", "refs/heads/stable"], check=True)
+    await repository.resolve()
+    assert await repository.default_branch() == "refs/heads/stable"
+    subprocess.run([*git, "update-ref", "--no-deref", "HEAD", commit], check=True)
+    await repository.resolve()
+    assert await repository.default_branch() == "HEAD"

@@ -27,11 +27,14 @@ class FakeRepository:
 
     :ivar resolved: how often it was asked for a ref.
     :ivar down: what the Git server fails with; None: it works.
+    :ivar head: the whole name of the default branch, which commits without a ref are
+        made on; ``HEAD``: the repository does not say it.
     """
 
     def __init__(self) -> None:
         self.resolved = 0
         self.down: CallError | None = None
+        self.head = "refs/heads/main"
         self._refs: dict[str, str] = {}
         #: The commit before each, by the ref that it was made on.
         self._parents: dict[str, str] = {}
@@ -45,17 +48,18 @@ class FakeRepository:
             path: text.encode() if isinstance(text, str) else text
             for path, text in files.items()
         }
+        ref = self._whole(ref)
         self._parents[commit] = self._refs.get(ref, "")
         self._refs[ref] = commit
         return commit
 
     def rewind(self, commit: str, ref: str = "HEAD") -> None:
         """Set *ref* back to an earlier commit, as a forced push does."""
-        self._refs[ref] = commit
+        self._refs[self._whole(ref)] = commit
 
     def remove(self, ref: str) -> None:
         """Remove a ref."""
-        del self._refs[ref]
+        del self._refs[self._whole(ref)]
 
     async def resolve(self, ref: str = "HEAD") -> str:
         """See `IRepository.resolve`."""
@@ -64,9 +68,17 @@ class FakeRepository:
             raise CallError(self.down.status, self.down.message)
         if ref in self._trees:
             return ref
-        if ref not in self._refs:
+        whole = self._whole(ref)
+        if whole not in self._refs:
             raise CallError(Status.NOT_FOUND, f"the repository has no {ref}")
-        return self._refs[ref]
+        return self._refs[whole]
+
+    def _whole(self, ref: str) -> str:
+        return self.head if ref == "HEAD" else ref
+
+    async def default_branch(self) -> str:
+        """See `IRepository.default_branch`."""
+        return self.head
 
     async def tree(
         self, commit: str, path: str = "", *, recursive: bool = False

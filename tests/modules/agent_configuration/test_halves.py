@@ -313,7 +313,7 @@ class HalvesTests(SynchronousTestCase):
         self.assertIn("unknown key 'loging'", told[-1][0])
         # It is mended while the tunnel is away.
         self.agent._end()
-        self.repository._refs["HEAD"] = commit
+        self.repository.rewind(commit)
         self.pass_time(1)
         self.agent._begin()
         self.pass_time(120)

@@ -8,7 +8,7 @@ from typing import Any
 from modules.gitops import claims
 from modules.gitops.act import CLAIMED_MEANWHILE, Outcome
 from modules.gitops.brakes import CLAIMED_BY, OWNER
-from modules.gitops.claims import OTHERS_SECONDS, Claims
+from modules.gitops.claims import OTHERS_SECONDS, Claims, _may_be_same
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.manifests import read_source
 from modules.gitops.plan import MAX_OWNER
@@ -292,3 +292,21 @@ class ClaimsTests(ReconcileCase):
         self.objects.put(live)
         report = self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.assertIn("it is of no inventory", report.failed[0].reason)
+
+
+def test_sources() -> None:
+    """Each ref has one name, and a repository one id, or what cannot be compared."""
+    main, production = "refs/heads/main", "refs/heads/production"
+    for theirs, ours, same in (
+        (f"url:1 {main} apps", f"url:1 {main} other-name", True),
+        (f"url:1 {main} apps", f"url:1 {production} apps", False),
+        (f"url:1 {main} apps", f"url:2 {main} apps", False),
+        (f"url:1 {main} a/apps", f"gitaly:2 {main} a/apps", True),
+        (f"url:1 {main} apps", f"gitaly:2 {main} other", False),
+        # The Git server does not say which branch that is.
+        ("url:1 HEAD apps", f"url:1 {main} apps", True),
+        ("url:1 HEAD apps", "url:1 refs/tags/v1 apps", False),
+        ("", f"url:1 {main} apps", False),
+    ):
+        assert _may_be_same(theirs, ours) is same, (theirs, ours)
+        assert _may_be_same(ours, theirs) is same or not theirs

@@ -254,6 +254,99 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.project("other").problems, [])
         self.assertEqual(self.deleted(), [])
 
+    def test_the_giving_project_names_the_branch(self) -> None:
+        """The default branch and its name are the same ref."""
+        self.check_one_branch({"ref": {"branch": "main"}}, {})
+
+    def test_the_receiving_project_names_the_branch(self) -> None:
+        """... in the other project as well."""
+        self.check_one_branch({}, {"ref": {"branch": "main"}})
+
+    def check_one_branch(self, more: dict[str, Any], other: dict[str, Any]) -> None:
+        """Move an object while the receiving project cannot read the commit."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(object_("own")).encode()
+        uid = self.begin({**A, **more}, {**RENDERED, **other})
+        renderer.makes = None
+        self.move()
+        self.passes(5)
+        (why,) = self.project("apps").problems
+        self.assertIn("project twin has not read this commit", why)
+        renderer.makes = text(object_("own"), MOVES).encode()
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
+        self.pushed()
+        self.pushed("twin")
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.deleted(), [])
+        sources = {
+            one["metadata"]["annotations"][SOURCE].rpartition(" ")[0]
+            for one in self.inventories()
+        }
+        self.assertEqual(len(sources), 1)
+
+    def inventories(self) -> list[Any]:
+        return [
+            found
+            for name in ("apps", "twin")
+            if (found := self.live(f"inventory-{self.project(name).inventory}"))
+        ]
+
+    def test_after_a_restart(self) -> None:
+        """A project that cannot be read keeps what it may have, whatever its id."""
+        for receiving in ("", "twin"):
+            self.agent._renderer = renderer = Hanging()
+            renderer.makes = text(object_("own")).encode()
+            twin = {**RENDERED, "id": receiving, "name": "twin"}
+            uid = self.begin(A, twin)
+            self.leave()
+            renderer.makes = CallError(Status.UNAVAILABLE, "no such chart")
+            self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
+            self.lead()
+            self.passes(TRY_MOST)
+            (why,) = self.project("apps").problems
+            self.assertIn("project twin has not read this commit", why)
+            self.assertIn("(mend it or remove the project): no such chart", why)
+            self.assertEqual(self.deleted(), [])
+            renderer.makes = text(object_("own"), MOVES).encode()
+            self.passes(4 * TRY_MOST)
+            self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+            self.assertEqual(self.deleted(), [])
+            self.configure()
+            for one in ("stays", "own", "moves"):
+                self.cluster.objects.remove("v1", "ConfigMap", one, "default")
+
+    def test_after_a_restart_without_files(self) -> None:
+        """kas says which repository it is, even where it cannot send a file."""
+        bad = {"id": "twin", "paths": [{"glob": "b/*"}], "ref": {"branch": "next"}}
+        files = {"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(object_("own"))}
+        self.apps.commit(files, "refs/heads/next")
+        elsewhere = {"id": "other", "paths": [{"glob": "none/*"}]}
+        self.begin(A, bad, elsewhere)
+        self.leave()
+        self.apps.commit({"a/a.yaml": text(STAYS)})
+        self.apps.remove("refs/heads/next")
+        self.lead()
+        self.passes(TRY_MOST)
+        # One follows another branch, the other one another repository.
+        self.assertEqual(self.project("twin").commit, "")
+        self.assertEqual(self.project("other").commit, "")
+        self.assertEqual(self.deleted(), ["moves"])
+
+    def test_a_repository_that_is_not_known(self) -> None:
+        """What cannot be compared keeps the object, and says what to do."""
+        self.begin(A, {"id": "none", "name": "gone"})
+        self.apps.commit({"a/a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        (why,) = self.project("apps").problems
+        self.assertIn("(mend it or remove the project): agent", why)
+        self.configure(A)
+        self.passes(TRY_MOST)
+        self.assertEqual(self.deleted(), ["moves"])
+
     def test_another_branch(self) -> None:
         """One that follows another ref keeps nothing but what it has."""
         elsewhere = {**B, "ref": {"branch": "production"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -187,6 +188,26 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(reading.files, {"b.yaml": b"b: 1\n", "x/a.yaml": b""})
         self.assertEqual(reading.commit, commit)
         self.assertEqual(reading.parts[0].header.project_path, "apps")
+
+    def test_the_ref_has_one_name(self) -> None:
+        """An answer names the ref whole, and the repository by its address."""
+        self.repository.commit({"a.yaml": "1"})
+        readings = [
+            Reading(self.asker, _Request(only_commit=True, **asked))
+            for asked in ({}, {"ref": rpc_pb2.Ref(branch="main")})
+        ]
+        self.passes(MIN_PAUSE)
+        found = [one.parts[0].header for one in readings]
+        self.assertEqual({one.ref for one in found}, {"refs/heads/main"})
+        self.assertEqual(len({one.repository for one in found}), 1)
+        self.assertRegex(found[0].repository, "^url:[0-9a-f]{32}$")
+        # At once, and without a commit, while the repository cannot be read.
+        self.repository.down = CallError(Status.UNAVAILABLE, "away")
+        asked = Reading(self.asker, _Request(only_commit=True, only_repository=True))
+        self.pair.settle()
+        (part,) = asked.parts
+        self.assertEqual(part.header.repository, found[0].repository)
+        self.assertEqual((part.header.ref, part.header.commit_id), ("", ""))
 
     def test_folders_that_begin_with_a_dot(self) -> None:
         """Of sources that are rendered; charts and kustomizations have files there."""
@@ -666,3 +687,22 @@ class ServerTests(SynchronousTestCase):
         late = self.ask()
         self.assertTrue(late.ended)
         self.assertEqual(late.parts, [])
+
+
+def test_identities() -> None:
+    """One id for each repository, however its address is written."""
+    urls = (
+        "https://Git.example.org/a.git",
+        "https://git.example.org/a",
+        "http://git.example.org/a/",
+    )
+    assert len({module._identity(GitAddress(url=one)) for one in urls}) == 1
+    moved = [
+        module._identity(
+            GitalyAddress(address=one, gl_repository="project-7", relative_path=one)
+        )
+        for one in ("tcp://a:1", "tcp://b:1")
+    ]
+    assert len(set(moved)) == 1
+    assert moved[0].startswith("gitaly:")
+    assert module._identity(GitAddress(path=Path("/a"))).startswith("path:")
