@@ -193,8 +193,8 @@ class ServerTests(SynchronousTestCase):
         """An answer names the ref whole, and the repository by its address."""
         self.repository.commit({"a.yaml": "1"})
         readings = [
-            Reading(self.asker, _Request(only_commit=True, **asked))
-            for asked in ({}, {"ref": rpc_pb2.Ref(branch="main")})
+            Reading(self.asker, _Request(only_commit=True, ref=ref))
+            for ref in (None, rpc_pb2.Ref(branch="main"))
         ]
         self.passes(MIN_PAUSE)
         found = [one.parts[0].header for one in readings]
