@@ -87,9 +87,9 @@ class ProbeListen(Listen):
 
 @attrs.frozen(kw_only=True)
 class AgentkOptions:
-    """What the command line and the environment say; see `read_options`."""
+    """Settings from the command line and the environment; see `read_options`."""
 
-    #: The flags of what stands in a section.
+    #: Flags of settings that are in a section.
     FLAGS: ClassVar[Mapping[str, str]] = {
         "observability.network": "observability-listen-network",
         "observability.address": "observability-listen-address",
@@ -193,7 +193,7 @@ class ObservabilitySection:
 
 @attrs.frozen(kw_only=True)
 class AgentkObservability:
-    """``observability``: what others are told of agentk."""
+    """Schema of ``observability``: traces, errors and profiles of agentk."""
 
     tracing: Tracing | None = field(
         default=None, doc="spans for OpenTelemetry, of requests that kas traces"
@@ -320,7 +320,7 @@ class TokenSource:
 
     @property
     def where(self) -> str:
-        """The file or the variable that it comes from, for people."""
+        """The file or variable of the setting, for messages."""
         return f"${TOKEN_VARIABLE}" if self._path is None else str(self._path)
 
     def current(self) -> bytes:

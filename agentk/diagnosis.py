@@ -1,4 +1,4 @@
-"""Why there is no connection to kas, in words for who runs agentk."""
+"""Explanations of a missing connection to kas, for operators of agentk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IS_IT_THE_PORT = (
 
 
 def hint(error: object) -> str:
-    """What something that does not negotiate like kas may be."""
+    """Guess which server does not negotiate like kas."""
     kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
     if isinstance(error, TLSHandshakeError) and error.names:
         named = [name for name in error.names if name not in _LOCAL]
@@ -59,10 +59,10 @@ def hint(error: object) -> str:
 
 def why_ended(reason: SessionClosed, token: str, greeted: Any) -> str:
     """
-    Why a connection ended.
+    Explain why a connection ended.
 
-    :param token: where the token stands: a file or a variable.
-    :param greeted: the transport of one that was not welcomed yet; None: it was.
+    :param token: the source of the token: a file or a variable.
+    :param greeted: the transport of a connection before its WELCOME; None after it.
     """
     if greeted is not None and reason.code in _SPEECHLESS:
         return f"{_explain(reason, token)}; {_what_answered(greeted)}"
@@ -80,7 +80,7 @@ def _explain(reason: SessionClosed, token: str) -> str:
 
 
 def _what_answered(transport: Any) -> str:
-    """What may have ended a connection without a word of our protocol."""
+    """Guess which server ended a connection without a frame of our protocol."""
     if not INegotiated.providedBy(transport):
         return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
     if transport.negotiatedProtocol == ALPN_TUNNEL.encode():

@@ -49,20 +49,20 @@ FORGIVEN_AFTER = 2.0
 #: a balancer, or a path that comes back.
 STEADY = 30.0
 
-#: Seconds after such a loss in which no pause is longer than `SOON`.  A quarter of a
-#: minute without kas would else be followed by up to half a minute without the agent;
-#: what comes back at once is still spread over seconds.
+#: Seconds after such a loss in which no pause is longer than `SOON`.  Otherwise a
+#: quarter of a minute without kas would be followed by up to half a minute without the
+#: agent; agents that return at once are still spread over seconds.
 RECENT, SOON = 120.0, 8.0
 
-#: Seconds in which kas closes a connection that has nothing to do any more.
+#: Seconds in which kas closes an idle connection at shutdown.
 FAREWELL = 1.0
 
 #: Seconds at most that a server may ask us to stay away.
 MAX_SPREAD = 300.0
 
-#: Seconds over which one whose place another process took comes back, at first; it
-#: doubles each time, up to `MAX_SPREAD`.  The other does the work meanwhile, and only a
-#: person can tell them apart.
+#: Seconds over which a replaced process spreads its return, at first; it doubles each
+#: time, up to `MAX_SPREAD`.  The other process does the work in the meantime, and only
+#: an operator can tell them apart.
 REPLACED_SPREAD = 30.0
 
 #: Seconds that a connection has to live before that is forgotten.
@@ -72,13 +72,14 @@ UNDISPUTED = 2 * MAX_SPREAD
 @attrs.define(eq=False)
 class Dialer(TunnelOwner):
     """
-    Keeps one connection to kas, and a second one while the first is being drained.
+    Dialer that keeps one connection to kas, and a second one while the first is
+    draining.
 
-    There is exactly one plan at any time: a timer for the next dial, a dial that runs,
-    a tunnel that greets, or one that is up; whatever ends one of them makes the next.
+    It has exactly one plan at any time: a timer for the next dial, a running dial, a
+    tunnel that greets, or an established one; the end of each starts the next.
 
-    :param endpoint: makes the endpoint for one attempt.
-    :param hello: makes the greeting; it is asked each time, because tokens rotate.
+    :param endpoint: creates the endpoint for one attempt.
+    :param hello: creates the greeting, each time, because tokens can be replaced.
     :param random: between 0 and 1, for the jitter.
     """
 
@@ -90,9 +91,9 @@ class Dialer(TunnelOwner):
     random: Callable[[], float]
     flusher: Flusher
     keepalive: Keepalive
-    #: What is dialled, for people.
+    #: Address of kas, for messages.
     where: str = "kas"
-    #: Where the token of the greeting stands, for people.
+    #: Source of the greeting's token, for messages.
     credential_from: str = "the greeting"
     #: Connections that kas welcomed, since the start.
     connections: int = 0
@@ -109,7 +110,7 @@ class Dialer(TunnelOwner):
     kas_id: bytes = b""
     #: Called for each request with the id of the kas that had another one relay it.
     on_relayed: Callable[[bytes], None] = lambda kas_id: None
-    #: What kas answers, as it said when the tunnel came up.
+    #: Services of kas, from its WELCOME.
     services: frozenset[str] = frozenset()
     #: As kas said it.
     agent_id: str = ""
@@ -137,7 +138,7 @@ class Dialer(TunnelOwner):
     #: Connected, and not welcomed yet.
     _greeting: TunnelProtocol | None = None
     _timer: IDelayedCall | None = None
-    #: Since when each connection is open, and when those that drain are closed.
+    #: Start times of open connections, and deadlines of draining ones.
     _tunnels: dict[TunnelProtocol, float] = attrs.Factory(dict)
     _deadlines: dict[TunnelProtocol, IDelayedCall] = attrs.Factory(dict)
     _idle: Deferred[None] | None = None
@@ -189,7 +190,7 @@ class Dialer(TunnelOwner):
         """Bytes flow: kas welcomed us, and was heard of lately."""
         return self.tunnel is not None and self.tunnel.alive
 
-    # What modules use.
+    # Methods for modules.
 
     def open_stream(
         self,
@@ -199,7 +200,7 @@ class Dialer(TunnelOwner):
         metadata: bytes = b"",
         timeout: float = 0,
     ) -> IStream:
-        """Open a stream to kas; without a tunnel its receiver is told so at once."""
+        """Open a stream to kas; without a tunnel, fail its receiver at once."""
         if self.tunnel is None:
             raise SessionClosed(ErrorCode.SHUTDOWN, f"no tunnel: {self.last_problem}")
         open_ = pb.Open(
@@ -246,7 +247,7 @@ class Dialer(TunnelOwner):
         self.greet(tunnel, AGENT)
 
     def greet(self, tunnel: TunnelProtocol, role: str) -> None:
-        """Say who we are, and close this tunnel, too, when agentk is told to stop."""
+        """Send HELLO, and close this tunnel, too, when agentk stops."""
         self._tunnels[tunnel] = self.clock.seconds()
         try:
             hello = self.hello()
@@ -319,8 +320,8 @@ class Dialer(TunnelOwner):
         self._greeting = None
         self.connections += 1
         self.tunnel, self.kas_id = tunnel, welcome.kas_id
-        # Those that kas asked us to leave went on taking requests, so that none had
-        # to wait; from here on the new one does.
+        # Tunnels that kas asked us to leave kept accepting requests, so that none had
+        # to wait; from now on the new one does.
         for leaving in self._deadlines:
             leaving.go_away(
                 pb.GoAway(
@@ -364,7 +365,8 @@ class Dialer(TunnelOwner):
             return
         self._step_down()
         self._lived(self._tunnels[tunnel])
-        # Kas closes when its streams are done; one that forgets to must not keep us.
+        # kas closes when its streams have ended; a kas that forgets to must not block
+        # us.
         self._deadlines[tunnel] = self.clock.callLater(
             go_away.deadline_ms / 1000,
             tunnel.end,

@@ -35,23 +35,24 @@ __all__ = ["ExtraTunnels"]
 #: Seconds between two looks at what was relayed.
 INTERVAL = 5.0
 
-#: Requests in such an interval that one kas has relayed to us, from which on a tunnel
-#: to it costs less: a handshake takes as much of a kas as relaying thirty of them.
+#: Relayed requests of one kas in such an interval from which on a tunnel to it is
+#: cheaper: a handshake costs a kas as much as relaying thirty of them.
 BUSY = 50
 
-#: Seconds for which a kas that was that busy is looked for: by chance, because only the
-#: listener, or what balances before it, chooses who takes a connection.
+#: Seconds for which agentk tries to reach such a busy kas: only by chance, because the
+#: listener, or the load balancer before it, chooses the kas.
 WANTED = 60.0
 
-#: Seconds without a request, and without one that runs, after which a tunnel goes.
+#: Seconds without a request after which an extra tunnel closes.
 IDLE = 60.0
 
-#: Seconds that kas is told what runs through a tunnel has when it is not needed any
-#: more; it closes as soon as that is done.
+#: Seconds that running requests get when an extra tunnel is not needed any more; kas
+#: closes it as soon as they have ended.
 LEAVING = 3600.0
 
-#: Seconds before another attempt, at first and at most, because each that finds another
-#: kas costs that a handshake: a balancer may never let us reach the one that we want.
+#: Seconds before another attempt, at first and at most, because each attempt that
+#: reaches another kas costs that kas a handshake: a load balancer may never let us
+#: reach the right one.
 RETRY_FIRST, RETRY_MOST = 0.1, 60.0
 
 #: Extra tunnels at once: each takes 20 KiB of a kas, and as much of us.
@@ -64,16 +65,17 @@ MAX_COUNTED = 64
 @attrs.define(eq=False)
 class ExtraTunnels:
     """
-    Opens them where they pay, one at a time, and closes those that nobody uses.
+    Manager of extra tunnels: it opens worthwhile ones, one at a time, and closes unused
+    ones.
 
-    :param dialer: has the connection that these are extra to.
+    :param dialer: has the main connection.
     :param random: between 0 and 1, for the jitter.
     """
 
     dialer: Dialer
     clock: IReactorTime
     random: Callable[[], float]
-    #: Those that are up, by the id of the kas.
+    #: Open extra tunnels, by the id of the kas.
     tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
     #: Requests that were relayed in this interval, by the id of the kas that did.
     _relayed: Counter[bytes] = attrs.field(init=False, factory=Counter)
@@ -81,7 +83,7 @@ class ExtraTunnels:
     _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
     _backoff: Backoff = attrs.field(init=False)
     _loop: LoopingCall = attrs.field(init=False)
-    #: What may run at one time: a dial, a greeting, or the pause before the next one.
+    #: The one current step: a dial, a greeting, or the pause before the next one.
     _dialling: Deferred[Any] | None = attrs.field(init=False, default=None)
     _greeting: ExtraTunnel | None = attrs.field(init=False, default=None)
     _pause: IDelayedCall | None = attrs.field(init=False, default=None)
@@ -98,7 +100,7 @@ class ExtraTunnels:
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:
-        """Open no more; those that are up end with the dialer."""
+        """Open no more extra tunnels; open ones end with the dialer."""
         if self._loop.running:
             self._loop.stop()
         self._cancel_pause()
@@ -185,7 +187,7 @@ class ExtraTunnels:
         )
         self._pause = self.clock.callLater(pause, self._dial)
 
-    # What tunnels tell.
+    # Callbacks of tunnels.
 
     def welcomed(self, extra: ExtraTunnel) -> None:
         """

@@ -1,9 +1,9 @@
 """
-Which of an agent's agentk leads, by a Lease in the cluster.
+Leader election among an agent's replicas, by a Lease in the cluster.
 
-The Lease, its times and the algorithm are those of Kubernetes' own components
-(client-go's ``leaderelection``), which GitLab's agentk uses, too: both may compete for
-the one Lease while one replaces the other.
+The Lease, its times and the algorithm are the same as in Kubernetes' own components
+(client-go's ``leaderelection``) and in GitLab's agentk: both can compete for the same
+Lease while one replaces the other.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ REQUEST_SECONDS = 5.0
 #: ... and of an Event, which is worth no renewal.
 EVENT_SECONDS = 2.0
 
-#: The part of the pause between two looks that is random, so that those who compete do
-#: not all ask at once.  Unlike in client-go the pause never grows: with what it took to
-#: see the last renewal, the next one leads at most ``duration + 2 * retry`` after it.
+#: Random part of the pause between two checks, so that the competitors do not all send
+#: their requests at once.  Unlike in client-go, the pause never grows: including the
+#: time to see the last renewal, the next replica leads at most ``duration + 2 * retry``
+#: after it.
 JITTER = 0.5
 
 #: Seconds before work that failed runs again, and the longest of these pauses.
@@ -66,13 +67,14 @@ class _Work:
 
 class LeaderElection:
     """
-    Runs work while this agentk leads, and ends it before another one may.
+    Election that runs work while this agentk leads, and ends it before another may
+    lead.
 
     :param client: acts as agentk.
     :param namespace: of the Lease.
-    :param identity: says which agentk holds it: the pod's name.
-    :param clock: of this process; clocks of others are not relied on.
-    :param now: the time for what people read in the Lease.
+    :param identity: of this agentk as the holder: the pod's name.
+    :param clock: of this process; it does not depend on the clocks of others.
+    :param now: the time of day for operators who read the Lease.
     :param random: between 0 and 1.
     """
 
@@ -96,7 +98,7 @@ class LeaderElection:
         self._random = random
         self._times = times
         self._works: list[_Work] = []
-        #: What was begun and has not ended.
+        #: Work that has begun and not ended.
         self._running: set[Deferred[None]] = set()
         self._agent_id = ""
         self._stopping = False
@@ -138,9 +140,9 @@ class LeaderElection:
         """
         Run *run* whenever this agentk leads, and cancel it when it does not.
 
-        What fails is run again with growing pauses.
+        Failed work runs again, with backoff.
 
-        :param name: whose work it is, for `withdraw` and the log.
+        :param name: the owner of the work, for `withdraw` and the log.
         """
         work = _Work(name, run)
         self._works.append(work)
@@ -263,7 +265,7 @@ class LeaderElection:
     async def _write(
         self, name: str, lease: KubernetesObject | None, begun: float, seconds: float
     ) -> bool:
-        """Make the Lease ours, unless somebody changed it since *lease*."""
+        """Take the Lease, unless it has changed since *lease*."""
         spec = dict((lease or {}).get("spec") or {})
         now = _micro_time(self._now())
         if spec.get("holderIdentity") != self._identity:

@@ -59,7 +59,7 @@ class ReachCollector(Collector):
 
 @attrs.define(eq=False)
 class LeaderCollector(Collector):
-    """Whether this agentk leads those of its agent."""
+    """Metric that shows whether this agentk leads."""
 
     election: LeaderElection
 

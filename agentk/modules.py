@@ -1,4 +1,4 @@
-"""What agentk gives to the agent half of a module."""
+"""API of a module's agent half."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tunnel.rpc.client import ServiceClient
 
 @attrs.define(eq=False)
 class AgentContext(ModuleContext):
-    """What all modules share; one for the process."""
+    """State that all modules of the process share."""
 
     kubernetes: KubernetesClients
     dialer: Dialer
@@ -56,7 +56,7 @@ class AgentModuleApi(ModuleApi):
         self._election = context.election
         #: Puts a configuration from Git into effect.
         self.apply_sections = context.sections.apply
-        #: What GitLab has for this module.
+        #: Requests of this module to GitLab.
         self.gitlab = GitLabAccess(self._client(GITLAB_ACCESS), self.name)
 
     def follow_section(

@@ -61,11 +61,10 @@ from tunnel.transport.tls import client_context
 from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
 
-#: Seconds that requests which run get when agentk is told to stop; a pod has 30.
+#: Seconds that running requests get when agentk stops; a pod has 30.
 STOP_GRACE = 20.0
 
-#: Where the Lease of the leader is, of an agentk that no namespace was named for: that
-#: of kubectl.
+#: Namespace of the leader's Lease without a configured namespace: kubectl's default.
 DEFAULT_NAMESPACE = "default"
 
 #: Machines by the names of Go, which GitLab counts them by.

@@ -47,14 +47,14 @@ def modules_report(problems: Mapping[str, str]) -> reports_pb2.ModulesReport:
 @attrs.define(eq=False)
 class StateReports(Generic[_T]):
     """
-    Reports of one state, which tell kas whenever it has changed.
+    Reporter of one state, which sends it to kas after each change.
 
     :param method: of the service, such as ``Cluster``.
-    :param state: returns the state as it is now.
-    :param message: makes the request that reports a state.
+    :param state: returns the current state.
+    :param message: creates the request for a state.
     :param assumed: the state that kas assumes over a new tunnel.
     :param open_stream: opens a stream to kas.
-    :param services: what kas answers now; empty while there is no tunnel.
+    :param services: services of kas now; empty without a tunnel.
     """
 
     _method: str
@@ -73,7 +73,7 @@ class StateReports(Generic[_T]):
         self._reported = self._assumed
 
     def connected(self) -> None:
-        """Begin anew over a new tunnel."""
+        """Start again over a new tunnel."""
         self._reported = self._assumed
         self.report()
 

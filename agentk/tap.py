@@ -32,7 +32,7 @@ from tunnel.program.tuning import (
 
 
 class Options(ProgramOptions):
-    """What can be said on the command line."""
+    """Options of the command line."""
 
     choices: ClassVar = {
         **ProgramOptions.choices,
@@ -120,7 +120,7 @@ class Options(ProgramOptions):
         self["kas-header"].append(text)
 
     def usable(self) -> str:
-        """What ``--check`` says when nothing is wrong."""
+        """Return the output of ``--check`` if the configuration has no errors."""
         return "the options are usable"
 
     def steps(self) -> Sequence[Callable[[], None]]:

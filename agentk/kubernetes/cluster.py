@@ -244,7 +244,10 @@ def _static_authorization(target: Target) -> bytes | None:
 
 @contextmanager
 def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
-    """OpenSSL reads keys from files only: give it one that is nowhere on a disk."""
+    """
+    Provide a key as a path, because OpenSSL reads keys only from files; it is on no
+    disk.
+    """
     if data is None:
         yield None if file is None else str(file)
         return

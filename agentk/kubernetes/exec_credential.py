@@ -29,11 +29,11 @@ from tunnel.util.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 
-# Plugins ask a cloud's API; one that takes longer hangs.
+# Plugins call a cloud's API; a slower plugin hangs.
 TIMEOUT = 60.0
 # Two certificates and a token are 20 KiB; more is not a credential.
 MAX_OUTPUT = 1024 * 1024
-# What of its complaints is shown: the end, which names the reason.
+# Shown characters of its error output: the end, which contains the reason.
 MAX_COMPLAINT = 1000
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -41,7 +41,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 @attrs.frozen
 class ExecCredential:
-    """What a plugin printed."""
+    """Output of a plugin."""
 
     token: str = attrs.field(default="", repr=False)
     certificate: bytes | None = None

@@ -177,13 +177,13 @@ class Target:
 
     @property
     def url(self) -> str:
-        """For people."""
+        """The URL, for messages."""
         scheme = "https" if self.tls else "http"
         return f"{scheme}://{self.authority}{self.path_prefix}"
 
     @property
     def advice(self) -> str:
-        """What to look at when it cannot be reached."""
+        """Advice for an unreachable server."""
         if self.origin == IN_CLUSTER:
             return "check the network policies of this pod"
         return f"check --kubeconfig ({self.origin})"
@@ -197,10 +197,10 @@ def find_target(
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Target:
     """
-    What to talk to: told, or the pod's own cluster, or the user's kubeconfig.
+    Find the cluster: the configured one, the pod's own, or the user's kubeconfig.
 
-    :param kubeconfig: the value of ``--kubeconfig``; else ``$KUBECONFIG`` counts.
-    :raises ConfigurationError: saying which file and what to do.
+    :param kubeconfig: the value of ``--kubeconfig``; default: ``$KUBECONFIG``.
+    :raises ConfigurationError: with the file and the remedy.
     """
     if kubeconfig:
         return load_kubeconfig([Path(kubeconfig)], context, must_exist=True)

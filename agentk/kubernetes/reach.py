@@ -24,8 +24,8 @@ CHECK_INTERVAL = 60.0
 #: ... and while it does not, or did not the last time.
 RETRY_INTERVAL = 5.0
 
-#: Looks in a row that fail before one that answered counts as out of reach: an API
-#: server that restarts is back by then.
+#: Consecutive failures after which a working API server counts as unreachable: a
+#: restarting one is back by then.
 FAILURES = 3
 
 

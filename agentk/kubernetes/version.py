@@ -1,4 +1,4 @@
-"""Which version the API server has: kas shows it to people."""
+"""Version of the API server, which kas shows to users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ClusterVersion:
     def __init__(self, cluster: ICluster, reactor: Any) -> None:
         self._cluster = cluster
         self._reactor = reactor
-        #: What was answered last; empty before that.
+        #: Last known version; empty before the first answer.
         self.known = pb.KubernetesVersion()
 
     async def refresh(self) -> None:
@@ -63,7 +63,7 @@ class ClusterVersion:
             )
 
     async def _ask(self) -> bytes:
-        # On a connection of its own: one that was kept says nothing of new ones.
+        # Use a new connection, because a kept one proves nothing about new ones.
         pool = UpstreamPool(self._cluster.endpoint, self._reactor)
         clients = KubernetesClients(self._cluster, pool, self._reactor)
         try:

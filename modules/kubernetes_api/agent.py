@@ -64,8 +64,8 @@ _PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 #: cluster that are busy at a time are few, and each has some two or three.
 MAX_KNOWN_HEADS: Final = 100
 
-#: Seconds for which a head is remembered at most: it may have secrets of a client that
-#: left, and reading it again once in a minute costs nothing.
+#: Maximum seconds for which a head is cached: it may contain secrets of a client that
+#: has left, and parsing it again once a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
 
 #: Users and groups of Kubernetes itself.  The API server lets no one act as a service
@@ -127,7 +127,8 @@ class KubernetesApiAgent:
         self._counting = True
         self._unsubscribe = [
             self.api.subscribe("agentk.draining", self._draining),
-            # What clients sent stays here no longer than the connection it came by.
+            # Heads of clients stay here no longer than the connection that carried
+            # them.
             self.api.subscribe("tunnel.disconnected", lambda _: self.known.clear()),
         ]
 
@@ -397,7 +398,7 @@ class AgentRequest:
             stream.send_headers(trailers[2:] + b"\r\n")
         stream.finish()
         if not self._sent:
-            # What kas still sends of the body is read and dropped.
+            # Read and drop the rest of the body from kas.
             stream.resumeProducing()
 
     def _end(self, broken: bool = False) -> None:
@@ -542,8 +543,8 @@ class AgentRequest:
         if self._over:
             return
         if self._raw and isinstance(reason, UpstreamError):
-            # A reset would overtake what was read before.  What flows in an upgraded
-            # connection says itself whether it is whole.
+            # A reset would overtake data that was read before.  The protocol inside an
+            # upgraded connection detects its own truncation.
             self._finish(broken=True)
         elif self._answered:
             self._end(broken=True)

@@ -1,8 +1,8 @@
 """
-What browsers need and others do not: sessions of GitLab, and pages of other origins.
+Requests of browsers: sessions of GitLab, and pages of other origins.
 
-A page of GitLab asks with the cookie of its user's session, which the browser sends by
-itself, and with a CSRF token, which only that page knows.  Everything here is pure.
+A page of GitLab sends the cookie of its user's session, which the browser adds by
+itself, and a CSRF token, which only that page knows.  All functions here are pure.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _COOKIE: Final = b"_gitlab_kas"
 AGENT_ID: Final = b"gitlab-agent-id"
 CSRF_TOKEN: Final = b"gitlab-csrf-token"
 
-#: What no other kind of credential needs: the clusters of all agents are one origin for
-#: a browser, and a page of one must not act in it.
+#: Header fields that only sessions need: for a browser, the clusters of all agents are
+#: one origin, and a page of one cluster must not act in it.
 ISOLATED: Final = (
     b"\r\nContent-Security-Policy: sandbox\r\nX-Content-Type-Options: nosniff"
 )
 
-#: Fields of an answer that reach a browser: those that the API server writes itself.
-#: What is for kas or for this hop was cut out before.
+#: Response fields that reach a browser: the API server's own.  Fields for kas or for
+#: this hop were removed before.
 _PASSED: Final = (
     "accept-ranges",
     "age",
@@ -89,7 +89,9 @@ class PageSession:
 
 
 def cut_query(query: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """What goes on of a query, and the values of the parameters that are for kas."""
+    """
+    Return the forwarded part of a query, and the values of the parameters for kas.
+    """
     kept = []
     taken: dict[bytes, list[bytes]] = {}
     for part in query.split(b"&"):
@@ -105,11 +107,11 @@ def session(
     head: RequestHead, named: bytes, query: dict[bytes, list[bytes]]
 ) -> PageSession | None:
     """
-    The session by which a request comes; None: it has no cookie of one.
+    Return the session of a request; None without its cookie.
 
     :param named: the agent in the path; empty: none.
-    :param query: parameters that were cut out of the query.
-    :raises ValueError: it cannot be used.
+    :param query: parameters that were taken out of the query.
+    :raises ValueError: the session cannot be used.
     """
     pairs = b";".join(head.taken.get(b"cookie", ())).split(b";")
     named_pairs = (pair.strip(b" \t").partition(b"=") for pair in pairs)
@@ -135,9 +137,9 @@ def session(
 
 def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
     """
-    Finds the fields of an answer that do not reach a browser.
+    Return an expression for the response fields that do not reach a browser.
 
-    :param more: names that do, besides those of the API server.
+    :param more: names that do, in addition to the API server's.
     """
     names = "|".join(re.escape(name) for name in (*_PASSED, *more))
     return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
@@ -177,9 +179,10 @@ class CrossOrigin:
 
     def fields(self, head: RequestHead) -> bytes | None:
         """
-        What every answer to the request has; None: its page may not ask.
+        Return the CORS fields of every response to the request; None if its page may
+        not send requests.
 
-        The line itself goes on to the cluster, which may look at it, too.
+        The request's own line is forwarded to the cluster, which may check it, too.
         """
         origins = head.taken.get(b"origin")
         if origins is None:
@@ -194,7 +197,9 @@ class CrossOrigin:
         ) % origins[0]
 
     def preflight(self, head: RequestHead) -> bytes:
-        """What an answer to OPTIONS has besides: anything may be asked."""
+        """
+        Return the further fields of a response to OPTIONS, which permit any request.
+        """
         wanted = head.taken.get(b"access-control-request-headers", ())
         fields = b"".join(
             b"\r\nAccess-Control-Allow-Headers: " + value for value in wanted

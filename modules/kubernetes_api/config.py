@@ -45,7 +45,7 @@ def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None
 
 def websocket_secret(path: Path) -> bytes:
     """
-    What is in ``websocket_token_secret_file``.
+    Read ``websocket_token_secret_file``.
 
     :raises ValueError: it cannot be used.
     """
@@ -148,7 +148,8 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_requests_per_credential: int = field(
         default=1_000, validator=is_positive, doc="requests under way of one credential"
     )
-    # What one may have under way bounds a loop gone wrong already, and a burst is fine.
+    # The limit on running requests already bounds a runaway loop, and a burst is
+    # harmless.
     max_requests_per_second: int | None = field(
         default=None,
         validator=attrs.validators.optional(is_positive),

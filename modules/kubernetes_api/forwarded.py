@@ -55,8 +55,8 @@ class TrustedProxies:
         """
         Return the client of a request.
 
-        Each trusted proxy appends the address that it saw, so the last one that is not
-        a trusted proxy's is the client's.
+        Each trusted proxy appends the address that it saw, so the last address that is
+        not a trusted proxy's is the client's.
         """
         peer = exchange.peer_address
         if isinstance(peer, UNIXAddress):
@@ -73,7 +73,7 @@ class TrustedProxies:
             try:
                 version = ip_address(host).version
             except ValueError:
-                # Not an address: whoever wrote it is the last that is known.
+                # Not an address: the proxy that wrote it is the last known one.
                 break
             peer = (IPv4Address if version == 4 else IPv6Address)("TCP", host, 0)
             if not self._trusts(host):

@@ -1,10 +1,10 @@
 """
-The front door: which agent is asked for, with which credential, for what; as whom.
+The front door: agent, credential, target and user of a request.
 
-Three ways in.  The credential names the agent, ``Bearer <kind>:<agent>:<token>``; or
-the path does, ``/agents/<agent>/api/…`` with ``Bearer <token>``; or a browser has the
-cookie of a session of GitLab, and names the agent beside it.  What follows is the same.
-Everything here is pure; nothing is looked up.
+A request can name its agent in three ways: in the credential, ``Bearer
+<kind>:<agent>:<token>``; in the path, ``/agents/<agent>/api/…`` with ``Bearer
+<token>``; or beside the cookie of a browser's GitLab session.  The rest is the same.
+All functions here are pure and look nothing up.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ MAX_CACHED: Final = 16 * 1024 * 1024
 #: Bytes of a cache entry beside its fields.
 _OVERHEAD: Final = 256
 
-#: Bytes of fields that are noted with a head for as long as that is remembered: those
-#: of the longest such head, and an identity of a hundred groups.  Longer ones would be
-#: kept for each head of each connection.
+#: Bytes of fields that are kept with a cached head: the longest such head, and an
+#: identity of a hundred groups.  Longer ones would be kept for each head of each
+#: connection.
 MAX_NOTED: Final = 8192
 
 
@@ -62,13 +62,13 @@ class Refused(TunnelError):
 
 @attrs.define(eq=False)
 class Entry:
-    """What a request asks for."""
+    """Target, agent and credential of a request."""
 
     kind: str
     agent: str
     token: str
-    #: What the cluster is asked, its query byte for byte the client's, without what is
-    #: for kas.
+    #: The target for the cluster: the client's query byte for byte, without the
+    #: parameters for kas.
     target: bytes
     #: It wants a token for a WebSocket at *target*, and not the cluster.
     wants_token: bool = False
@@ -127,7 +127,7 @@ def enter(
     Read the credential and the target.
 
     :param prefix: the configured path prefix, with a slash at its end.
-    :param tokens: opens those of WebSockets.
+    :param tokens: decrypts tokens of WebSockets.
     :raises Refused: with 400 or 401.
     """
     path, mark, query = head.target.partition(b"?")
@@ -201,7 +201,10 @@ def _of_page(
     path: bytes,
     tokens: WebSocketTokens | None,
 ) -> Entry | None:
-    """What a page of GitLab asks with: a token for its WebSocket, or its session."""
+    """
+    Return the credential of a page of GitLab: the token of its WebSocket, or its
+    session.
+    """
     try:
         if tokens is not None and head.upgrade.lower() == b"websocket":
             sealed = tokens.credential(head, path)
@@ -209,7 +212,7 @@ def _of_page(
                 if named and sealed.agent != named.decode("ascii"):
                     raise ValueError("the path and the token name different agents")
                 if REQUEST in query:
-                    # One that leaked would be renewed without an end.
+                    # A leaked token could be renewed endlessly.
                     raise ValueError("a WebSocket token is not good for another one")
                 return Entry(
                     sealed.kind,
@@ -229,7 +232,7 @@ def _of_page(
 
 
 def _no_bearer(values: Sequence[bytes]) -> Refused:
-    """Why *values* of ``Authorization`` are no credential."""
+    """Explain why *values* of ``Authorization`` are not a credential."""
     if not values:
         return unauthorized("no valid credentials provided; send Authorization: Bearer")
     if len(values) > 1:
@@ -239,11 +242,13 @@ def _no_bearer(values: Sequence[bytes]) -> Refused:
 
 class OutgoingFields:
     """
-    The fields of a request behind kas: the client's, ``Via``, and ``Impersonate-*``.
+    Fields of a request after kas: the client's, ``Via``, and ``Impersonate-*``.
 
-    The last are the same for each request of a credential, so they are made once.
+    The last ones are the same for each request of a credential, so they are created
+    once.
 
-    :param name: of this kas in ``Via``, by which it knows a request that came back.
+    :param name: of this kas in ``Via``, with which it recognizes a request that
+        returns.
     """
 
     def __init__(self, name: bytes) -> None:

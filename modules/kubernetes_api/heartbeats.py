@@ -1,14 +1,13 @@
 """
-PINGs of a client inside an upgraded connection, and which side answers them.
+PINGs of a client inside an upgraded connection, and the side that answers them.
 
-The bytes of an exec pass a `Heartbeats` in kas and one in agentk; a pause does not: a
-`Heartbeats` asks the consumer of the answer whether it is paused.  From the
-`HttpConnection` of a client that reads no more to that of the API server, five objects
-pass a pause on: in kas the `RoutedStream`, its `ResumableStream` and that one's
+The bytes of an exec pass a `Heartbeats` in kas and another one in agentk; a pause does
+not: a `Heartbeats` checks whether the consumer of the response is paused.  From the
+`HttpConnection` of a client that stops reading to the API server's, five objects pass a
+pause on: in kas the `RoutedStream`, its `ResumableStream` and the latter's
 `StreamTransport`, where credit ends; in agentk the `ResumableStream` and the
-`UpstreamRequest`.  From an API server that reads no more it is agentk's
-`ResumableStream` and `StreamTransport`, and in kas the `ResumableStream` and the
-`Exchange`.
+`UpstreamRequest`.  In the other direction they are agentk's `ResumableStream` and
+`StreamTransport`, and in kas the `ResumableStream` and the `Exchange`.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 #: Seconds without a byte of the server after which a PING goes on to it.
 QUIET: Final = 1.0
 
-#: Seconds for which a PING waits where nothing seems to flow: a process that was not
-#: running for a while reads first what came meanwhile.
+#: Seconds for which a PING waits if no output seems to flow: a process that was paused
+#: first reads the bytes that arrived in the meantime.
 LOOK: Final = 0.05
 
 #: PONGs that are written while the client reads nothing: enough for kubectl, which
@@ -66,7 +65,7 @@ class Framing(Protocol):
         """
 
     def may_be_ping(self, header: bytes) -> bool:
-        """Whether a header that `frame` needs more of may become that of a PING."""
+        """Return whether an incomplete header may become the header of a PING."""
 
     def pong(self, ping: bytes) -> bytes | None:
         """The answer to a client's PING; None: it is itself an answer."""
@@ -91,7 +90,7 @@ class WebSocketFraming:
             if len(header) < start:
                 return None
             size = int.from_bytes(header[2 : 4 if size == 126 else 10], "big")
-        # FIN and opcode 9, masked as those of clients are, and of legal size.
+        # FIN and opcode 9, masked as by clients, and of legal size.
         is_ping = header[0] == 0x89 and header[1] >= 0x80 and size <= 125
         return start + size, is_ping
 
@@ -168,7 +167,7 @@ class _Position:
             self._header = header
             return size
         self._header = b""
-        # What of the header came before this piece was followed with that.
+        # The part of the header before this piece was followed with that piece.
         step = min(found[0] - known, size - at)
         self._left = found[0] - known - step
         return at + step
@@ -228,7 +227,7 @@ class Heartbeats:
         self._server = _Position(framing)
         #: The beginning of what may be a PING.
         self._held = b""
-        #: One that goes on after a last look, and the look.
+        #: A PING that is answered after a last check, and the check.
         self._ping = b""
         self._look: IDelayedCall | None = None
         #: PONGs that wait for the end of a frame; the newest counts.
@@ -314,11 +313,12 @@ class Heartbeats:
 
     @property
     def _busy(self) -> bool:
-        """Output flows, or stands before a client that reads slowly."""
+        """Return whether output flows, or waits for a slow client."""
         pace = self._pace
         if pace.answer_paused:
             return True
-        # What stands in front of a client that went on was not sent yet: no silence.
+        # Output that waits for a client that resumed has not been sent yet: this is not
+        # silence.
         last = max(self._last, pace.answer_resumed_at)
         return self._clock.seconds() - last < QUIET
 

@@ -1,9 +1,9 @@
 """
-What both halves count.
+Metrics of both halves.
 
-Plain numbers, turned into samples when Prometheus scrapes: a request touches half a
-dozen of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
-Labels are bounded: never an agent, a user or a path.
+They are plain numbers that become samples when Prometheus scrapes: a request touches
+half a dozen of them, and a counter of `prometheus_client` takes a lock and a
+microsecond each.  Labels are bounded: never an agent, a user or a path.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProxyMetrics(Collector):
         self.failures: dict[str, int] = {}
 
     def head_passed(self, status: int, seconds: float) -> None:
-        """The head of an answer was passed on, *seconds* after that of the request."""
+        """Count the head of a response, *seconds* after the head of the request."""
         self._answers[min(status // 100, 5) - 1] += 1
         self._heads[bisect_left(_BUCKETS, seconds)] += 1
         self._heads_sum += seconds

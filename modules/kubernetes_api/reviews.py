@@ -18,7 +18,7 @@ from tunnel.kubernetes import request_info, why_refused
 
 __all__ = ["MAX_REVIEW", "ReviewError", "is_review", "refusal"]
 
-#: Bytes of a question: those of kubectl have 300, and a name has 253 at most.
+#: Bytes of a review: kubectl's have 300, and a name has at most 253.
 MAX_REVIEW: Final = 16 * 1024
 
 _GROUP: Final = "authorization.k8s.io"
@@ -46,7 +46,7 @@ class ReviewError(Exception):
 
 def is_review(method: bytes, target: bytes) -> bool:
     """Whether a request asks for one's own rights in the cluster."""
-    # Nearly every request is told from these by a search alone.
+    # A search alone excludes nearly every request.
     if method != b"POST":
         return False
     info = request_info(method, target)
@@ -103,7 +103,7 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     """Method and target of a request that needs a right."""
     verb = asked.get("verb", "")
     if verb not in ("get", "list", "watch"):
-        # Whatever it is, it does not read only.
+        # In any case, this is not only a read.
         return "DELETE", "/api/v1/namespaces/x"
     group, name = asked.get("group", ""), asked.get("resource", "")
     # Names of resources have no dot: "secrets.*" names a group, too.
@@ -123,7 +123,7 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     return "GET", "/".join(parts)
 
 
-# Protobuf, of which a review has only strings and messages.
+# Protobuf; a review contains only strings and messages.
 
 
 def _spec(unknown: bytes) -> dict[str, Any]:

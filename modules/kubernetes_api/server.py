@@ -107,7 +107,7 @@ from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
-#: What a request counts as whose credential says nothing else.
+#: Usage of a request whose credential defines no other.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
 
 _BUG: Final = "kas: an internal error; see the log of kas"
@@ -132,8 +132,8 @@ _USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECA
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
-#: Bytes of an answer that need no producer: every socket takes so many at once, or kas
-#: holds them for one that does not.
+#: Bytes of a response that need no producer: every socket accepts this many at once, or
+#: kas holds them.
 SMALL: Final = 16 * 1024
 
 _BROKEN_HOP: Final = "kas -> agent"
@@ -146,8 +146,8 @@ _OPTIONS: Final = {
     for fin, idempotent, resumable in itertools.product((False, True), repeat=3)
 }
 
-# All clusters share kas' origin: what one of them says to a browser about its own must
-# not reach those of the others.
+# All clusters share the origin of kas: headers of one cluster for a browser must not
+# affect the others.
 _NOT_FOR_CLIENTS: Final = (
     b"access-control-*",
     b"alt-svc",
@@ -171,7 +171,7 @@ class Ending(Protocol):
 
 
 class Held(Sharing, Protocol):
-    """What a credential holds open."""
+    """A request or connection that a credential holds open."""
 
     def revoke(self) -> None:
         """The credential is not valid any longer."""
@@ -182,9 +182,10 @@ class Held(Sharing, Protocol):
 
 class KubernetesApiServer:
     """
-    Serves the Kubernetes API of every connected agent's cluster.
+    Server of the Kubernetes API of every connected agent's cluster.
 
-    :param token: makes the part of our name in ``Via`` by which we know ourselves.
+    :param token: creates the part of our name in ``Via`` with which kas recognizes
+        itself.
     :param now: the time of day.
     """
 
@@ -215,7 +216,7 @@ class KubernetesApiServer:
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
-        #: What ``Via`` says of us: the version, and which kas of several.
+        #: Our name in ``Via``: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.count_usage
@@ -272,7 +273,7 @@ class KubernetesApiServer:
         self.shares.stop()
 
     def _draining(self, _: object) -> None:
-        # What runs may finish; its connection takes no further request.
+        # Running requests may finish; their connections accept no further request.
         self.front.drain()
         for_each(
             tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
@@ -653,7 +654,8 @@ class ProxiedRequest:
         #: Of its answer, whatever it is.
         self._fields = fields
         self._isolated = False
-        #: What it wants a token for, in place of an answer of the cluster.
+        #: The credential for which the client requests a token, instead of a response
+        #: of the cluster.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
         #: The answer about its credential, until it comes.
@@ -1116,7 +1118,9 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
 def _together(
     api: IServerModuleApi, settings: Any
 ) -> tuple[ISharedCount, ISharedCount] | None:
-    """What callers and agents have under way at other workers of this kas."""
+    """
+    Return counters for the requests of callers and agents at other workers of this kas.
+    """
     callers = api.count_together("callers", settings.max_requests_per_credential)
     agents = api.count_together("agents", settings.max_requests_per_agent)
     return None if callers is None or agents is None else (callers, agents)

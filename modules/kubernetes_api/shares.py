@@ -33,13 +33,13 @@ __all__ = [
 #: with 8 four times.
 WEIGHT_OF_ONE: Final = 2
 
-#: Seconds after which a request does not count any more: what takes longer waits for
-#: the cluster or a long path, and costs nothing here.  So a person begins 400 in a
-#: second at least, a job 200.
+#: Seconds after which a request no longer counts: a longer one waits for the cluster or
+#: for a long path, and costs nothing here.  So a user can begin at least 400 a second,
+#: a job 200.
 FAST_SECONDS: Final = 0.005
 
-#: Seconds for which a caller without requests counts as active: a person who waits
-#: for one answer after the other is not to be met by a flood that has seen nobody.
+#: Seconds for which a caller without requests counts as active: a user who waits for
+#: one response after the other must not meet a flood that does not count them.
 REMEMBERED_SECONDS: Final = 5.0
 
 #: Credentials without requests that are remembered; the oldest go first.
@@ -77,7 +77,7 @@ R = TypeVar("R", bound=Sharing)
 
 
 class Account(Generic[R]):
-    """What one caller has under way (`Access.owner`)."""
+    """Requests of one caller (`Access.owner`)."""
 
     __slots__ = (
         "counted",
@@ -97,7 +97,7 @@ class Account(Generic[R]):
         #: Those under way that began a moment ago while others were active, and when;
         #: the oldest first.
         self.counted: dict[R, float] = {}
-        #: Those that begin when fewer are counted.
+        #: Requests that begin when fewer are counted.
         self.waiting: deque[R] = deque()
         #: None: any number a second.
         self.rate = rate
@@ -125,7 +125,7 @@ class Account(Generic[R]):
 
 @attrs.define(eq=False)
 class _Load(Generic[R]):
-    """What one agent has under way."""
+    """Requests at one agent."""
 
     by_account: dict[Account[R], int]
     count: int = 0
@@ -133,21 +133,21 @@ class _Load(Generic[R]):
 
 class Shares(Collector, Generic[R]):
     """
-    Says which requests begin at once, which a little later, and which not at all.
+    Scheduler that decides which requests begin at once, later, or not at all.
 
-    While one caller alone is active nothing is held back.  With several, each has
-    at most as many requests under way as `room_of` says: those of a flood wait here,
-    where a request of another caller passes them, and not in front of agentk or the
-    API server, where it would stand in line behind them.
+    While a single caller is active, no request waits.  With several, each has at most
+    as many running requests as `room_of` permits: the requests of a flood wait here,
+    where another caller's request passes them, and not in agentk or the API server,
+    where it would wait behind them.
 
-    An agent that has half of what it may have takes no more from a caller than its
-    share by weight, and there is room for one that has nothing there yet.
+    When an agent has half of its permitted requests, it accepts no more from a caller
+    than the caller's share by weight, so that a new caller still has room.
 
-    :param per_credential: requests under way of one caller.
-    :param per_agent: requests under way at one agent.
-    :param per_second: requests begun by one caller; None: any number.
-    :param together: of callers and of agents: what they have under way at other workers
-        of this kas; None: there are none.
+    :param per_credential: running requests of one caller.
+    :param per_agent: running requests at one agent.
+    :param per_second: requests that one caller begins; None: any number.
+    :param together: counters of callers and of agents for running requests at other
+        workers of this kas; None without workers.
     """
 
     _log: ClassVar = Logger()
@@ -169,7 +169,7 @@ class Shares(Collector, Generic[R]):
         #: Those without a request, the longest idle first.
         self._idle: dict[str, Account[R]] = {}
         self._agents: dict[str, _Load[R]] = {}
-        #: Those that have requests waiting.
+        #: Accounts with waiting requests.
         self._waiting: dict[Account[R], None] = {}
         self._next_call: IDelayedCall | None = None
         self._idle_call: IDelayedCall | None = None
@@ -242,9 +242,9 @@ class Shares(Collector, Generic[R]):
         if at_agent > self._per_agent:
             raise TooMany(f"at agent {access.agent_name} are under way")
         if 2 * at_agent > self._per_agent:
-            # Of what others leave, so that there is room for one more at any time;
-            # those who all want more come to shares by their weights, and one such
-            # share stays free.
+            # A share of the requests that others leave, so that one more caller always
+            # has room; callers that all want more arrive at shares by their weights,
+            # and one such share stays free.
             left = self._per_agent - at_agent + there + 1
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
             if there >= share:
@@ -348,7 +348,7 @@ class Shares(Collector, Generic[R]):
         self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
 
     def _forget(self) -> None:
-        """Forget those who had no request since the last look."""
+        """Forget accounts without a request since the last check."""
         self._idle_call = None
         for account in list(self._idle.values()):
             if account.seen:

@@ -3,8 +3,8 @@ GitLab's aggregated watches: all watches of a page in one WebSocket.
 
     page --WebSocket /watch--> kas --a plain watch each--> agentk --> API server
 
-The page asks with the subprotocol ``gitlab-agent-watch-api``.  Its messages are JSON in
-snake_case, those of kas JSON in camelCase, as ``@gitlab/cluster-client`` has them::
+The page uses the subprotocol ``gitlab-agent-watch-api``.  Its messages are JSON in
+snake_case, the messages of kas JSON in camelCase, as in ``@gitlab/cluster-client``::
 
     {"type": "watch", "watch_id": "pods", "watch_params": {"version": "v1", …}}
     {"type": "unwatch", "watch_id": "pods"}
@@ -13,9 +13,9 @@ snake_case, those of kas JSON in camelCase, as ``@gitlab/cluster-client`` has th
     {"type": "error", "watchId": "pods", "error": {"object": Status}}
     {"type": "stop", "watchId": "pods"}
 
-Each watch is a request of its own, with the caller's rights and share.  The client
-ignores MODIFIED of an object that it has not seen, and adds an object twice that is
-ADDED twice: kas knows which objects it sent, and corrects the type.
+Each watch is a separate request, with the caller's rights and share.  The client
+ignores MODIFIED for an object that it has not seen, and adds an object twice after two
+ADDED: kas remembers the objects that it sent, and corrects the type.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SUBPROTOCOL: Final = b"gitlab-agent-watch-api"
 #: Watches of one connection: a page of GitLab has ten.
 MAX_WATCHES: Final = 100
 
-#: Bytes of a client's message; those of the real client have 300.
+#: Bytes of a client's message; the real client's have 300.
 MAX_MESSAGE: Final = 16 * 1024
 
 #: Bytes of one event.  etcd takes objects of 1.5 MiB, and a cluster may be hostile.
@@ -63,8 +63,8 @@ MAX_HELD: Final = 16 * 1024 * 1024
 #: page shows so many.
 MAX_OBJECTS: Final = 20_000
 
-#: Characters of a uid or a resourceVersion of an object, which kas remembers: those of
-#: Kubernetes have 36 and 20.
+#: Characters of an object's uid or resourceVersion, which kas remembers: Kubernetes'
+#: have 36 and 20.
 MAX_NAME: Final = 128
 
 #: Bytes of an answer that is not a watch.
@@ -115,7 +115,7 @@ def wants_watches(head: RequestHead, target: bytes) -> bool:
 
 
 class WatchHost(Protocol):
-    """What aggregated watches need of the module."""
+    """Methods of the module that aggregated watches use."""
 
     clock: IReactorTime
 
@@ -164,7 +164,7 @@ class WatchHost(Protocol):
         """Answer the request of a connection with an error."""
 
     def watches_begin(self, connection: WatchConnection) -> None:
-        """*connection* is to be told when kas stops."""
+        """Register *connection*, which ends when kas stops."""
 
     def watches_end(self, connection: WatchConnection) -> None:
         """*connection* is over."""
@@ -269,7 +269,7 @@ class WatchConnection:
                 self._frame(event)
         self._flush()
         if core.state is not State.OPEN and not self.over:
-            # A closing handshake of the client, or bytes that are no WebSocket.
+            # A closing handshake of the client, or bytes that are not a WebSocket.
             self._finish()
 
     def body_finished(self, trailers: bytes) -> None:
@@ -440,7 +440,7 @@ class _Watch:
         self._live = False
         self._head: RequestHead | None = None
         self._answer: ResponseHead | None = None
-        #: What follows a status other than 200.
+        #: Body of a response with a status other than 200.
         self._refusal = bytearray()
         self._seen: set[str] = set()
         #: Where it goes on once the API server ends it.
@@ -747,7 +747,7 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
     """
     Return path and query of a watch, and whether the client wants bookmarks.
 
-    :raises _Invalid: *params* cannot be those of a watch.
+    :raises _Invalid: *params* do not describe a watch.
     """
     if not isinstance(params, dict):
         raise _Invalid("watch_params is missing")

@@ -1,8 +1,8 @@
 """
-Where a watch may end: between two events.
+Boundary at which a watch may end: between two events.
 
 An API server ends every watch after a while, between two events, and clients begin the
-next one where it ended.  A process that stops does the same with those that it serves.
+next one there.  A process that stops does the same with the watches that it serves.
 """
 
 from __future__ import annotations

@@ -46,13 +46,13 @@ LIFETIME: Final = 30.0
 #: Seconds by which the clocks of two kas may differ.
 _LEEWAY: Final = 5.0
 
-#: What the key is for: the same secret in another place gives another key.
+#: Purpose of the key: the same secret gives another key for another purpose.
 _PURPOSE: Final = b"kas websocket token"
 
 _NONCE: Final = 12
 
-#: Tokens whose use this kas remembers: 10,000 in the 40 seconds for which one is valid
-#: at most, 150 bytes each.  The one that was used first is forgotten.
+#: Used tokens that this kas remembers: 10,000 in the 40 seconds of a token's maximum
+#: lifetime, 150 bytes each.  The oldest is forgotten first.
 MAX_USED: Final = 10_000
 
 _PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.IGNORECASE)
@@ -61,7 +61,7 @@ _PREFIX: Final = b"websocket-token.kas.gitlab.com."
 
 @attrs.frozen
 class SealedCredential:
-    """What a user's credential says; see `IAuthenticator`."""
+    """Content of a user's encrypted credential; see `IAuthenticator`."""
 
     kind: str
     agent: str
@@ -96,9 +96,9 @@ class WebSocketTokens:
 
     def open(self, token: bytes, path: bytes) -> SealedCredential:
         """
-        What was sealed.
+        Decrypt a token.
 
-        :raises ValueError: it was not sealed by us, not for this path, or long ago.
+        :raises ValueError: it is not ours, not for this path, or too old.
         """
         try:
             sealed = base64.b64decode(
@@ -115,9 +115,9 @@ class WebSocketTokens:
 
     def credential(self, head: RequestHead, path: bytes) -> SealedCredential | None:
         """
-        That of a WebSocket that brings a token; None: it brings none.
+        Return the credential of a WebSocket with a token; None without a token.
 
-        The subprotocol with the token goes no further.
+        The subprotocol with the token is not forwarded.
 
         :raises ValueError: the token cannot be used.
         """

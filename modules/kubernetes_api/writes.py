@@ -16,10 +16,10 @@ from tunnel.kubernetes import query_value, request_info
 
 __all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]
 
-#: What kas tells agentk, and neither takes from others nor passes on.
+#: Field from kas to agentk, which neither accepts from others nor forwards.
 CREDENTIAL = b"txkas-credential"
 
-#: Requests that change nothing: of those nothing is told.
+#: Methods that change nothing, and cause no report.
 READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 #: Characters of a field manager, as API servers take them.
@@ -28,10 +28,10 @@ MAX_MANAGER = 128
 #: Bytes of the options of a delete, which are its body: clients send a hundred.
 MAX_OPTIONS = 4096
 
-#: Parts of objects to which a POST, PUT or DELETE changes nothing of the object.
+#: Subresources for which a POST, PUT or DELETE does not change the object.
 _ASIDE = frozenset(("attach", "exec", "log", "portforward", "proxy", "token"))
 
-#: What API servers call the field manager of a client that says nothing of itself.
+#: API servers' name for the field manager of a client without a user agent.
 UNKNOWN = b"unknown"
 
 _DATE = re.compile(rb"\r\nDate: ?([^\r\n]{1,40})", re.IGNORECASE)
@@ -69,7 +69,7 @@ class Write:
     def answered(
         self, status: int, fields: bytes, now: float
     ) -> KubernetesWrite | None:
-        """What was written; None: nothing was, or not to one object that has a name."""
+        """Return the change; None if nothing changed, or not a single named object."""
         date = _DATE.search(fields)
         info = request_info(self._head.method, self._head.target)
         if not 200 <= status < 300 or date is None or not info.name:
@@ -99,7 +99,7 @@ class Write:
         )
 
     def _is_dry_run(self, query: bytes) -> bool:
-        """Also one of which nobody can say."""
+        """Return whether the request is, or may be, a dry run."""
         # ``All`` is the only value that there is, in JSON and in protobuf.
         return (
             query_value(query, b"dryRun") is not None
