@@ -1,4 +1,4 @@
-"""What kas gives to the server half of a module."""
+"""API of a module's server half."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MAX_PROBLEM = 1000
 
 @attrs.define(eq=False)
 class ServerContext(ModuleContext):
-    """What all modules share; one for the process."""
+    """State that all modules of the process share."""
 
     registry: Registry
     router: Router
@@ -81,13 +81,13 @@ class ServerContext(ModuleContext):
     #: Counts something with the other workers: a limit by its name, and how much of it
     #: there may be; None: there are none.
     count_together: Callable[[str, int], ISharedCount] | None = None
-    #: What takes the authenticators of a module out again, by module.
+    #: Functions that remove the authenticators of a module, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
     holders: dict[str, list[Callable[[], Collection[str]]]] = attrs.Factory(dict)
     #: Tells agents their configuration, by module.
     configurations: dict[str, ConfigurationTold] = attrs.Factory(dict)
-    #: What modules say is wrong with an agent: its name and why, by module and id.
+    #: Problems of agents that modules reported: name and reason, by module and id.
     problems: dict[str, dict[str, tuple[str, str]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
@@ -149,7 +149,7 @@ class ServerModuleApi(ModuleApi):
         self._context.audit.record(self.name, event)
 
     def agent_project(self, agent_id: str) -> AgentProject | None:
-        """What GitLab last said of an agent's project."""
+        """Return GitLab's last information on an agent's project."""
         return self._context.projects.get(agent_id)
 
     def register_configuration(
@@ -165,7 +165,7 @@ class ServerModuleApi(ModuleApi):
     async def configuration_told(
         self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
     ) -> bool:
-        """Wait until an agentk was told what its file says at a commit."""
+        """Wait until an agentk has its configuration at a commit."""
         for told in tuple(self._context.configurations.values()):
             if not await told(agent, address, commit):
                 return False
@@ -251,7 +251,7 @@ class ServerModuleApi(ModuleApi):
         *,
         connections: int = 2,
     ) -> IAgent:
-        """What sends requests to another server."""
+        """Return an HTTP client for another server."""
         context = self._context
         return make_agent(
             ca_certificate_file,

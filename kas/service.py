@@ -198,7 +198,7 @@ class KasService(LogsItsOwnWay, Service):
         self._usage: UsageReport | None = None
         self._registrations: Registrations | None = None
         self._gitlab_agents: GitLabAgents | None = None
-        #: What asks GitLab again about credentials in use; empty without GitLab.
+        #: Repeated checks of credentials in use with GitLab; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
         gitlab: GitLabClient | None = None
         if configuration.gitlab is not None:
@@ -441,7 +441,7 @@ class KasService(LogsItsOwnWay, Service):
     def _shared_refusals(
         self, proven: Callable[[], bool], family: str
     ) -> Refusals | None:
-        """What GitLab refused, known to all kas; None: this one is alone."""
+        """Return GitLab's refusals, shared by all kas; None: this one is alone."""
         redis, settings = self.fleet.redis, self.configuration.redis
         if redis is None or settings is None:
             return None
@@ -453,7 +453,7 @@ class KasService(LogsItsOwnWay, Service):
     def _sign_in(
         self, settings: OpenIdConnect, environ: Mapping[str, str]
     ) -> OidcAuthenticator:
-        """Have an identity provider sign people in, besides who else does."""
+        """Add sign-in with an identity provider."""
         reactor = self._reactor
         agent = make_agent(
             settings.ca_certificate_file,
@@ -679,7 +679,7 @@ class KasService(LogsItsOwnWay, Service):
         )
         reread_files()
 
-    # What kasctl asks for; see `kas.state.control.Controlled`.
+    # Requests of kasctl; see `kas.state.control.Controlled`.
 
     @property
     def draining(self) -> bool:
@@ -801,8 +801,8 @@ class KasService(LogsItsOwnWay, Service):
         if self._renewal.running:
             self._renewal.stop()
         self.balance.stop()
-        # Agents go first, and requests are taken as long as they come here: whoever
-        # sends them has to notice that we are not ready.
+        # Agents leave first, and requests are accepted as long as they arrive, because
+        # load balancers must first notice that this kas is not ready.
         if self._agent_port is not None:
             await self.listening.close(self._agent_port)
         self.fleet.leave()
@@ -859,9 +859,9 @@ class KasService(LogsItsOwnWay, Service):
 
     def _orphaned(self) -> None:
         """
-        The supervisor is gone: its successor needs every port, and needs it now.
+        Stop, because the supervisor is dead, and its successor needs every port now.
 
-        What runs may end, as it does after the order to stop.
+        Running requests may finish, as after an order to stop.
         """
         self._log.warn("the supervisor is gone: this worker ends what it has")
         self.listening.ending = True
@@ -902,7 +902,9 @@ class KasService(LogsItsOwnWay, Service):
 
 
 def _credential_caching(modules: list[Prepared]) -> CredentialCaching:
-    """What the module says that users come to."""
+    """
+    Return the lifetimes of cached credentials, from the module that users connect to.
+    """
     for module in modules:
         if isinstance(module.configuration, CredentialCaching):
             return module.configuration

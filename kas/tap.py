@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 
 class Options(ProgramOptions):
-    """What can be said on the command line."""
+    """Options of the command line."""
 
     synopsis = "[options]"
     longdesc = (
@@ -76,7 +76,7 @@ class Options(ProgramOptions):
 
     configuration: KasConfiguration
     modules: list[Prepared]
-    #: What is to be said of the file, though it is no problem.
+    #: Remarks about the file that are not errors.
     remarks: Sequence[str]
 
     def usable(self) -> str:

@@ -1,26 +1,26 @@
 """
-`kasctl`: what an operator does beside kas, on the machine where kas runs.
+`kasctl`: the operator's commands, on the machine where kas runs.
 
     cli.py          the commands
-    lazy.py         which are loaded when they are asked for
-    common.py       options that every command has; output for people and as JSON
-    secret_files.py  files with tokens, kubeconfigs among them: how they are written
-    agents.py       which agents there are, for several commands
+    lazy.py         loads a command's file on demand
+    common.py       options of every command; output for users and as JSON
+    secret_files.py  writes files with tokens, including kubeconfigs
+    agents.py       the list of agents, for several commands
     identities.py   agent ..., user ...
     kubeconfig.py   kubeconfig
     kubeconfig_file.py  the file that it merges into
     manifest.py     agent manifest
-    authority.py    the CA that goes into both
+    authority.py    the CA for both
     checks.py       config check
     status.py       status
     doctor.py       doctor
     fleet.py        drain, rebalance
     token.py        token
     login.py        login, logout
-    sign_in.py      how a person signs in, and how the tokens are renewed
-    kept_tokens.py  the files in which they are kept
-    asking.py       how a kas that runs is asked
-    calls.py        how services of its modules are called
+    sign_in.py      sign-in with an identity provider, and renewal of tokens
+    kept_tokens.py  the files with cached tokens
+    asking.py       requests to a running kas
+    calls.py        calls of services of its modules
     gitops.py       gitops ...
     completion.py   names for the shell
 """
@@ -34,8 +34,8 @@ from kas.missing import not_installed
 
 def main() -> None:
     """The entry point."""
-    # What a command reads stays until its end: to look for garbage among a hundred
-    # thousand agents every few hundred objects takes a fifth of its time.
+    # Objects that a command reads live until its end: with a hundred thousand agents,
+    # frequent garbage collection takes a fifth of its time.
     gc.set_threshold(100_000, 50, 50)
     try:
         from kas.ctl.cli import cli

@@ -26,7 +26,7 @@ HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 
 @attrs.frozen
 class Known:
-    """What the kas that run here know of agents."""
+    """Information of the running kas about agents."""
 
     #: By id, as `kas.observability.overview` has them.
     agents: dict[str, dict[str, Any]]
@@ -57,10 +57,10 @@ class Known:
 
 def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
     """
-    Ask the kas that run with this state directory; None: none runs.
+    Query the kas that run with this state directory; None if none runs.
 
-    Several without a Redis know their own agents only, so all of them are asked, and at
-    the same time: one that hangs costs its time limit once.
+    Several kas without a Redis know only their own agents, so this queries all of them
+    at the same time: a hanging kas costs its timeout once.
     """
     if not running:
         return None
@@ -111,7 +111,7 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
         str(len(connections)),
         _each(connections, "version"),
         _each(connections, "kubernetes_version"),
-        # one that is alone has no address for others
+        # A kas that runs alone has no address for others.
         ", ".join(map(worker_at, _different(connections, "kas_url"))) or "this one",
     )
 

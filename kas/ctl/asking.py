@@ -71,9 +71,9 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
 
 def choose(ctl: Ctl, pid: int | None) -> Path:
     """
-    The socket of the one kas that runs here, or of the one that is named.
+    Return the socket of the single running kas, or of the selected one.
 
-    :raises ConfigurationError: there is none, or several; it says which.
+    :raises ConfigurationError: none runs, or several, which the error lists.
     """
     state = ctl.existing()
     alive: dict[int, Path] = {}
@@ -85,7 +85,7 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
             # the command that comes says so
             alive[number] = path
         except ConfigurationError:
-            continue  # left by one that died
+            continue  # left by a dead kas
     known = {one.pid: str(one) for one in ctl.all_running()}
     shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
     chosen = one_of(alive, pid, state.path, shown)

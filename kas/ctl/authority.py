@@ -1,4 +1,4 @@
-"""The CA by which clients of kas verify it, where kas' own certificate is used."""
+"""The CA with which clients verify kas, if it uses its own certificate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ system_cas_option = click.option(
 
 
 class NoAuthority(TunnelError):
-    """The CA that kas made is not the one that a client needs; says why."""
+    """The CA of kas is not the one that a client needs; the text names the reason."""
 
 
 class WrongName(NoAuthority):
@@ -81,12 +81,13 @@ def own_authority(
     host: str | None,
 ) -> bytes:
     """
-    The CA that kas made, for clients of a listener.
+    Return the CA of kas for clients of a listener.
 
-    :param what: that listener, as `kas.state.running` names them.
-    :param kas: those that run.
-    :param host: by which clients reach it; None: as it listens.
-    :raises NoAuthority: another certificate is used there, or it is not for *host*.
+    :param what: the listener, as named in `kas.state.running`.
+    :param kas: the running kas.
+    :param host: the clients' name for it; None: its own address.
+    :raises NoAuthority: the listener uses another certificate, or it is not valid for
+        *host*.
     """
     # The same as kas does on its first start, should that be still to come.
     files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()

@@ -102,7 +102,7 @@ class Server:
     url: str
     secret_file: Path
     issuer: str
-    #: Certificates that sign the server's; None: those of the system.
+    #: Certificates of the CAs that sign the server's; None: the system's.
     authorities: Path | None = None
 
     def call(

@@ -163,7 +163,7 @@ class NoAnswer(TunnelError):
 
 
 def unanswered(where: str, seconds: float | None = None) -> str:
-    """What to say of a kas that hangs."""
+    """Return the message for a hanging kas."""
     seconds = TIMEOUT if seconds is None else seconds
     return (
         f"{where}: kas accepts the connection and does not answer within {seconds:g} "
@@ -173,10 +173,10 @@ def unanswered(where: str, seconds: float | None = None) -> str:
 
 def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     """
-    GET *path* from kas' observability listener.
+    GET *path* from the observability listener of kas.
 
-    :param option: of the command, with which another place can be said.
-    :raises NoAnswer: saying what to look at.
+    :param option: the option of the command that sets another address.
+    :raises NoAnswer: with advice.
     """
     parts = urlsplit(url)
     try:

@@ -1,4 +1,4 @@
-"""Options that every command has, and output for people and for programs."""
+"""Options of every command, and output for users and for programs."""
 
 from __future__ import annotations
 
@@ -65,21 +65,22 @@ class Ctl:
 
     def running(self, pid: int | None = None) -> Running | None:
         """
-        What the kas that runs with this state directory says, if one does.
+        Return the record of the kas that runs with this state directory; None if none
+        does.
 
-        :param pid: which one, where several do.
-        :raises ConfigurationError: it cannot be told which, or that one does not run.
+        :param pid: the process id of one of several.
+        :raises ConfigurationError: several run, or the selected one does not.
         """
         found = self.all_running()
         shown = ", ".join(map(str, found)) or "none"
         return one_of({one.pid: one for one in found}, pid, self.path(), shown)
 
     def all_running(self) -> tuple[Running, ...]:
-        """What each kas says that runs with this state directory."""
+        """Return the records of all kas that run with this state directory."""
         return look(self.existing()) if self.path().exists() else ()
 
     def leaving(self) -> tuple[Running, ...]:
-        """Those that were told to stop, and end what runs."""
+        """Return the records of stopping kas."""
         return look_at_leaving(self.existing()) if self.path().exists() else ()
 
     def store(self, *, create: bool = False) -> IdentityStore:
@@ -113,12 +114,14 @@ class Ctl:
             ) from None
 
     def note(self, text: str) -> None:
-        """Advice for people, where a program that reads the output does not see it."""
+        """
+        Print advice for users, where a program that reads the output does not see it.
+        """
         if not self.as_json:
             click.echo(text, err=True)
 
     def table(self, content: object, head: Sequence[str], rows: Any) -> None:
-        """A list, as columns for people."""
+        """Print a list, as columns for users."""
         lines = [tuple(head), *(tuple(str(cell) for cell in row) for row in rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*lines)]  # noqa: B905
         text = "\n".join(
@@ -134,13 +137,13 @@ def one_of(
     found: Mapping[int, _T], pid: int | None, path: Path, shown: str
 ) -> _T | None:
     """
-    What there is of the one kas that is meant; None: there is no kas.
+    Return the selected kas; None if none runs.
 
     :param found: by process.
-    :param pid: the process that an option names.
+    :param pid: the process id from an option.
     :param path: the state directory that they share.
     :param shown: all of them, for errors.
-    :raises ConfigurationError: it cannot be told which, or that one does not run.
+    :raises ConfigurationError: several run, or the selected one does not.
     """
     if pid is not None and pid not in found:
         raise ConfigurationError(
@@ -155,9 +158,9 @@ def one_of(
 
 def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], Any]:
     """
-    Declare a command; it gets a `Ctl` first.
+    Declare a command, whose first argument is a `Ctl`.
 
-    What we raise on purpose becomes messages and exit status 1, never a traceback.
+    Expected exceptions become messages and exit status 1, never a traceback.
     """
 
     def declare(function: Callable[..., None]) -> Any:
@@ -276,8 +279,7 @@ class _Lifetime(_Duration):
         return found
 
 
-#: How long a token for people is valid: a forgotten one must not open clusters for
-#: years.
+#: Lifetime of a user's token: a forgotten one must not open clusters for years.
 EXPIRES = "90d"
 
 expires_option = click.option(
@@ -290,7 +292,7 @@ expires_option = click.option(
 
 
 def shown_time(time: datetime) -> str:
-    """A time of day for people; programs get it in ISO 8601."""
+    """Return a time of day for users; programs get it in ISO 8601."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -304,7 +306,7 @@ _SHOWN = 2000
 
 
 def printable(text: str) -> str:
-    """What a peer said, so that it cannot do anything to the terminal."""
+    """Return a peer's text without characters that affect the terminal."""
     cut = text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode()

@@ -16,7 +16,7 @@ __all__ = ["complete_agents", "complete_users"]
 
 
 def _identities(context: click.Context) -> Identities:
-    """What is in the identity file; nothing where it cannot be read: a shell waits."""
+    """Read the identity file; return nothing on an error, because a shell waits."""
     try:
         path = locate(context.params.get("state_directory"), os.environ)
         state = StateDirectory.open(path, create=False)

@@ -132,7 +132,7 @@ class _Asked(Generic[_T]):
 
     def result(self, until: float) -> _T:
         """
-        What came of it.
+        Return the result.
 
         :param until: when to give up, as `time.monotonic` counts.
         """
@@ -144,7 +144,7 @@ class _Asked(Generic[_T]):
 
 
 class _Doctor:
-    """The checks, in the order in which one explains the next."""
+    """The checks, ordered so that each explains the next."""
 
     def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:
         self._ctl = ctl
@@ -236,7 +236,10 @@ class _Doctor:
         return checks
 
     def _other_certificates(self) -> list[tuple[str, Path]]:
-        """Those that an operator named, but for that of agents, which has its check."""
+        """
+        Return the operator's certificates except the agents' listener's, which has its
+        own check.
+        """
         if self._running is not None:
             found = [
                 (f"certificate of {_NAMES.get(one.what, one.what)}", file)
@@ -257,7 +260,7 @@ class _Doctor:
         return others
 
     def _own_certificate(self) -> Path | None:
-        """What kas made, and renews by itself."""
+        """Return the certificate that kas created and renews."""
         state = self._state
         return None if state is None else state.file(pki.SERVER_CERTIFICATE)
 
@@ -277,7 +280,7 @@ class _Doctor:
                 f"process {self._running.pid} runs with that of its start; 'kasctl "
                 "config check FILE' checks the one of the next start"
             )
-        # What can be read tells where to look, whatever load() has to say of the rest.
+        # A readable part shows where to look, whatever load() reports about the rest.
         self._configuration = read_configuration_file(self._file)
         self._listens = list(listeners(self._configuration, []))
         _, modules = load(self._file)
@@ -477,7 +480,7 @@ def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
 
 
 def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
-    """What the running kas itself knows, so that no secret is needed here."""
+    """Return checks of the running kas's own knowledge, which need no secret here."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("clusters", functools.partial(_check_clusters, about)),
         ("modules of agents", functools.partial(_check_modules, about)),

@@ -56,7 +56,7 @@ def _drain(
 
     def left(found: dict[str, Any]) -> list[str]:
         kinds = ["agents", "requests"] if wait_for_requests else ["agents"]
-        # Whether those that do not answer have agents is not known.
+        # The agents of a kas that does not respond are unknown.
         kinds.append("silent_workers")
         return [
             counted(found[kind], kind[:-1].replace("_", " "))

@@ -1,4 +1,4 @@
-"""``kasctl gitops``: what agents make of Git, and what waits for a person."""
+"""``kasctl gitops``: the state of GitOps projects, and decisions for operators."""
 
 from __future__ import annotations
 
@@ -134,7 +134,10 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
 
 
 def _quoted(*words: str) -> str:
-    """People copy a line to a shell, and an agent wrote some of it."""
+    """
+    Quote words for a shell, because users copy the line, and an agent wrote some of
+    them.
+    """
     return " ".join(shlex.quote(printable(one)) for one in words)
 
 
@@ -195,10 +198,10 @@ def _preview(
         raise SystemExit(1)
 
 
-#: What keeps a commit from being applied as a whole.
+#: Results that keep a commit from being applied in full.
 _BAD = ("denied", "refused")
 
-#: What undoes the changes of others.
+#: Results that revert the changes of others.
 _TAKING_BACK = ("change", "create", "recreate")
 
 _SIGNS = {
@@ -218,7 +221,7 @@ def _summary(objects: list[dict[str, Any]]) -> str:
 
 
 def _who(drift: dict[str, Any]) -> str:
-    """Who made a drift, as far as that is known."""
+    """Return who caused a drift, as far as known."""
     by = [
         f"{one.get('manager', '')} at {_second(one['time'])}"
         if one.get("time")

@@ -229,7 +229,7 @@ def list_agents(ctl: Ctl) -> None:
                 )
                 for one in listed
             ),
-            # Whatever else there is to know of these, GitLab knows.
+            # GitLab has the rest of their data.
             *(
                 (
                     one["agent_id"],
@@ -251,7 +251,7 @@ def list_agents(ctl: Ctl) -> None:
 
 
 def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
-    """What a running kas knows; None where none does."""
+    """Return the information of a running kas; None if none runs."""
     keys = ("connected", "last_seen", "connections")
     return {key: None if found is None else found[key] for key in keys}
 
@@ -367,7 +367,7 @@ def make_rights(
     secrets: bool,
     force: bool,
 ) -> Rights:
-    """What those options mean together."""
+    """Return the rights that these options describe together."""
     if secrets and not read_only:
         raise click.UsageError("--secrets goes with --read-only")
     named = (username or "", *groups)

@@ -29,10 +29,10 @@ _PAUSE = 0.05
 
 class Tokens(NamedTuple):
     """
-    What the identity provider gave.
+    Tokens from the identity provider.
 
     :ivar expires_at: seconds since 1970; of the ID token.
-    :ivar refresh_token: None: the provider gives none.
+    :ivar refresh_token: None if the provider issues none.
     """
 
     id_token: str
@@ -41,7 +41,7 @@ class Tokens(NamedTuple):
 
     @property
     def lifetime(self) -> float:
-        """Seconds for which the ID token was made; infinite: it does not say."""
+        """Return the lifetime of the ID token in seconds; infinite if it is unknown."""
         try:
             _, payload, _ = self.id_token.split(".")
             padded = payload + "=" * (-len(payload) % 4)
@@ -57,7 +57,7 @@ class Tokens(NamedTuple):
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Where the files are."""
     base = environ.get("XDG_CACHE_HOME", "")
-    # One that is not absolute has to be ignored (XDG Base Directory Specification).
+    # A relative path must be ignored (XDG Base Directory Specification).
     return Path(base if os.path.isabs(base) else Path.home() / ".cache", "txkas")
 
 
@@ -77,7 +77,7 @@ class KeptTokens:
     def of(
         cls, folder: Path, issuer: str, client_id: str, scopes: tuple[str, ...]
     ) -> KeptTokens:
-        """Those that are for these."""
+        """Return the tokens for these settings."""
         key = json.dumps([issuer, client_id, sorted(set(scopes))])
         return cls(folder, f"oidc-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
 

@@ -370,11 +370,11 @@ def _server(given: str | None) -> str:
 
 def _check_server(url: str, kas: Sequence[Running]) -> None:
     """
-    Refuse a URL of which the kas here are known to answer otherwise.
+    Refuse a URL at which the running kas do not respond.
 
-    Where a proxy is between kubectl and kas, port and path may be anything.
+    A proxy between kubectl and kas may use any port and path.
 
-    :raises ConfigurationError: saying what is there.
+    :raises ConfigurationError: with the actual listener.
     """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -460,7 +460,10 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
 
 
 def _connected_first(ctl: Ctl, agents: Sequence[Agent]) -> list[Agent]:
-    """The first is the one that is shown how to try, and is the current context."""
+    """
+    Sort connected agents first: the first one is in the example, and the current
+    context.
+    """
     known = look(ctl, ctl.all_running()) if len(agents) > 1 else None
     connected = () if known is None else known.connected
     return sorted(agents, key=lambda agent: agent.name not in connected)
@@ -555,9 +558,9 @@ def _plugin(
     issuer: str | None, client_id: str | None, scopes: tuple[str, ...], other: object
 ) -> _Credential | None:
     """
-    What signs people in with an identity provider, where that is asked for.
+    Return the plugin that signs users in with an identity provider, if requested.
 
-    :param other: whether there are options for a token of kas.
+    :param other: whether options for a token of kas were given.
     """
     if issuer is None and client_id is None and not scopes:
         return None
@@ -603,7 +606,7 @@ def _content(
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     clusters, users, contexts = [], [], []
     for agent in agents:
-        # names that do not meet those of other files when they are merged
+        # Names that do not collide with those of other files in a merge.
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
         # kubectl keeps what an API server has by its URL, so each needs one of its own

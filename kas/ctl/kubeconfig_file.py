@@ -23,7 +23,7 @@ __all__ = [
     "read",
 ]
 
-# People have hundreds of clusters; client-go reads files of any size.
+# Users have hundreds of clusters; client-go reads files of any size.
 MAX_FILE = 16 * 1024 * 1024
 
 
@@ -74,9 +74,9 @@ def locked(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> dict[str, Any]:
     """
-    What is in the file; nothing, when there is none.
+    Read the file; return an empty one if it does not exist.
 
-    :raises ConfigurationError: it is no kubeconfig; it is left as it is.
+    :raises ConfigurationError: it is not a kubeconfig; it stays unchanged.
     """
     try:
         with path.open("rb") as source:

@@ -1,4 +1,4 @@
-"""Groups of commands that load those that are asked for, and no others."""
+"""Groups that load only the needed commands."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["LazyGroup"]
 
 class LazyGroup(click.Group):
     """
-    Loads the file of a command when it is needed: all of them take a third of a second.
+    Group that loads the file of a command on demand: all of them take a third of a
+    second.
 
-    :param files: by the name of a command, the file beside this one that has
-        ``declare``, which adds it.
+    :param files: by the name of a command, the file beside this one whose ``declare``
+        adds it.
     """
 
     def __init__(self, *arguments: Any, files: Mapping[str, str], **rest: Any) -> None:
@@ -37,7 +38,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The one that is meant; all are loaded to say which, when there is none."""
+        """
+        Return the requested command; load all of them to list the names if it does not
+        exist.
+        """
         if args[0] not in self.list_commands(ctx):
             for name in self._files:
                 self.get_command(ctx, name)

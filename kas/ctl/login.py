@@ -1,8 +1,8 @@
 """
 ``kasctl login`` and ``logout``: tokens of an identity provider, for kubectl.
 
-kubectl starts ``kasctl login --exec`` for each of its commands: what only a sign-in
-needs is imported when a person signs in.
+kubectl starts ``kasctl login --exec`` for each of its commands, so the imports for a
+sign-in happen only when a user signs in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["declare", "login"]
 #: Seconds before its end at which an ID token is renewed: a command may take as long.
 MARGIN = 60.0
 
-#: Seconds that one which cannot be renewed now has to be good for still.
+#: Remaining lifetime in seconds for which a token is used if it cannot be renewed now.
 _LAST = 5.0
 
 _API_VERSION = "client.authentication.k8s.io/v1"
@@ -160,9 +160,9 @@ def current(
     now: Callable[[], float],
 ) -> Tokens:
     """
-    Tokens that can be used: those that are kept, renewed ones, or of a new sign-in.
+    Return usable tokens: cached ones, renewed ones, or those of a new sign-in.
 
-    Of several processes one renews, and the others take what it has got.
+    Of several processes, one renews the tokens, and the others use its result.
     """
     found = kept.read()
     if found is not None and _lasts(found, now):
@@ -182,9 +182,10 @@ def current(
 
 def _lasts(tokens: Tokens, now: Callable[[], float]) -> bool:
     """
-    Whether they are good for a while yet.
+    Return whether the tokens stay valid for a while.
 
-    Of those that live for minutes, a quarter: else each call would renew them.
+    Tokens with a lifetime of minutes need a quarter of it; otherwise each call would
+    renew them.
     """
     left = tokens.expires_at - now()
     return left > MARGIN or left > max(_LAST, tokens.lifetime / 4)
@@ -249,7 +250,9 @@ def _open_browser(url: str) -> None:
 
 @contextmanager
 def _nothing_printed() -> Iterator[None]:
-    """What a browser prints goes to standard error: kubectl reads the other one."""
+    """
+    Send a browser's output to standard error, because kubectl reads standard output.
+    """
     if sys.stdout is None:
         yield
         return
@@ -276,7 +279,7 @@ def _fail_without_terminal(issuer: str, client_id: str) -> NoReturn:
 
 @contextmanager
 def _problems_shown() -> Iterator[None]:
-    """What we raise on purpose becomes one line and exit status 1."""
+    """Turn expected exceptions into one line and exit status 1."""
     try:
         yield
     except Exception as error:

@@ -48,13 +48,13 @@ __all__ = ["Provider", "SignInFailed", "Unreachable"]
 #: Seconds for one answer of the provider, the lookup of its name included.
 TIMEOUT = 15.0
 
-#: Seconds in which a person signs in; the lock is held until then.
+#: Seconds in which a user has to sign in; the lock is held until then.
 SIGN_IN_TIMEOUT = 600.0
 
 #: Bytes of an answer of the provider.
 MAX_BODY = 256 * 1024
 
-#: Characters of a token; the one that kas takes.
+#: Maximum characters of a token, as in kas.
 MAX_TOKEN = 16 * 1024
 
 #: Seconds by which the provider's clock may differ.
@@ -74,7 +74,7 @@ _SIGN_IN_AGAIN = frozenset(
 #: Connections to the place where the browser comes back to: one has six.
 MAX_CONNECTIONS = 16
 
-#: Seconds for which a connection of the browser may say nothing.
+#: Seconds for which a connection of the browser may be silent.
 _BROWSER_TIMEOUT = 10.0
 
 #: Characters of what the provider says.
@@ -146,10 +146,10 @@ class Provider:
         self, port: int, open_browser: Callable[[str], object] | None
     ) -> Tokens:
         """
-        Sign a person in with a browser on this machine.
+        Sign a user in with a browser on this machine.
 
-        :param port: where the browser comes back to; 0 for any that is free.
-        :param open_browser: takes the URL.
+        :param port: port for the browser's redirect; 0 for any free port.
+        :param open_browser: opens the URL.
         :raises SignInFailed: within `SIGN_IN_TIMEOUT`.
         """
         start = self._endpoint("authorization_endpoint")
@@ -168,8 +168,8 @@ class Provider:
             url = f"{start}{'&' if urlsplit(start).query else '?'}{urlencode(asked)}"
             self._show(f"Sign in with a browser on this machine:\n{url}")
             if open_browser is not None:
-                # Every user of this machine may read what a program is started with,
-                # and who signs in with that URL is the one who is signed in here.
+                # Every user of this machine can read the arguments of a program, and
+                # whoever opened that URL would be signed in here.
                 listener.urls.put(url)
                 open_browser(f"http://127.0.0.1:{listener.server_port}{listener.start}")
             try:
@@ -182,7 +182,7 @@ class Provider:
 
     def by_device(self) -> Tokens:
         """
-        Sign a person in with a browser on another machine, by a code.
+        Sign a user in with a browser on another machine, with a code.
 
         :raises SignInFailed: when the code has expired.
         """
@@ -233,9 +233,9 @@ class Provider:
 
     def renew(self, kept: Tokens) -> Tokens | None:
         """
-        New ones for those that are kept.  None: the person has to sign in again.
+        Renew the cached tokens; None: the user has to sign in again.
 
-        :raises SignInFailed: `Unreachable`, the old ones may be good still.
+        :raises SignInFailed: `Unreachable`, the old ones may still be valid.
         """
         if kept.refresh_token is None:
             return None
@@ -318,7 +318,7 @@ class Provider:
         return self._fetch(self._endpoint("token_endpoint"), fields)
 
     def _asked(self) -> dict[str, str]:
-        """What a sign-in begins with, of either kind."""
+        """Return the common parameters of a sign-in."""
         offered = self._described().get("scopes_supported")
         offline = isinstance(offered, list) and "offline_access" in offered
         more = ("offline_access",) if offline else ()
@@ -358,9 +358,9 @@ def _refused(
     status: int | None, answer: Mapping[str, Any], hidden: tuple[str, ...]
 ) -> SignInFailed:
     """
-    What the provider says went wrong.
+    Return the error of the provider.
 
-    :param hidden: what it was sent, and may not stand in the text.
+    :param hidden: sent values that must not be in the text.
     """
     parts = [answer.get("error"), answer.get("error_description")]
     text = ": ".join(str(one) for one in parts if one) or "it does not say why"
@@ -388,7 +388,7 @@ def _payload(token: str) -> bytes:
 
 
 def _subject(tokens: Tokens) -> object:
-    """Who it is; None: the token says nothing."""
+    """Return the user of the tokens; None if they do not contain it."""
     try:
         return json.loads(_payload(tokens.id_token)).get("sub")
     except (ValueError, AttributeError, RecursionError, SignInFailed):
@@ -481,9 +481,9 @@ def _fetcher(ca_file: Path | None) -> Fetch:
 
 def _within(limit: float, ask: Callable[[], _T]) -> _T:
     """
-    What *ask* gives or raises; after *limit* seconds it goes on, and nothing waits.
+    Return the result of *ask*, or raise its exception; give up after *limit* seconds.
 
-    Limits of sockets hold for each read only, and none for the lookup of a name.
+    Timeouts of sockets apply to each read, and not to the lookup of a name.
     """
     results: queue.SimpleQueue[tuple[list[_T], Exception | None]] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""What a repository, and the server that it is at, may cost."""
+"""Limits on a repository and its server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MIB = 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class GitLimits:
-    """Everything that whoever can push to a repository could spend here."""
+    """Limits on the resources that an author of a repository can use here."""
 
     #: Bytes of one file, whatever a caller allows: it is in memory as a whole.
     blob: int = 16 * _MIB

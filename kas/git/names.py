@@ -13,7 +13,7 @@ MAX_NAME = 4096
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
-#: By git-check-ref-format(1); what is asked in a pattern is no ref either.
+#: Rules of git-check-ref-format(1); a pattern is not a ref either.
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

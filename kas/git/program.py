@@ -1,9 +1,9 @@
 """
-The git program: a child of kas that is bounded, and can be killed.
+The git program: a child process with limits, which kas can kill.
 
-Its configuration is ours alone: neither the machine's nor the user's is read, and what
-stands in a repository's own cannot name another program, because the only protocols
-that git may speak are those of the call.
+Its configuration is ours alone: it reads neither the machine's nor the user's, and a
+repository's own cannot name another program, because git may use only the protocols of
+the call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _CONFIGURATION = {
     "fetch.recurseSubmodules": "false",
     # A server could send kas, and its credentials, anywhere.
     "http.followRedirects": "false",
-    # One that sends nothing; the time limit of the whole fetch is ours.
+    # Ends a silent connection; the timeout of the whole fetch is ours.
     "http.lowSpeedLimit": "1",
     "http.lowSpeedTime": "30",
     "credential.helper": "",
@@ -138,15 +138,16 @@ class GitProgram:
         enough: Enough | None = None,
     ) -> Ended:
         """
-        What git prints in the repository at *folder*.
+        Return the output of git in the repository at *folder*.
 
-        :param data: what it reads.
-        :param most: bytes that it may print.
-        :param fetches: it may speak HTTP, and has the time for it.
-        :param configuration: more of it; here secrets are in no list of processes.
+        :param data: its standard input.
+        :param most: maximum bytes of output.
+        :param fetches: it may use HTTP, and has the time for it.
+        :param configuration: further settings; secrets here are in no list of
+            processes.
         :param enough: may end it early.
-        :raises CallError: RESOURCE_EXHAUSTED, it prints more; DEADLINE_EXCEEDED;
-            UNAVAILABLE, there is no git, or too many wait for it.
+        :raises CallError: RESOURCE_EXHAUSTED, too much output; DEADLINE_EXCEEDED;
+            UNAVAILABLE, git is missing, or too many runs wait.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
@@ -308,7 +309,7 @@ class _Child(ProcessProtocol):
 
 
 def _line(complaint: bytes) -> str:
-    """What git itself says, and of the server's words only where it says nothing."""
+    """Return git's own message; the server's message only without one."""
     lines = complaint.decode("utf-8", "replace").splitlines()
     told = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
     return "".join(c for c in "; ".join(told) if c.isprintable())[:500]

@@ -1,4 +1,4 @@
-"""Each repository once, whoever asks for it."""
+"""Repositories, each opened once for all users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tunnel.interfaces import (
 
 __all__ = ["Repositories"]
 
-#: What folders with copies begin with, in the state directory.
+#: Prefix of folders with copies, in the state directory.
 _PREFIX = "git-"
 
 
@@ -58,8 +58,8 @@ class Repositories:
         #: The Gitaly servers that are in use.
         self.gitaly = GitalyServers(reactor, self._limits, now)
         self._known: dict[GitAddress, IRepository] = {}
-        #: Those that nobody reads any more are forgotten: they hold nothing, and GitLab
-        #: may name any number of them.
+        #: Unused ones are forgotten: they hold no resources, and GitLab may name any
+        #: number.
         self._of_gitlab: WeakValueDictionary[GitalyAddress, IRepository]
         self._of_gitlab = WeakValueDictionary()
 
@@ -82,7 +82,7 @@ class Repositories:
 
     @property
     def copies(self) -> int:
-        """Repositories of Git servers of which there is a copy."""
+        """Number of copies of Git servers' repositories."""
         return sum(bool(size) for size in self._copy_sizes())
 
     @property

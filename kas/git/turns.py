@@ -27,9 +27,9 @@ class Turns:
 
     def get(self, ref: str) -> Deferred[str]:
         """
-        What *ref* is at, asked after this call.
+        Return the commit of *ref*, resolved after this call.
 
-        Cancelling it leaves the question to the others.
+        Cancelling it leaves the request to the other callers.
         """
         question = self._next.setdefault(ref, _Question())
         waiter: Deferred[str] = Deferred(question.waiters.discard)

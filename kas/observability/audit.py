@@ -1,10 +1,10 @@
 """
-The audit log: who asked what of which cluster, and what came of it.
+The audit log: who sent which request to which cluster, with its result.
 
-Modules decide which of their events are in it, by the level that the operator chose.
-One JSON object a line, in a file of its own; a thread writes it, so a disk that hangs
-makes no request wait.  What cannot be written as fast as it comes is dropped, counted,
-and told in the file itself.
+Modules choose the events by the level that the operator configured.  The log has one
+JSON object per line, in its own file; a thread writes it, so that no request waits for
+a hanging disk.  Events that arrive faster than the thread can write are dropped and
+counted, and the file notes their number.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ class AuditLog(Collector):
 
 def _sink(file: Path) -> FileSink:
     try:
-        # The file tells of people: others on this machine have no business with it.
+        # The file contains data about users, which other users of this machine need not
+        # see.
         file.touch(mode=0o640, exist_ok=True)
         return FileSink(file)
     except OSError as error:

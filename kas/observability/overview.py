@@ -21,11 +21,11 @@ async def overview(
     agents: Sequence[Agent], directory: Directory, last_seen: LastSeen
 ) -> dict[str, Any]:
     """
-    Every agent of the identity file, and every other one that is connected.
+    Return every agent of the identity file, and every other connected one.
 
-    As JSON; times are seconds since 1970.
+    The result is JSON data; times are seconds since 1970.
 
-    ``problem`` says why those of other kas may be missing; empty: they are not.
+    ``problem`` is the reason why agents of other kas may be missing; empty: none are.
     ``connected`` is null for an agent that may be connected there.
     """
     problem = ""
@@ -68,9 +68,9 @@ def joined(
     overviews: Iterable[Mapping[str, Any]], problems: Sequence[str]
 ) -> dict[str, Any]:
     """
-    Those of several processes, as one.
+    Combine the overviews of several processes.
 
-    :param problems: why connections that are in none of them may exist.
+    :param problems: reasons why further connections may exist.
     """
     problem = "; ".join(problems)
     agents: dict[str, dict[str, Any]] = {}

@@ -22,7 +22,7 @@ from tunnel.program.site import Make, Page, Site, as_json, exposition, plain
 
 @attrs.define(eq=False)
 class Health:
-    """What the probes and the status page ask for."""
+    """State for the probes and the status page."""
 
     registry: Registry
     router: Router

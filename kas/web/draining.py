@@ -44,10 +44,10 @@ class OpenConnection(Protocol):
 @implementer(IProtocolFactory)
 class DrainingFactory(ABC, Factory):
     """
-    What makes the connections of such a listener, and knows those that are open.
+    Factory of such a listener's connections, which knows the open ones.
 
-    :param what: its clients connect to, for the log.
-    :param limit: connections at once.
+    :param what: purpose of the connections, for the log.
+    :param limit: maximum number of connections.
     """
 
     _log = Logger()
@@ -55,7 +55,7 @@ class DrainingFactory(ABC, Factory):
 
     def __init__(self, what: str, limit: int) -> None:
         self.limit = limit
-        #: Those that were accepted, in whatever state.
+        #: Accepted connections, in any state.
         self.open: set[OpenConnection] = set()
         #: Those over HTTP/1.1 with a request under way.
         self.busy: set[object] = set()

@@ -70,7 +70,7 @@ class WebRequest(BoundedRequest):
         return getChildForRequest(mount.resource, self)
 
     def render(self, resource: Any) -> None:
-        # Which server it is, and of which version, is nobody's business.
+        # Clients need not know the server's name and version.
         self.responseHeaders.removeHeader(b"server")
         super().render(resource)
 
@@ -100,7 +100,7 @@ class WebRequest(BoundedRequest):
         super().finish()
 
     def refused(self, status: int) -> None:
-        """There is no other answer than this status."""
+        """Respond with this status and nothing else."""
         self.code = status
         self._count()
 
@@ -139,7 +139,7 @@ def _say(request: Any, status: int, text: str) -> None:
 
 
 class _NoPage(Resource):
-    """Whatever is below no prefix."""
+    """Response for paths without a registered prefix."""
 
     isLeaf = True
 

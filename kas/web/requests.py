@@ -31,7 +31,7 @@ _Site: Any = Site
 
 @attrs.frozen
 class RequestLimits:
-    """What a client can spend with one request."""
+    """Limits on one request of a client."""
 
     #: Seconds for its head and body.
     request: float
@@ -47,7 +47,7 @@ class RequestLimits:
 @attrs.frozen
 class Bounds:
     """
-    What the requests of one listener share.
+    Resources that the requests of one listener share.
 
     :ivar memory: for bodies.
     :ivar factory: of the connections.
@@ -76,7 +76,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self._kept = 0
         #: The body is not kept.
         self.discard = False
-        #: What the body holds of the memory.
+        #: Memory of the body.
         self.share = RequestShare(bounds.memory)
         # It is gone from the channel when the client is.
         self._connection: BoundedChannel = self.channel
@@ -115,7 +115,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
     def process(self) -> None:
         if self._refused:
-            # Its last bytes came with those that were too many.
+            # Its last bytes came with the excess ones.
             return
         self._in_time()
         self._bounds.factory.busy.add(self._connection)
@@ -193,7 +193,8 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
 
     def connectionMade(self) -> None:
         self.born = self.site.reactor.seconds()
-        # What the kernel holds is not seen to be taken, and it would hold megabytes.
+        # The kernel would buffer megabytes, and we could not see whether the client
+        # reads them.
         bound_unsent(self.transport)
         super().connectionMade()
 
