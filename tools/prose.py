@@ -1,8 +1,10 @@
 """
 Checks the language of comments, docstrings, messages and documents.
 
-    python -m tools.prose              print each fault; status 1 where there are any
+    python -m tools.prose [KIND...]    print each fault; status 1 if there are any
     python -m tools.prose --counts     print hits per 1,000 words for each pattern
+
+KIND is ``code`` (comments and docstrings), ``messages`` (string constants) or ``docs``.
 
 Each pattern is a turn of phrase that native technical writers avoid, because a reader
 has to read the sentence twice.  Twisted, websockets, hypothesis, click, h2 and attrs
@@ -18,7 +20,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -26,6 +28,8 @@ import attrs
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agentk", "kas", "modules", "tunnel")
 DOCUMENTS = ("README.rst", "CONTRIBUTING.rst", "NEWS.rst", "docs/*.rst")
+
+KINDS = ("code", "messages", "docs")
 
 #: String constants of fewer words are names, keys and formats, not messages.
 MESSAGE_WORDS = 4
@@ -169,14 +173,18 @@ def texts(root: Path) -> Iterator[Text]:
             yield from _document(path)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    description = (__doc__ or "").strip().splitlines()[0]
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], metavar="KIND")
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--counts", action="store_true", help="print figures alone")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     words: Counter[str] = Counter()
     found: dict[tuple[str, Pattern], list[Text]] = {}
     for text in texts(options.root):
+        if text.kind not in (options.kinds or KINDS):
+            continue
         words[text.kind] += len(text.text.split())
         for pattern in PATTERNS:
             for _ in pattern.expression.finditer(text.text):
