@@ -17,6 +17,7 @@ delete, too, and after it has waited.
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 import zlib
@@ -76,6 +77,9 @@ SOURCE = "txkas/source"
 #: Why an object is held that an inventory does not have as held any more.
 HELD_BEFORE = "it waited for an approval before"
 
+#: Characters of a signature, in hexadecimal.
+MAC = 32
+
 #: Characters of a writer's mark, as it is shown.
 MAX_MARK = 300
 
@@ -101,6 +105,7 @@ class InventoryEntry:
     :ivar held: why a limit of the source keeps it, until an operator
         approves its delete.
     :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
+        In the ConfigMap it has a signature, whose key is in the Secret with the orders.
     :ivar claimed: the inventory that has the object, which Git has here as well; empty:
         this one has it.
     """
@@ -206,6 +211,10 @@ class InventoryStore:
         of_other, parts, entries = found
         first = parts[0]
         annotations = first["metadata"].get("annotations") or {}
+        if self._orders is not None:
+            entries = {
+                key: _opened(key, entry, orders.seal) for key, entry in entries.items()
+            }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
                 # Others may write inventories, and could let it go.
@@ -348,6 +357,15 @@ class InventoryStore:
             facts[SOURCE] = inventory.source
         if self._writer is not None and self._writer.lease:
             facts[WRITER] = self._writer.mark
+        if self._orders is not None and any(
+            one.applied for one in inventory.entries.values()
+        ):
+            seal = await self._orders.seal()
+            entries = {
+                key: _sealed(key, entry, seal)
+                for key, entry in inventory.entries.items()
+            }
+            inventory = attrs.evolve(inventory, entries=entries)
         count, datas = self._split(inventory.entries)
         moved = self._moves
         if moved:
@@ -584,6 +602,33 @@ def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
     except ValueError:
         return None
     return entry if found == key else None
+
+
+def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+    """Sign `InventoryEntry.applied`."""
+    if not entry.applied:
+        return entry
+    signature = _signature(key, entry.uid, entry.applied, seal)
+    return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
+
+
+def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+    """
+    Return an entry whose ``applied`` agentk wrote; else it is not known.
+
+    Others may write inventories, and could hide there that an object differs from Git.
+    """
+    applied, _, signature = entry.applied.rpartition(":")
+    if applied and seal and signature.isascii():
+        expected = _signature(key, entry.uid, applied, seal)
+        if hmac.compare_digest(signature, expected):
+            return attrs.evolve(entry, applied=applied)
+    return attrs.evolve(entry, applied="")
+
+
+def _signature(key: ObjectKey, uid: str, applied: str, seal: str) -> str:
+    text = json.dumps([*key, uid, applied])
+    return hmac.new(seal.encode(), text.encode(), "sha256").hexdigest()[:MAC]
 
 
 def _size(data: Mapping[str, str]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any
 
 import attrs
@@ -89,6 +90,7 @@ class Orders:
     :ivar pinned: the commit that it stays at; empty: it follows its ref.
     :ivar history: the newest commit last.
     :ivar held: digests of objects whose deletes wait for an approval.
+    :ivar seal: key of the signatures in the inventory; empty: none was made yet.
     """
 
     approval: Approval = Approval()
@@ -96,6 +98,7 @@ class Orders:
     pinned: str = ""
     history: tuple[AppliedCommit, ...] = ()
     held: frozenset[str] = frozenset()
+    seal: str = attrs.field(default="", repr=False)
 
     @property
     def bound(self) -> tuple[bool, str]:
@@ -174,6 +177,21 @@ class OrderStore:
         """
         return await self.read() if self._known is None else self._known
 
+    async def seal(self) -> str:
+        """
+        Return the key of the inventory's signatures; it is made if there is none.
+
+        :raises CallError: as `change`.
+        """
+        known = await self.known()
+        if not known.seal:
+            new = token_hex(32)
+            changed = await self.change(
+                lambda orders: attrs.evolve(orders, seal=orders.seal or new)
+            )
+            known = self._known = attrs.evolve(known, seal=changed.seal)
+        return known.seal
+
     async def confirmed(self) -> Orders:
         """
         Return the orders, provided that they are as they were read first.
@@ -238,6 +256,8 @@ def _written(orders: Orders) -> bytes:
         found["pinned"] = orders.pinned
     if orders.held:
         found["held"] = sorted(orders.held)
+    if orders.seal:
+        found["seal"] = orders.seal
     return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -252,4 +272,5 @@ def _orders(found: Mapping[str, Any]) -> Orders:
             for commit, at, summary, complete in found.get("history", ())
         ),
         frozenset(map(str, found.get("held", ()))),
+        str(found.get("seal", "")),
     )

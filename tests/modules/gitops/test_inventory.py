@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -198,6 +199,42 @@ class InventoryTests(SynchronousTestCase):
         planted["metadata"] |= {"namespace": "elsewhere", "annotations": {}}
         self.cluster.objects.put(planted)
         self.assertEqual(self.read(self.moving()).entries, {})
+
+    def test_signatures(self) -> None:
+        """What agentk did not write about an object is not known."""
+
+        def store() -> InventoryStore:
+            orders = OrderStore(self.client, "7-9", "default")
+            return InventoryStore(self.client, "7-9", "default", orders=orders)
+
+        keys = [ObjectKey("", "ConfigMap", "default", name) for name in ("a", "b")]
+        known = {key: InventoryEntry("u", applied="1:digest:owned") for key in keys}
+        self.write(known, store=store())
+        self.assertEqual(self.read(store()).entries, known)
+        secret = self.cluster.objects.find(
+            "v1", "Secret", "gitops-orders-7-9", "default"
+        )
+        there: Any = self.stored()
+        (name, other) = sorted(there["data"])
+        value = json.loads(there["data"][name])
+        signature = value["applied"].rpartition(":")[2]
+        for forged in (
+            {**value, "applied": "1:digest:owned"},
+            {**value, "applied": f"1:digest:else:{signature}"},
+            {**value, "applied": "1:digest:owned:\u00e9"},
+            {**value, "applied": json.loads(there["data"][other])["applied"]},
+            {**value, "uid": "v"},
+        ):
+            data = {**there["data"], name: json.dumps(forged)}
+            self.cluster.objects.put({**there, "data": data})
+            found = self.read(store()).entries
+            self.assertEqual([one.applied for one in found.values()].count(""), 1)
+        # With another key none of them holds.
+        assert secret is not None
+        self.cluster.objects.remove("v1", "Secret", "gitops-orders-7-9", "default")
+        self.cluster.objects.put(there)
+        found = self.read(store()).entries
+        self.assertEqual([one.applied for one in found.values()], ["", ""])
 
     def test_a_former_one_that_cannot_be_used(self) -> None:
         """It counts as none, and stays where it is."""

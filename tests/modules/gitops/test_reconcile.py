@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object
+from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
@@ -930,6 +931,30 @@ class PruneTests(ReconcileCase):
             self.commit(*config_maps(1))
             self.assertIsNone(self.live("m002"), point)
         self.assertGreater(point, 5)
+
+    def test_a_forged_inventory_hides_nothing(self) -> None:
+        """An agentk that starts believes only what an agentk signed."""
+        (wanted,) = config_maps(1)
+        self.commit(wanted)
+        self.assertEqual(self.outcomes(self.commit(wanted))["m001"], Outcome.UNCHANGED)
+        live = self.live("m001")
+        requests = len(self.cluster.requests)
+        self.commit(wanted)
+        sent = [one.method for one in self.cluster.requests[requests:]]
+        self.assertNotIn("PATCH", sent)
+        # Another user changes the object and says that it is as it was applied.
+        fields = live["metadata"]["managedFields"]
+        fields[0]["time"] = "2026-01-01T00:00:00Z"
+        self.objects.put({**live, "data": {"n": "other"}})
+        owned = owned_fields(self.live("m001")["metadata"], "agentk")
+        inventory: Any = self.live(f"inventory-{ID}")
+        ((name, value),) = inventory["data"].items()
+        known = json.loads(value)
+        form, digest, _, signature = known["applied"].split(":")
+        known["applied"] = f"{form}:{digest}:{owned}:{signature}"
+        self.objects.put({**inventory, "data": {name: json.dumps(known)}})
+        self.commit(wanted, force=True)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
 
     def test_a_conversion_webhook_that_is_down(self) -> None:
         """Its objects fail alone; the commit that mends the webhook is applied."""
