@@ -98,11 +98,13 @@ class Stranger:
 
 
 def _private_token(stage: Stage, audience: str = "gitlab-kas") -> str:
+    """Return a token for the first kas, as another kas signs it."""
+    url = f"tls://127.0.0.1:{stage.kas[0].private}"
     secret = stage.folder / "private-api-secret"
     return jwt.sign(
         jwt.Secrets(secret, (), clock=Clock()),
         issuer="gitlab-kas",
-        audience=audience,
+        audience=[audience, url],
         now=time.time(),
     )
 
