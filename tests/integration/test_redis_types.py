@@ -165,7 +165,7 @@ async def test_met_by_several(
         await failure(store.client.call("HGETALL", LAYOUT.agent("c")))
         await kas_.quiet()
         (first, last) = _lines(events, LogLevel.warn)
-        assert "agent:a, and was removed" in (first or "")
+        assert "agent:a in Redis" in (first or "")
         assert "(3 so far)" in (last or "")
 
 
