@@ -24,6 +24,7 @@ from kas.routing.router import (
     Router,
 )
 from kas.routing.stream import MAX_BUFFERED, RoutedStream
+from tests.builds import sources_only
 from tests.kas.directory.memory import MemoryStore
 from tests.kas.many import ManyCase
 from tests.kas.world import World
@@ -773,6 +774,7 @@ class OtherKasTests(ManyCase):
         self.assertEqual((looks, router.rerouted), (["7"], 2))
 
 
+@sources_only
 def test_an_agent_whose_look_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams for other agents are woken, and there is another look."""
     world = World()

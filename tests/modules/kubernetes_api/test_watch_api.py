@@ -15,6 +15,7 @@ from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import Side
 
 from modules.kubernetes_api import watch_api
+from tests.builds import sources_only
 from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
@@ -599,6 +600,7 @@ def failing(name: str, calls: list[str]) -> tuple[Any, Any]:
     )
 
 
+@sources_only
 def test_requests_of_kas_end_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop, a drain and a revoked credential reach every request."""
     world = World()
@@ -618,6 +620,7 @@ def test_requests_of_kas_end_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(events) == 3
 
 
+@sources_only
 def test_watches_of_agentk_end_one_by_one() -> None:
     world = World()
     agent: Any = world.agent

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
+from tests.builds import sources_only
 from tests.tunnel.http1.pools import (
     HELLO,
     SWITCH,
@@ -445,6 +446,7 @@ def test_one_receiver_fails(end: str) -> None:
     ]
 
 
+@sources_only
 @pytest.mark.parametrize("name", ["close_if_idle", "abort"])
 def test_one_connection_fails(name: str) -> None:
     """The other connections of a server are closed all the same."""
