@@ -597,7 +597,12 @@ class Project:
         reconciler = attrs.evolve(
             self._reconciler(snapshot, store),
             # A preview begins no wait, and ends none.
-            claims=partial(self._claims, snapshot, dict(self._deletes_wait)),
+            claims=partial(
+                self._claims, snapshot, dict(self._deletes_wait), notes=False
+            ),
+            # Nor does it change anything for the pass that may be running.
+            stays=partial(self._stays, notes=False),
+            given=partial(self._given, notes=False),
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -841,16 +846,20 @@ class Project:
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
 
-    def _stays(self, key: ObjectKey) -> str:
-        """See `make_plan`."""
+    def _stays(self, key: ObjectKey, *, notes: bool = True) -> str:
+        """
+        See `make_plan`.
+
+        :param notes: remember the answer for the pass that asks.
+        """
         why = self._handover.stays(key)
-        if why:
+        if why and notes:
             self._waits_for_others = True
             self._handed.add(key)
         return why
 
-    async def _given(self, key: ObjectKey, owner: str) -> bool:
-        """See `make_plan`."""
+    async def _given(self, key: ObjectKey, owner: str, *, notes: bool = True) -> bool:
+        """See `make_plan`; for *notes*, `_stays`."""
         gives = self._handover.gives(key, owner)
         if gives is None:
             # Of a project that the configuration has under another name now.
@@ -858,6 +867,8 @@ class Project:
             gives = self._handover.is_complete and (
                 store is not None and await store.is_of_us(owner)
             )
+        if not notes:
+            return gives
         if gives:
             self._offered.add(key)
         self._took = self._took or gives
@@ -904,8 +915,10 @@ class Project:
         snapshot: Snapshot,
         waits: dict[ObjectKey, float],
         objects: Mapping[ObjectKey, KubernetesObject],
+        *,
+        notes: bool = True,
     ) -> Mapping[ObjectKey, Claim]:
-        """See `make_plan`."""
+        """See `make_plan`; for *notes*, `_stays`."""
         claims = Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
@@ -917,6 +930,8 @@ class Project:
             self._api.clock.seconds(),
         )
         found = await claims.of(objects)
+        if not notes:
+            return found
         delayed = {key for key, one in found.items() if not one.is_made}
         self._delayed |= delayed
         if delayed:

@@ -91,6 +91,10 @@ _TOKEN = re.compile(
     rb"""|(?<![.\w])lookup\b"""
 )
 
+#: A call of ``tpl``, and of ``lookup`` in a literal that it may get.
+_TPL = re.compile(rb"(?<![.\w])tpl\b")
+_LITERAL_LOOKUP = re.compile(rb"(?<![.\w])lookup\b")
+
 #: Where one of these stands a program that fails may quote a Secret.
 _SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
 
@@ -496,13 +500,21 @@ def _schema_leads_to(data: bytes) -> str:
 
 
 def _lookup_in(template: bytes) -> int | None:
-    """Where it first calls ``lookup``; None: nowhere."""
+    """
+    Where it first calls ``lookup``; None: nowhere.
+
+    If it calls ``tpl``, its literals count as templates.  A template that ``tpl`` gets
+    from values, or that is put together, cannot be seen here.
+    """
     place = 0
+    has_tpl = _TPL.search(template) is not None
     while (begin := template.find(b"{{", place)) >= 0:
         place = begin + 2
         while (token := _TOKEN.search(template, place)) is not None:
             place = token.end()
             if token[0] == b"lookup":
+                return token.start()
+            if has_tpl and b"{{" in token[0] and _LITERAL_LOOKUP.search(token[0]):
                 return token.start()
             if token[0] == b"}}":
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -51,6 +52,27 @@ class HandoverTests(HalvesTestCase):
         uid: str = self.live("moves")["metadata"]["uid"]
         self.assertEqual(self.owner(), self.project("apps").inventory)
         return uid
+
+    def test_a_preview_changes_nothing_of_a_pass(self) -> None:
+        """The same plan, which a pass remembers answers for, leaves no trace."""
+        self.begin(A, B)
+        commit = self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
+        names = (
+            *("_handed", "_offered", "_took", "_waits_for_others", "_delayed"),
+            "_deletes_wait",
+        )
+        twin = self.project("twin")
+        twin._waits_for_others = False
+        for name in ("apps", "twin"):
+            project = self.project(name)
+            before = {one: copy.copy(getattr(project, one)) for one in names}
+            self.pair.run(project.preview(rpc_pb2.Ref(commit=commit)))
+            after = {one: getattr(project, one) for one in names}
+            self.assertEqual(after, before, name)
+        # A pass remembers the same answer.
+        key = ObjectKey("", "ConfigMap", "default", "moves")
+        self.pair.run(twin._given(key, self.project("apps").inventory))
+        self.assertTrue(twin._waits_for_others)
 
     def move(self) -> None:
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})

@@ -354,6 +354,11 @@ async def test_a_chart_that_is_another_one_each_time() -> None:
         ('{{ `}} " ` | lookup }}', 1),
         ('{{/* lookup */}}{{ .Values.lookup }} lookup {{ "lookup" }}', 0),
         ("lookup {{ $lookups }} {{/* lookup", 0),
+        ('a: 1\nb: {{ tpl `{{ lookup "v1" "Secret" "a" "b" }}` . }}', 2),
+        ('{{ $t := "{{ lookup \\"v1\\" }}" }}{{ tpl $t . }}', 1),
+        ('{{ $t := "{{ lookup }}" }}{{ .Values.tpl }}', 0),
+        ("{{ tpl `{{ .Values.lookup }}` . }}", 0),
+        ("{{ tpl `lookup` . }}", 0),
     ],
 )
 @async_test
