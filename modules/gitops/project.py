@@ -596,13 +596,11 @@ class Project:
         store = self._inventory(snapshot, self._order_store(snapshot))
         reconciler = attrs.evolve(
             self._reconciler(snapshot, store),
-            # A preview begins no wait, and ends none.
-            claims=partial(
-                self._claims, snapshot, dict(self._deletes_wait), notes=False
-            ),
-            # Nor does it change anything for the pass that may be running.
-            stays=partial(self._stays, notes=False),
-            given=partial(self._given, notes=False),
+            # A preview changes nothing for the pass that may be running; it begins no
+            # wait, and ends none.
+            stays=self._handover.stays,
+            given=self._gives,
+            claims=partial(self._others_claims, snapshot, dict(self._deletes_wait)),
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -846,20 +844,18 @@ class Project:
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
 
-    def _stays(self, key: ObjectKey, *, notes: bool = True) -> str:
-        """
-        See `make_plan`.
+    # What a plan asks; a pass also remembers the answers.
 
-        :param notes: remember the answer for the pass that asks.
-        """
+    def _stays(self, key: ObjectKey) -> str:
+        """See `make_plan`."""
         why = self._handover.stays(key)
-        if why and notes:
+        if why:
             self._waits_for_others = True
             self._handed.add(key)
         return why
 
-    async def _given(self, key: ObjectKey, owner: str, *, notes: bool = True) -> bool:
-        """See `make_plan`; for *notes*, `_stays`."""
+    async def _gives(self, key: ObjectKey, owner: str) -> bool:
+        """Return whether the source with the inventory *owner* has given up *key*."""
         gives = self._handover.gives(key, owner)
         if gives is None:
             # Of a project that the configuration has under another name now.
@@ -867,8 +863,11 @@ class Project:
             gives = self._handover.is_complete and (
                 store is not None and await store.is_of_us(owner)
             )
-        if not notes:
-            return gives
+        return gives
+
+    async def _given(self, key: ObjectKey, owner: str) -> bool:
+        """See `make_plan`."""
+        gives = await self._gives(key, owner)
         if gives:
             self._offered.add(key)
         self._took = self._took or gives
@@ -910,15 +909,13 @@ class Project:
             return True
         return (said.get("status") or {}).get("allowed") is not False
 
-    async def _claims(
+    async def _others_claims(
         self,
         snapshot: Snapshot,
         waits: dict[ObjectKey, float],
         objects: Mapping[ObjectKey, KubernetesObject],
-        *,
-        notes: bool = True,
     ) -> Mapping[ObjectKey, Claim]:
-        """See `make_plan`; for *notes*, `_stays`."""
+        """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
         claims = Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
@@ -929,9 +926,13 @@ class Project:
             waits,
             self._api.clock.seconds(),
         )
-        found = await claims.of(objects)
-        if not notes:
-            return found
+        return await claims.of(objects)
+
+    async def _claims(
+        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> Mapping[ObjectKey, Claim]:
+        """See `make_plan`."""
+        found = await self._others_claims(snapshot, self._deletes_wait, objects)
         delayed = {key for key, one in found.items() if not one.is_made}
         self._delayed |= delayed
         if delayed:
@@ -1081,7 +1082,7 @@ class Project:
             leaves=self.drifts.leaves,
             stays=self._stays,
             given=self._given,
-            claims=partial(self._claims, snapshot, self._deletes_wait),
+            claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
         )
 
