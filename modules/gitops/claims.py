@@ -39,7 +39,7 @@ from modules.gitops.inventory import (
     entry_of,
 )
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.snapshot import Location
+from modules.gitops.snapshot import followed_in
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     IKubernetesClient,
@@ -231,14 +231,7 @@ def _may_be_same(theirs: str, ours: str) -> bool:
     """Whether two inventories may follow the same ref of one repository."""
     if not theirs:
         return False
-    (one, name), (two, other) = map(_source_of, (theirs, ours))
+    (one, name), (two, other) = map(followed_in, (theirs, ours))
     if one.repository != two.repository and (name != other or not one.may_be_in(two)):
         return False
     return one.may_be_ref(two)
-
-
-def _source_of(text: str) -> tuple[Location, str]:
-    """Return the location and the name of the repository that an inventory has."""
-    repository, _, rest = text.partition(" ")
-    ref, _, name = rest.partition(" ")
-    return Location(repository, ref), name

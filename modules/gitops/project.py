@@ -921,7 +921,7 @@ class Project:
             self._inventory_id(snapshot),
             self._writer.mark,
             self._inventories or self._own_namespace,
-            self._source_name(snapshot),
+            snapshot.followed,
             snapshot.commit,
             waits,
             self._api.clock.seconds(),
@@ -938,10 +938,6 @@ class Project:
         if delayed:
             self._waits_for_others = True
         return found
-
-    def _source_name(self, snapshot: Snapshot) -> str:
-        """What is followed, for other agents to compare."""
-        return f"{snapshot.at} {snapshot.project}"
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -1058,7 +1054,7 @@ class Project:
             store=store,
             settings=SourceSettings(
                 inventory_id=self._inventory_id(snapshot),
-                source=self._source_name(snapshot),
+                source=snapshot.followed,
                 siblings=self._handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,

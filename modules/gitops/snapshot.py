@@ -11,7 +11,7 @@ from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.settings import ManifestRef
 from tunnel.errors import CallError, Status
 
-__all__ = ["Location", "Snapshot", "receive", "ref_message"]
+__all__ = ["Location", "Snapshot", "followed_in", "receive", "ref_message"]
 
 #: Bytes of all files that agentk takes, whatever kas is configured with.
 MAX_BYTES = 64 * 1024**2
@@ -82,7 +82,19 @@ class Snapshot:
     files: tuple[tuple[str, bytes], ...] = attrs.field(
         repr=lambda files: f"{len(files)} files"
     )
-    at: Location = attrs.field(factory=lambda: Location())
+    at: Location = attrs.field(factory=Location)
+
+    @property
+    def followed(self) -> str:
+        """What the source follows, for its inventory: `followed_in` reads it."""
+        return f"{self.at} {self.project}"
+
+
+def followed_in(text: str) -> tuple[Location, str]:
+    """Return the location and the project of `Snapshot.followed`."""
+    repository, _, rest = text.partition(" ")
+    ref, _, project = rest.partition(" ")
+    return Location(repository, ref), project
 
 
 def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:

@@ -200,7 +200,7 @@ class HandoverTests(HalvesTestCase):
         """An object that waits for one is handed over; what fails besides is told."""
         self.begin(A)
         snapshot = self.project("apps")._first_snapshot()
-        name = self.project("apps")._source_name(snapshot)
+        name = snapshot.followed
         behind = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
