@@ -415,7 +415,7 @@ def _identity(address: GitAddress | GitalyAddress) -> str:
     else:
         url = urlsplit(address.url)
         path = url.path.rstrip("/").removesuffix(".git")
-        kind, exact = "url", f"{(url.netloc).lower()}{path}"
+        kind, exact = "url", f"{url.netloc.lower()}{path}"
     return f"{kind}:{sha256(exact.encode()).hexdigest()[:32]}"
 
 

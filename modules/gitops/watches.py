@@ -161,8 +161,7 @@ class _Watch:
             return
         self.late.add(follower)
         if self._catching_up is None:
-            self._catching_up = Deferred.fromCoroutine(self._catch_up())
-            self._catching_up.addErrback(self._ended)
+            self._catching_up = self._begun(self._catch_up())
 
     def leave(self, follower: KindFollower) -> None:
         """Tell *follower* nothing more; stop watching after the last one."""
