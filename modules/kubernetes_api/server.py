@@ -45,7 +45,7 @@ from modules.kubernetes_api.reviews import (
 )
 from modules.kubernetes_api.shares import Shares, Sharing, TooMany
 from modules.kubernetes_api.spans import STATUS_CODE, begin_span
-from modules.kubernetes_api.statuses import status_answer
+from modules.kubernetes_api.statuses import INTERNAL_ERROR, status_answer
 from modules.kubernetes_api.watch_api import PATH, WatchConnection, wants_watches
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.websocket_tokens import (
@@ -109,8 +109,6 @@ __all__ = ["KubernetesApiServer"]
 
 #: Usage of a request whose credential defines no other.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
-
-_BUG: Final = "kas: an internal error; see the log of kas"
 
 _STATUSES: Final = {
     Status.UNAUTHENTICATED: 401,
@@ -357,7 +355,7 @@ class KubernetesApiServer:
 
     def _log_failed_watch(self, failure: Failure, connection: WatchConnection) -> None:
         self._log.failure("cannot begin aggregated watches", failure)
-        connection.refuse(500, _BUG)
+        connection.refuse(500, INTERNAL_ERROR)
 
     def watch_enters(self, watch: Any, access: Access) -> bool:
         """Count a watch."""
@@ -458,7 +456,7 @@ class KubernetesApiServer:
 
     def _log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
         self._log.failure("cannot begin a request", failure)
-        request.fail(500, _BUG)
+        request.fail(500, INTERNAL_ERROR)
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
@@ -508,7 +506,7 @@ class KubernetesApiServer:
             # A request that is not ended here would count against its credential and
             # its agent forever.
             self._log.failure("cannot open a stream for a request")
-            request.fail(500, _BUG)
+            request.fail(500, INTERNAL_ERROR)
 
     def refuse(
         self,
@@ -715,7 +713,7 @@ class ProxiedRequest:
 
     def begin_failed(self) -> None:
         """See `Sharing`."""
-        self.fail(500, _BUG)
+        self.fail(500, INTERNAL_ERROR)
 
     def open(self, fields: bytes) -> None:
         """Send the request on, with *fields* in place of the client's."""

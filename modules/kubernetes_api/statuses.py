@@ -10,7 +10,10 @@ from typing import Final
 
 from tunnel.util.texts import clean, json_for_yaml
 
-__all__ = ["status_answer"]
+__all__ = ["INTERNAL_ERROR", "status_answer"]
+
+#: Message for a request that a fault of kas ends; the log has the traceback.
+INTERNAL_ERROR: Final = "kas: an internal error; see the log of kas"
 
 # k8s.io/apimachinery, metav1.StatusReason
 _REASONS: Final = {

@@ -36,6 +36,7 @@ from websockets.protocol import Side, State
 from zope.interface import implementer
 
 from modules.kubernetes_api.shares import TooMany
+from modules.kubernetes_api.statuses import INTERNAL_ERROR
 from tunnel.errors import ErrorCode
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
 from tunnel.interfaces import Access, IPathReceiver, IStream
@@ -472,7 +473,7 @@ class _Watch:
     def begin_failed(self) -> None:
         """See `modules.kubernetes_api.shares.Sharing`."""
         if not self.over:
-            self._fail({"message": "kas: an internal error; see the log of kas"})
+            self._fail({"message": INTERNAL_ERROR})
 
     def _request(self) -> None:
         query = dict(self._query)
