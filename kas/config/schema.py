@@ -273,10 +273,13 @@ class Api:
 class PrivateApiListen(SignedListen):
     """``private_api.listen``: calls of other kas, which end when this kas does."""
 
-    IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("listen_grace_period", "max_connection_age", "shutdown_grace_period"),
-        "without effect: agent.listen sets the periods for requests to agents",
-    )
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = {
+        **gitlabs("max_connection_age"),
+        **dict.fromkeys(
+            ("listen_grace_period", "shutdown_grace_period"),
+            "without effect: agent.listen sets the periods for requests to agents",
+        ),
+    }
 
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
