@@ -37,6 +37,9 @@ __all__ = ["Commits", "Rendering"]
 #: Seconds between two commits at the least, whatever kas sends.
 BETWEEN = 1.0
 
+#: Seconds between two looks for another commit while kas fails, at most.
+LOOK_MOST = 60.0
+
 #: Characters of what is wrong.
 MAX_PROBLEM = 2000
 
@@ -189,7 +192,7 @@ class Commits:
                 self._not_sent = self._complain(self._not_sent, error)
                 self.refused = began[0] if began else self.refused
                 self._changed()
-                if await self._pause(backoff.pause(), *began):
+                if await self._pause(backoff.pause(), *began, looks=True):
                     backoff.reset()
                 continue
             backoff.reset()
@@ -234,18 +237,20 @@ class Commits:
             self._not_sent = self.refused = ""
             self._changed()
 
-    async def _pause(self, seconds: float, refused: str = "") -> bool:
+    async def _pause(
+        self, seconds: float, refused: str = "", *, looks: bool = False
+    ) -> bool:
         """
         Wait before a retry; `newest` ends it.
 
-        :param refused: the commit that kas refused: another one may mend it, and ends
-            the pause.
-        :return: whether there is another commit.
+        :param refused: the commit that kas refused; empty: kas could not read the ref.
+        :param looks: end the pause at another commit, or once kas can read the ref.
+        :return: whether that ended it.
         """
         over: Deferred[None] = Deferred()
         self._pauses.add(over)
         looking: Deferred[None] = Deferred()
-        if refused:
+        if looks:
             looking = Deferred.fromCoroutine(self._another(refused))
         found = False
 
@@ -264,19 +269,30 @@ class Commits:
         return found
 
     async def _another(self, commit: str) -> None:
-        """Return once the ref is at another commit, and never where kas fails."""
+        """
+        Return once the ref is at another commit than *commit*.
+
+        :param commit: empty: return once kas can read a ref that it could not read.
+        """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             commit_id=commit,
             ref=ref_message(self._settings.ref),
             only_commit=True,
         )
-        try:
-            if await receive(self._service.stream("GetObjectsToSynchronize", request)):
-                return
-        except CallError:
-            pass
-        await Deferred()
+        backoff = Backoff(self._random, ASK_FIRST, LOOK_MOST)
+        failed = False
+        while True:
+            try:
+                answer = self._service.stream("GetObjectsToSynchronize", request)
+                if await receive(answer) is not None:
+                    break
+            except CallError:
+                failed = True
+            await deferLater(self._api.clock, backoff.pause())
+        if not (commit or failed):
+            # kas can read the ref, and fails for another reason.
+            await Deferred()
 
     async def _read_all(self) -> None:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)

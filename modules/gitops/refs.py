@@ -54,6 +54,8 @@ class FollowedRef:
     _looked_at: float = float("-inf")
     #: The next look is not before that time.
     _next: float = float("-inf")
+    #: When the last look failed; None: it did not, or a push has ended the backoff.
+    _failed_at: float | None = attrs.field(default=None, init=False)
     _backoff: Backoff = attrs.field(init=False)
     _looking: Deferred[Any] | None = None
     _call: IDelayedCall | None = None
@@ -86,6 +88,13 @@ class FollowedRef:
             self._waiting.pop(waiter, None)
             if not self._waiting:
                 self._cancel()
+
+    def announced(self) -> None:
+        """Look after a push, even during the backoff after a look that failed."""
+        if self._failed_at is not None:
+            self._next = min(self._next, self._failed_at + MIN_PAUSE)
+            self._failed_at = None
+        self.pushed()
 
     def pushed(self) -> None:
         """The repository has changed, as far as is known."""
@@ -128,10 +137,12 @@ class FollowedRef:
             self._commit = commit
         except CallError as error:
             self._looked_at = float("-inf")
-            self._next = self._clock.seconds() + self._backoff.pause()
+            self._failed_at = self._clock.seconds()
+            self._next = self._failed_at + self._backoff.pause()
             why = f"repository {self.name}: {error.message}"
             self._fail(CallError(error.status, why))
             return
+        self._failed_at = None
         self._backoff.reset()
         for waiter, known in tuple(self._waiting.items()):
             if known != self._commit and not waiter.called:

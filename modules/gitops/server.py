@@ -366,7 +366,7 @@ class GitopsServer:
     def _pushed(self, name: str) -> None:
         for followed in self._refs.values():
             if followed.name == name:
-                followed.pushed()
+                followed.announced()
 
     def _moved(self, agent_id: str) -> None:
         """GitLab has the project of an agent somewhere else now."""

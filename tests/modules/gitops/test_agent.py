@@ -10,6 +10,7 @@ from zope.interface.verify import verifyObject
 
 from modules.gitops import rpc_pb2
 from modules.gitops.brakes import OWNER
+from modules.gitops.commits import LOOK_MOST
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
     AGAIN,
@@ -17,6 +18,7 @@ from modules.gitops.project import (
     State,
     inventory_id,
 )
+from modules.gitops.refs import RETRY_MOST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status
@@ -252,7 +254,8 @@ class HalvesTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
         self.agent._api.publish("tunnel.connected", "1")
         self.agent._api.publish("tunnel.connected", "1")
-        self.passes(ASK_FIRST + 1)
+        # kas itself looks at the repository once a minute while that fails.
+        self.passes(ASK_FIRST + RETRY_MOST)
         self.assertIsNotNone(self.live("m002"))
 
     def test_the_tunnel_is_there_again_and_no_commit_is_new(self) -> None:
@@ -332,6 +335,40 @@ class HalvesTests(HalvesTestCase):
         self.assertIsNotNone(self.live("two"))
         self.assertIsNone(project.out_of_sync_since)
         self.assertIs(project.state, State.CURRENT)
+
+    def test_a_branch_that_comes_back(self) -> None:
+        """A push ends the wait of kas and of agentk, however long it has become."""
+        self.apps.commit({"a.yaml": text(object_("one"))}, "refs/heads/x")
+        self.configure({"id": "apps", "ref": {"branch": "x"}})
+        self.passes(5)
+        self.apps.remove("refs/heads/x")
+        self.pushed()
+        # By now the pause of agentk takes five minutes.
+        self.passes(1250)
+        project = self.agent.projects["apps"]
+        self.assertIn("has no refs/heads/x", project.problems[0])
+        self.apps.commit({"a.yaml": text(object_("two"))}, "refs/heads/x")
+        self.passes(LOOK_MOST)
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(self.live("two"))
+        self.assertEqual(project.problems, [])
+
+    def test_a_failure_before_the_commit(self) -> None:
+        """A readable ref ends no pause if kas fails for another reason."""
+        asked: list[object] = []
+        self.apps.commit({"a.yaml": text(object_("one"))})
+        self.configure({"id": "apps", "paths": [{"glob": "[a"}]})
+        handle = self.server._globs
+
+        def noted(request: object) -> Any:
+            asked.append(request)
+            return handle(request)
+
+        self.patch(self.server, "_globs", noted)
+        self.passes(1200)
+        self.assertGreater(len(asked), 0)
+        self.assertLess(len(asked), 10)
 
     def test_a_refused_commit_that_is_taken_back(self) -> None:
         """A forced push leads the branch to the commit that is in the cluster."""
