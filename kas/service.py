@@ -68,7 +68,7 @@ from kas.oidc.authenticator import TOKEN_PREFIX, OidcAuthenticator
 from kas.oidc.keys import ProviderKeys
 from kas.routing.router import Router
 from kas.state import pki, running
-from kas.state.control import control_site
+from kas.state.control import control_site, parse_change
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 from kas.web.draining import DrainingListener
@@ -330,7 +330,7 @@ class KasService(LogsItsOwnWay, Service):
             ProcessSocket(
                 state,
                 CONTROL,
-                control_site(self, reactor),
+                control_site(self),
                 reactor,
                 "drain and rebalance",
                 handed.get("control"),
@@ -686,8 +686,8 @@ class KasService(LogsItsOwnWay, Service):
         """Whether the last order was to take no agents."""
         return self._acceptor is not None and self._acceptor.draining
 
-    def drain(self) -> None:
-        """Send every agent elsewhere, take no new ones, and be not ready."""
+    async def drain(self) -> dict[str, Any]:
+        """Move every agent to another kas, accept none, and be not ready."""
         self._log.info("drained by order: every agent is asked to connect elsewhere")
         self.health.ready = False
         self.balance.stop()
@@ -695,22 +695,30 @@ class KasService(LogsItsOwnWay, Service):
             self._acceptor.draining = True
         self.fleet.update(draining=True)
         self.balance.send_away(self.registry.tunnels(), "this kas is being drained")
+        return await self.progress()
 
-    def undrain(self) -> None:
-        """Take agents again."""
+    async def undrain(self) -> dict[str, Any]:
+        """Accept agents again."""
         self._log.info("taken into service again")
         if self._acceptor is not None:
             self._acceptor.draining = False
         self.fleet.update(draining=False)
         self.balance.start()
         self.health.ready = True
+        return await self.progress()
 
-    def rebalance(self) -> int:
-        """Send away what is above the mean; how many were asked."""
-        return self.balance.rebalance()
+    async def rebalance(self) -> dict[str, Any]:
+        """Move agents above the mean; ``asked`` counts them."""
+        asked = self.balance.rebalance()
+        return await self.progress() | ({"asked": asked} if asked else {})
 
-    def progress(self) -> dict[str, Any]:
-        """How far it is."""
+    async def record_change(self, body: bytes) -> dict[str, Any]:
+        """Write a change that `kasctl` made to the audit log."""
+        self._audit.record("kasctl", parse_change(body))
+        return {}
+
+    async def progress(self) -> dict[str, Any]:
+        """Return the numbers of agents and requests that are still here."""
         streams = sum(one.tunnel.load for one in self.registry.tunnels())
         return {
             **self.about(),

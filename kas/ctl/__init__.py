@@ -19,7 +19,8 @@
     login.py        login, logout
     sign_in.py      sign-in with an identity provider, and renewal of tokens
     kept_tokens.py  the files with cached tokens
-    asking.py       requests to a running kas
+    control_client.py  client of the control socket of a running kas
+    operator.py     the user who runs kasctl
     calls.py        calls of services of its modules
     gitops.py       gitops ...
     completion.py   names for the shell

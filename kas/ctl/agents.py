@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable, shown_time
+from kas.ctl.control_client import Hung, ask
 from kas.observability.overview import joined
 from kas.state.process_socket import path_of, worker_at
 from kas.state.running import Running

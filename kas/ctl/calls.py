@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import pwd
 import ssl
 import time
 from collections.abc import Callable
@@ -18,7 +16,6 @@ import attrs
 import click
 
 from kas.api.auth import AUDIENCE
-from kas.ctl.asking import UnixConnection, choose
 from kas.ctl.checks import NoAnswer, unanswered
 from kas.ctl.common import (
     Ctl,
@@ -28,6 +25,8 @@ from kas.ctl.common import (
     printable,
     secret_option,
 )
+from kas.ctl.control_client import UnixConnection
+from kas.ctl.operator import operator_name
 from kas.identity.jwt import read_secret, sign
 from kas.state.process_socket import CALLS, CONTROL
 from tunnel import __version__
@@ -40,9 +39,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 # A hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
-
-#: Characters of the user's name.
-MAX_OPERATOR = 100
 
 # For one request; the clock of the other side may differ.
 LIFETIME = 30.0
@@ -185,20 +181,8 @@ def _fields() -> dict[str, str]:
     return {
         "Content-Type": "application/json",
         "User-Agent": f"kasctl/{__version__}",
-        OPERATOR: _operator(),
+        OPERATOR: operator_name(),
     }
-
-
-def _operator() -> str:
-    """Return the user who runs this command, and the one behind ``sudo``."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        # A user without an entry in the system's database.
-        name = str(os.getuid())
-    behind = os.environ.get("SUDO_USER", "")
-    name = f"{behind} as {name}" if behind and behind != name else name
-    return "".join(c if " " <= c <= "~" else "?" for c in name)[:MAX_OPERATOR]
 
 
 def callee_options(function: _F) -> _F:
@@ -225,7 +209,7 @@ def callee_options(function: _F) -> _F:
     ) -> None:
         callee: Callee
         if server is None:
-            control = choose(ctl, pid)
+            control = ctl.control_socket(pid)
             name = CALLS + control.name.removeprefix(CONTROL)
             callee = Here(control.with_name(name))
         elif pid is not None:

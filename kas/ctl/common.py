@@ -15,8 +15,11 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from kas.identity.store import IdentityStore
+from kas.ctl.control_client import Hung, ask
+from kas.ctl.operator import operator_name
+from kas.identity.store import Change, IdentityStore
 from kas.state.directory import StateDirectory, locate
+from kas.state.process_socket import CONTROL, SUFFIX, path_of
 from kas.state.running import Running, look, look_at_leaving
 from tunnel.config import parse_duration, parse_size
 from tunnel.errors import ConfigurationError, TunnelError
@@ -86,7 +89,58 @@ class Ctl:
     def store(self, *, create: bool = False) -> IdentityStore:
         """The identity file; only who adds to it makes a place for it."""
         state = self.state() if create else self.existing()
-        return IdentityStore(state, self.now)
+        return IdentityStore(state, self.now, changed=self._record_identity)
+
+    def control_socket(self, pid: int | None = None) -> Path:
+        """
+        Return the control socket of the single running kas, or of the selected one.
+
+        :raises ConfigurationError: none runs, or several, which the error lists.
+        """
+        state = self.existing()
+        alive: dict[int, Path] = {}
+        for number, path in state.of_processes(CONTROL, SUFFIX):
+            try:
+                ask(path, "GET", "/")
+                alive[number] = path
+            except Hung:
+                # The command that comes next reports this.
+                alive[number] = path
+            except ConfigurationError:
+                continue  # left by a dead kas
+        known = {one.pid: str(one) for one in self.all_running()}
+        shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
+        chosen = one_of(alive, pid, state.path, shown)
+        if chosen is None:
+            raise ConfigurationError(
+                [
+                    f"{state.path}: no kas runs with this state directory; name its "
+                    "own with --state-directory"
+                ]
+            )
+        return chosen
+
+    def record(self, path: Path, action: str, **details: str) -> None:
+        """
+        Have a kas write a change to its audit log, with the user who made it.
+
+        The change is made already: without an entry the command succeeds, and a note
+        tells the user.
+
+        :param path: the control socket of the kas.
+        """
+        change = {"action": action, **details, "operator": operator_name()}
+        try:
+            ask(path, "POST", "/changes", change)
+        except ConfigurationError as error:
+            self.note(f"the audit log has no entry for this change: {error}")
+
+    def _record_identity(self, change: Change) -> None:
+        """Record a change of the identity file, if a kas runs that reads the file."""
+        running = next(iter(self.all_running()), None)
+        if running is not None:
+            path = path_of(self.existing(), running.pid)
+            self.record(path, change.action, name=change.name, **change.details)
 
     @staticmethod
     def now() -> datetime:

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from kas.config.schema import KasConfiguration, read_configuration_file
 from kas.ctl import agents
-from kas.ctl.asking import ask
 from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates, unanswered
 from kas.ctl.common import Ctl, command, counted, pid_option, printable
+from kas.ctl.control_client import ask
 from kas.identity.store import IdentityStore
 from kas.state import pki
 from kas.state.directory import StateDirectory

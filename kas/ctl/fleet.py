@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from kas.ctl.asking import ask, choose
 from kas.ctl.common import Ctl, command, counted, pid_option
+from kas.ctl.control_client import ask
 from tunnel.errors import ConfigurationError
 
 __all__ = ["declare"]
@@ -48,9 +48,10 @@ def _drain(
     to connect elsewhere; it serves them until they have.  It goes on running:
     stop it when it is empty, or take it into service again with --undo.
     """
-    path = choose(ctl, pid)
+    path = ctl.control_socket(pid)
     if undo:
         ask(path, "POST", "/undrain")
+        ctl.record(path, "kas.undrain")
         ctl.result({"draining": False}, "kas takes agents again")
         return
 
@@ -64,7 +65,9 @@ def _drain(
             if found.get(kind)
         ]
 
-    progress = _watch(ctl, ask(path, "POST", "/drain"), timeout, left, path)
+    progress = ask(path, "POST", "/drain")
+    ctl.record(path, "kas.drain")
+    progress = _watch(ctl, progress, timeout, left, path)
     still = left(progress)
     requests = counted(progress["requests"], "request")
     if still and timeout:
@@ -108,6 +111,8 @@ def _rebalance(ctl: Ctl, pid: int | None) -> None:
 
     kas does it by itself every few seconds where it has a tenth too many.
     """
-    asked = ask(choose(ctl, pid), "POST", "/rebalance").get("asked", 0)
+    path = ctl.control_socket(pid)
+    asked = ask(path, "POST", "/rebalance").get("asked", 0)
+    ctl.record(path, "kas.rebalance")
     text = f"{counted(asked, 'agent')} asked to move" if asked else "nothing to move"
     ctl.result({"asked": asked}, text)

@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -40,6 +40,7 @@ from tunnel.util.texts import SUBJECT_RULE, is_subject
 __all__ = [
     "AGENT_PREFIX",
     "USER_PREFIX",
+    "Change",
     "IdentityError",
     "IdentityStore",
     "Show",
@@ -98,6 +99,21 @@ def _check(pattern: re.Pattern[str], what: str, value: str, rule: str) -> None:
         raise IdentityError(f"{value!r} cannot be {what}: {rule}")
 
 
+@attrs.frozen
+class Change:
+    """
+    A change to the identity file, for the audit log.
+
+    :ivar action: such as ``user.revoke``.
+    :ivar name: of the changed agent or user.
+    :ivar details: new rights, by the names of kasctl's options; never a token.
+    """
+
+    action: str
+    name: str
+    details: Mapping[str, str] = attrs.field(factory=dict)
+
+
 @attrs.frozen(eq=False)
 class IdentityStore:
     """
@@ -113,6 +129,8 @@ class IdentityStore:
     state: StateDirectory
     now: Callable[[], datetime]
     random: Callable[[int], bytes] = secrets.token_bytes
+    #: Called with each change after it was written.
+    changed: Callable[[Change], object] = lambda change: None
 
     def load(self) -> Identities:
         """Return the current content of the file; empty without a file."""
@@ -148,7 +166,7 @@ class IdentityStore:
                 raise IdentityError(
                     f"{name!r} cannot be the name of an agent: {number}"
                 )
-        with self._editing() as edit:
+        with self._editing(*(Change("agent.add", name) for name in names)) as edit:
             identities = edit.identities
             taken = {agent.name for agent in identities.agents}
             added = []
@@ -185,7 +203,7 @@ class IdentityStore:
 
         Its tunnels end with it, so the new one has to be in place by then.
         """
-        with self._editing() as edit:
+        with self._editing(Change("agent.rotate", name)) as edit:
             agent = find_agent(edit.identities, name)
             if agent.revoked_at is not None:
                 raise IdentityError(
@@ -209,7 +227,7 @@ class IdentityStore:
 
     def revoke_agent(self, name: str) -> Agent:
         """End every token of an agent; it stays in the list, and may be removed."""
-        with self._editing() as edit:
+        with self._editing(Change("agent.revoke", name)) as edit:
             agent = find_agent(edit.identities, name)
             agent = attrs.evolve(
                 agent, tokens=(), revoked_at=agent.revoked_at or self.now()
@@ -219,7 +237,7 @@ class IdentityStore:
 
     def remove_agent(self, name: str) -> Agent:
         """Forget an agent, and take it from every user who could reach it."""
-        with self._editing() as edit:
+        with self._editing(Change("agent.remove", name)) as edit:
             agent = find_agent(edit.identities, name)
             edit.identities = attrs.evolve(
                 edit.identities,
@@ -259,7 +277,14 @@ class IdentityStore:
                 if not is_subject(subject):
                     text = f"{subject!r} cannot be a Kubernetes user or group"
                     raise IdentityError(f"{text}: {SUBJECT_RULE}")
-        with self._editing() as edit:
+        details = {
+            "agents": ", ".join(agents),
+            "as": "agentk" if impersonation is None else impersonation.username,
+            "groups": "" if impersonation is None else ", ".join(impersonation.groups),
+            "rights": "read-only" if read_only else "",
+        }
+        change = Change("user.add", name, {k: v for k, v in details.items() if v})
+        with self._editing(change) as edit:
             identities = edit.identities
             same = [u for u in identities.users if u.name == name]
             if same and same[0].revoked_at is None:
@@ -292,7 +317,8 @@ class IdentityStore:
 
         :param agents: names or ids, or `ALL_AGENTS`.
         """
-        with self._editing() as edit:
+        details = {"agents": ", ".join(agents)}
+        with self._editing(Change("user.grant", name, details)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
                 raise IdentityError(f"the user {name!r} is revoked; add it again")
@@ -307,7 +333,8 @@ class IdentityStore:
 
     def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
         """Take agents from a user, who may be left with none."""
-        with self._editing() as edit:
+        details = {"agents": ", ".join(agents)}
+        with self._editing(Change("user.ungrant", name, details)) as edit:
             user = find_user(edit.identities, name)
             names = _names(edit.identities, agents)
             for agent in () if ALL_AGENTS in names else names:
@@ -332,7 +359,7 @@ class IdentityStore:
 
     def remove_user(self, name: str) -> User:
         """Forget a user."""
-        with self._editing() as edit:
+        with self._editing(Change("user.remove", name)) as edit:
             user = find_user(edit.identities, name)
             edit.identities = attrs.evolve(
                 edit.identities,
@@ -347,7 +374,7 @@ class IdentityStore:
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """A new token in place of the old one, which ends now."""
-        with self._editing() as edit:
+        with self._editing(Change("user.renew", name)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
                 raise IdentityError(f"the user {name!r} is revoked; add it again")
@@ -360,14 +387,14 @@ class IdentityStore:
 
     def revoke_user(self, name: str) -> User:
         """End the token of a user."""
-        with self._editing() as edit:
+        with self._editing(Change("user.revoke", name)) as edit:
             user = find_user(edit.identities, name)
             user = attrs.evolve(user, revoked_at=user.revoked_at or self.now())
             edit.replace_user(user)
         return user
 
     @contextmanager
-    def _editing(self) -> Iterator[_Edit]:
+    def _editing(self, *changes: Change) -> Iterator[_Edit]:
         with self.state.lock():
             before = self.state.read(FILE_NAME)
             if before is None and self.state.read(BACKUP_NAME) is not None:
@@ -386,6 +413,8 @@ class IdentityStore:
                 edit = _Edit(reader.parse(before, str(self.state.file(FILE_NAME))))
             yield edit
             self._write(before, reader, edit)
+        for change in changes:
+            self.changed(change)
 
     def _write(self, before: bytes | None, reader: IdentityReader, edit: _Edit) -> None:
         file = self.state.file(FILE_NAME)

@@ -1,69 +1,144 @@
-"""Commands of `kasctl` for a running kas: see `ProcessSocket`."""
+"""
+HTTP API of the control socket, with which `kasctl` commands a running kas.
+
+See `kas.state.process_socket.ProcessSocket` for the socket.  A supervisor and a kas
+without workers serve the same API.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from typing import Any, Protocol
 
-from twisted.internet.interfaces import IReactorTime
+from klein import Klein
+from twisted.python.failure import Failure
+from twisted.web.iweb import IRequest
+from twisted.web.server import Site
 
-from tunnel.program.site import Page, Site, as_json
+from tunnel.errors import CallError
+from tunnel.interfaces import AuditEvent
 
-__all__ = ["Controlled", "control_site"]
+__all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
+
+#: Bytes of the body of a request.  A change names one agent or user and at most the
+#: agents that a user may reach; the audit log cuts longer texts.
+MAX_BODY = 64 * 1024
 
 
 class Controlled(Protocol):
-    """Methods of kas that `kasctl` calls."""
+    """Methods of kas that `kasctl` calls; each result can be encoded as JSON."""
 
-    def drain(self) -> None:
-        """Send every agent elsewhere, take no new ones, and be not ready."""
+    async def drain(self) -> dict[str, Any]:
+        """Move every agent to another kas, accept none, and return the progress."""
 
-    def undrain(self) -> None:
-        """Take agents again."""
+    async def undrain(self) -> dict[str, Any]:
+        """Accept agents again, and return the progress."""
 
-    def rebalance(self) -> int:
-        """Send away what is above the mean; how many were asked."""
+    async def rebalance(self) -> dict[str, Any]:
+        """Move agents above the mean; ``asked`` of the progress counts them."""
 
     async def agents(self) -> dict[str, Any]:
-        """Every agent: whether, where and since when it is connected, or last was."""
+        """Return every agent: whether, where and since when it is connected."""
 
     async def peers(self) -> dict[str, Any]:
         """Return the state of the other kas, after dialling those without a session."""
 
-    def progress(self) -> dict[str, Any]:
-        """How far it is: what is still here."""
+    async def progress(self) -> dict[str, Any]:
+        """Return the numbers of agents and requests that are still here."""
+
+    async def record_change(self, body: bytes) -> dict[str, Any]:
+        """
+        Write a change that `kasctl` made to the audit log.
+
+        :param body: see `parse_change`.
+        :raises ValueError: it is malformed.
+        """
 
 
-def control_site(kas: Controlled, clock: IReactorTime) -> Site:
-    """JSON: ``POST /drain``, ``/undrain``, ``/rebalance``; ``GET`` of what is known."""
+def parse_change(body: bytes) -> AuditEvent:
+    """
+    Parse a change: a JSON object of strings with at least ``action``.
 
-    def rebalance() -> Page:
-        asked = kas.rebalance()
-        return as_json(kas.progress() | ({"asked": asked} if asked else {}))
+    :raises ValueError: the body is not such an object.
+    """
+    found = json.loads(body)
+    if not isinstance(found, dict) or not found.get("action"):
+        raise ValueError("a change is a JSON object with an action")
+    for key, value in found.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{key}: expected a string")
+    return AuditEvent(found.pop("action"), None, "OK", found)
 
-    def then_progress(act: Callable[[], None]) -> Callable[[], Page]:
-        def handle() -> Page:
-            act()
-            return as_json(kas.progress())
 
-        return handle
+class _ControlApi:
+    """The routes."""
 
-    async def agents() -> Page:
-        return as_json(await kas.agents())
+    app = Klein()
 
-    async def peers() -> Page:
-        return as_json(await kas.peers())
+    def __init__(self, kas: Controlled) -> None:
+        self._kas = kas
 
-    return Site(
-        {
-            "/": lambda: as_json(kas.progress()),
-            "/agents": agents,
-            "/peers": peers,
-        },
-        clock,
-        {
-            "/drain": then_progress(kas.drain),
-            "/undrain": then_progress(kas.undrain),
-            "/rebalance": rebalance,
-        },
-    )
+    @app.handle_errors(CallError)
+    def _unanswered(self, request: IRequest, failure: Failure) -> bytes:
+        return _refuse(request, 503, str(failure.value))
+
+    @app.route("/", methods=["GET"])
+    async def _progress(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.progress())
+
+    @app.route("/agents", methods=["GET"])
+    async def _agents(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.agents())
+
+    @app.route("/peers", methods=["GET"])
+    async def _peers(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.peers())
+
+    @app.route("/drain", methods=["POST"])
+    async def _drain(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.drain())
+
+    @app.route("/undrain", methods=["POST"])
+    async def _undrain(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.undrain())
+
+    @app.route("/rebalance", methods=["POST"])
+    async def _rebalance(self, request: IRequest) -> bytes:
+        return _json(request, await self._kas.rebalance())
+
+    @app.route("/changes", methods=["POST"])
+    async def _changes(self, request: IRequest) -> bytes:
+        body = request.content.read(MAX_BODY + 1)
+        if len(body) > MAX_BODY:
+            return _refuse(request, 413, f"a change has at most {MAX_BODY} bytes")
+        try:
+            return _json(request, await self._kas.record_change(body))
+        except ValueError as error:
+            return _refuse(request, 400, str(error))
+
+
+class _QuietSite(Site):
+    """A site without an access log: `kasctl` asks twice a second while it waits."""
+
+    noisy = False
+    displayTracebacks = False
+
+    def log(self, request: Any) -> None:
+        """Log nothing."""
+
+
+def control_site(kas: Controlled) -> Site:
+    """Return the API as a factory of connections."""
+    resource = _ControlApi(kas).app.resource()
+    return _QuietSite(resource)  # type: ignore[no-untyped-call]
+
+
+def _json(request: IRequest, content: dict[str, Any]) -> bytes:
+    request.setHeader(b"content-type", b"application/json")
+    return json.dumps(content).encode() + b"\n"
+
+
+def _refuse(request: IRequest, status: int, text: str) -> bytes:
+    request.setResponseCode(status)
+    request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+    return f"{text}\n".encode()

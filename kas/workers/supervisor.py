@@ -13,6 +13,7 @@ worker that dies takes nothing with it but its own connections.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -22,7 +23,6 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import UNIXClientEndpoint, quoteStringArgument
 from twisted.logger import Logger
-from twisted.web.client import Agent, ResponseFailed, readBody
+from twisted.web.client import Agent, FileBodyProducer, ResponseFailed, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
@@ -42,6 +42,7 @@ from kas.config.loading import certificate_names, listeners
 from kas.config.own_address import interface_addresses, own_address
 from kas.config.schema import KasConfiguration, PrivateApi
 from kas.state import pki, running
+from kas.state.control import control_site, parse_change
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, MAX_PATH, ProcessSocket, path_of
 from kas.workers.folder import WorkersFolder
@@ -52,7 +53,7 @@ from kas.workers.worker import Worker, private_listen
 from tunnel import __version__
 from tunnel.compiled import build_name
 from tunnel.config import Listen
-from tunnel.errors import ConfigurationError
+from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.modules import Prepared
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
@@ -128,7 +129,7 @@ class Supervisor(LogsItsOwnWay, Service):
         self._totals = MetricTotals()
         self._watchdog = sdnotify.Watchdog(reactor)
         self._control = ProcessSocket(
-            state, CONTROL, self._control_site(), reactor, "drain and rebalance"
+            state, CONTROL, control_site(self), reactor, "drain and rebalance"
         )
 
     # Start.
@@ -366,24 +367,27 @@ class Supervisor(LogsItsOwnWay, Service):
         path: str,
         method: bytes = b"GET",
         timeout: float = ANSWER_TIMEOUT,
+        body: bytes | None = None,
     ) -> bytes:
         """
-        One answer of a worker.
+        Return the response of a worker to a request.
 
-        :param timeout: seconds for it.
+        :param timeout: seconds for the response.
         :raises Exception: there is none in time.
         """
         where = self._folder.socket(worker.number, socket_name)
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
-        asking = agent.request(method, b"http://kas" + path.encode())
+        producer = None if body is None else FileBodyProducer(io.BytesIO(body))
+        url = b"http://kas" + path.encode()
+        asking = agent.request(method, url, bodyProducer=producer)
         asking.addTimeout(timeout, self._reactor)
         response = await asking
         reading = readBody(response)
         reading.addTimeout(timeout, self._reactor)
-        body: bytes = await reading
+        answer: bytes = await reading
         if response.code != 200:
             raise ConfigurationError([f"worker {worker.number}: {response.code}"])
-        return body
+        return answer
 
     async def _ask_one(
         self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
@@ -529,45 +533,71 @@ class Supervisor(LogsItsOwnWay, Service):
             ),
         ]
 
-    def _control_site(self) -> Site:
-        async def summed(path: str, method: bytes = b"GET") -> Page:
-            found = await self._summed("control", path, add_progress, method)
-            if found["silent_workers"] == len(self._workers):
-                return plain("no worker answers", 503)
-            return as_json(found)
+    # Requests of kasctl; see `kas.state.control.Controlled`.
 
-        async def progress(path: str, method: bytes = b"GET") -> Page:
-            found = await self._summed("control", path, add_progress, method)
-            return as_json({"agents": 0, "requests": 0, **found})
+    async def progress(self) -> dict[str, Any]:
+        """Return the numbers of agents and requests of all workers."""
+        return await self._progress("/")
 
-        async def drain(draining: bool) -> Page:
-            # Workers that do not respond get the order again when they report.
-            self._draining = draining
-            return await progress(_order(draining), b"POST")
+    async def drain(self) -> dict[str, Any]:
+        """Drain every worker."""
+        return await self._set_draining(True)
 
-        async def agents() -> Page:
-            answers = await self._ask_all("control", "/agents")
-            if not answers:
-                return plain("no worker answers", 503)
-            silent = len(self._workers) - len(answers)
-            found = [json.loads(body) for _, body in answers]
-            return as_json(
-                add_agents(found, silent, alone=self._configuration.redis is None)
-            )
+    async def undrain(self) -> dict[str, Any]:
+        """Have every worker accept agents again."""
+        return await self._set_draining(False)
 
-        return Site(
-            {
-                "/": partial(progress, "/"),
-                "/agents": agents,
-                "/peers": partial(summed, "/peers"),
-            },
-            self._reactor,
-            {
-                _order(True): partial(drain, True),
-                _order(False): partial(drain, False),
-                "/rebalance": partial(summed, "/rebalance", b"POST"),
-            },
-        )
+    async def _set_draining(self, draining: bool) -> dict[str, Any]:
+        # Workers that do not respond get the order again when they report.
+        self._draining = draining
+        return await self._progress(_order(draining), b"POST")
+
+    async def _progress(self, path: str, method: bytes = b"GET") -> dict[str, Any]:
+        found = await self._summed("control", path, add_progress, method)
+        return {"agents": 0, "requests": 0, **found}
+
+    async def rebalance(self) -> dict[str, Any]:
+        """Move agents above the mean; ``asked`` counts those of all workers."""
+        return await self._summed_or_fail("/rebalance", b"POST")
+
+    async def peers(self) -> dict[str, Any]:
+        """Return the state of the other kas as all workers see it."""
+        return await self._summed_or_fail("/peers")
+
+    async def _summed_or_fail(
+        self, path: str, method: bytes = b"GET"
+    ) -> dict[str, Any]:
+        found = await self._summed("control", path, add_progress, method)
+        if found["silent_workers"] == len(self._workers):
+            raise _no_worker_answers()
+        return found
+
+    async def agents(self) -> dict[str, Any]:
+        """Return every agent, with its connections to all workers."""
+        answers = await self._ask_all("control", "/agents")
+        if not answers:
+            raise _no_worker_answers()
+        silent = len(self._workers) - len(answers)
+        found = [json.loads(body) for _, body in answers]
+        return add_agents(found, silent, alone=self._configuration.redis is None)
+
+    async def record_change(self, body: bytes) -> dict[str, Any]:
+        """Have one worker write a change that `kasctl` made to the audit log."""
+        parse_change(body)
+        for worker in self._workers:
+            if worker.opened is None:
+                continue
+            try:
+                await self._ask(worker, "control", "/changes", b"POST", body=body)
+            except Exception as error:
+                self._log.warn(
+                    "worker {number} did not record a change: {reason}",
+                    number=worker.number,
+                    reason=_why(error),
+                )
+            else:
+                return {}
+        raise _no_worker_answers()
 
     def _development_certificate(self) -> tuple[Path, Path]:
         names = certificate_names(self._configuration, self._modules, self._environ)
@@ -626,6 +656,10 @@ class Supervisor(LogsItsOwnWay, Service):
 def _order(draining: bool) -> str:
     """To take no agents, or to take some again."""
     return "/drain" if draining else "/undrain"
+
+
+def _no_worker_answers() -> CallError:
+    return CallError(Status.UNAVAILABLE, "no worker answers")
 
 
 def _why(error: Exception) -> str:

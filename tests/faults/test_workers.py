@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.ctl.asking import ask
+from kas.ctl.control_client import ask
 from tests.faults import clients, figures, followers
 from tests.faults.record import Record
 from tests.integration import pods

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kas.ctl.operator import operator_name
 from tests.integration.cluster import ControlPlane
 from tests.integration.objects import config_maps
 from tests.integration.processes import eventually
@@ -24,6 +25,12 @@ class AuditedKas(Kas):
         section = "observability:\n  audit: {file: audit.jsonl}\n"
         path.write_text(path.read_text().replace("observability:\n", section))
         return path
+
+
+@pytest.fixture
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short name: sockets are in it."""
+    return tmp_path_factory.mktemp("k")
 
 
 @pytest.fixture
@@ -78,3 +85,46 @@ def test_who_changed_what(
     )
     assert (ours["credential"], ours["agent"]) == ("user:alice", "main")
     assert token not in line
+
+
+@pytest.mark.parametrize("workers", ["", "workers: 2\n"], ids=["alone", "workers"])
+def test_changes_by_kasctl(short: Path, workers: str) -> None:
+    """Each change by kasctl is one event with its operator, and no token."""
+    kas = AuditedKas(short, workers)
+    kas.start()
+    try:
+        said = kas.ctl("agent", "add", "main")
+        kas.ctl("agent", "rotate", "main")
+        options = ("--as", "alice@example.com", "--group", "dev")
+        kas.ctl("user", "add", "alice", "--agent", "main", *options)
+        kas.ctl("user", "revoke", "alice")
+        kas.ctl("drain", "--timeout", "0")
+        kas.ctl("drain", "--undo")
+        kas.ctl("rebalance")
+        kas.ctl("agent", "remove", "main")
+
+        def written() -> list[str] | None:
+            lines = (kas.folder / "audit.jsonl").read_text().splitlines()
+            return lines if len(lines) >= 8 else None
+
+        lines = eventually(written, what="the lines")
+    finally:
+        kas.stop()
+    events = [json.loads(line) for line in lines]
+    assert [one["action"] for one in events] == [
+        "agent.add",
+        "agent.rotate",
+        "user.add",
+        "user.revoke",
+        "kas.drain",
+        "kas.undrain",
+        "kas.rebalance",
+        "agent.remove",
+    ]
+    assert {one["module"] for one in events} == {"kasctl"}
+    assert {one["operator"] for one in events} == {operator_name()}
+    added = events[2]
+    assert (added["name"], added["agents"]) == ("alice", "main")
+    assert (added["as"], added["groups"]) == ("alice@example.com", "dev")
+    token = next(word for word in said.split() if len(word) > 40)
+    assert token not in "".join(lines)

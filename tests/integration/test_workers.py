@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kas.ctl.asking import ask
+from kas.ctl.control_client import ask
 from tests.faults.stand import Fleet
 from tests.integration import needs
 from tests.integration.processes import Process, eventually, kasctl_here, twistd

@@ -87,7 +87,6 @@ class Site(ServerFactory):
     connections from this machine count separately.
 
     :param pages: by path, as configured.
-    :param actions: the same for POST.
     """
 
     noisy = False
@@ -97,12 +96,8 @@ class Site(ServerFactory):
         self,
         pages: Mapping[str, Make],
         clock: IReactorTime,
-        actions: Mapping[str, Make] | None = None,
     ) -> None:
-        self._pages = {
-            method: {path.encode(): make for path, make in made.items()}
-            for method, made in ((b"GET", pages), (b"POST", actions or {}))
-        }
+        self._pages = {path.encode(): make for path, make in pages.items()}
         reserved = attrs.evolve(LIMITS, max_connections=RESERVED)
         self.others = HttpServerFactory(
             self, clock, limits=LIMITS, render_error=_refusal
@@ -140,19 +135,13 @@ class Site(ServerFactory):
         if head.length:
             return plain("requests here have no body", 413)
         path = unquote_to_bytes(head.target.partition(b"?")[0])
-        allowed = [method for method, made in self._pages.items() if path in made]
-        if not allowed:
+        make = self._pages.get(path)
+        if make is None:
             return plain("this page does not exist", 404)
-        method = b"GET" if head.method == b"HEAD" else head.method
-        if method not in allowed:
-            return _only(allowed)
-        return self._pages[method][path]()
-
-
-def _only(methods: list[bytes]) -> Page:
-    allowed = b", ".join(methods)
-    page = plain(f"only {allowed.decode()} is served here", 405)
-    return attrs.evolve(page, fields=b"\r\nAllow: " + allowed)
+        if head.method not in (b"GET", b"HEAD"):
+            page = plain("only GET is served here", 405)
+            return attrs.evolve(page, fields=b"\r\nAllow: GET")
+        return make()
 
 
 def _answer(exchange: Exchange, page: Page) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kas.ctl.common import Ctl
 from kas.ctl.secret_files import secret_file
 from kas.identity.store import digest
 from tests.kas.ctl.kasctl import Kasctl
@@ -238,3 +239,13 @@ class TestUsers:
         kasctl.ok("agent", "add", "prod")
         said = kasctl.fails("user", "add", "alice", "--agent", "pord", "--as-agent")
         assert "did you mean 'prod'?" in said
+
+
+def test_a_change_that_kas_does_not_record(
+    kasctl: Kasctl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The change is made: the command succeeds and says what is missing."""
+    Ctl(str(kasctl.state), False).record(kasctl.path / "none.sock", "user.add")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("the audit log has no entry for this change: ")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kas.ctl import asking, checks, doctor
+from kas.ctl import checks, control_client, doctor
 from kas.state import running
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import path_of
@@ -196,7 +196,7 @@ def test_doctor_of_workers(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> N
     passed, text = findings(kasctl, silent_workers=2)["workers"]
     assert not passed
     assert text.startswith("no answer of 2 workers; kas replaces one")
-    monkeypatch.setattr(asking, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(control_client, "_TIMEOUT", 0.1)
     path = path_of(StateDirectory.open(kasctl.state), os.getpid())
     with socket.socket(socket.AF_UNIX) as hangs:
         hangs.bind(str(path))
@@ -434,7 +434,7 @@ def test_doctor_of_a_kas_that_hangs(
 @pytest.fixture
 def hung(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A kas that accepts connections, and does not answer; how that is said."""
-    monkeypatch.setattr(asking, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(control_client, "_TIMEOUT", 0.2)
     monkeypatch.setattr(checks, "TIMEOUT", 0.2)
     monkeypatch.setattr(doctor, "TIMEOUT", 0.2)
     state = StateDirectory.open(kasctl.state)

@@ -32,16 +32,10 @@ LOCAL = (
 class _Case(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.done: list[str] = []
         self.site = Site(
             {"/": lambda: plain("alive"), "/status ü": lambda: as_json({"a": 1})},
             self.clock,
-            {"/act": self.act},
         )
-
-    def act(self) -> Page:
-        self.done.append("act")
-        return plain("done")
 
     def connect(self, address: IAddress = REMOTE) -> Wire:
         return Wire(self.site.buildProtocol(address))
@@ -70,16 +64,11 @@ class PageTests(_Case):
         self.assertTrue(answer.endswith(b"\r\n\r\n"))
         self.assertFalse(wire.disconnecting)
 
-    def test_actions(self) -> None:
-        """Only by POST."""
-        wire = self.connect()
-        answer = self.ask(wire, GET.replace(b" / ", b" /act "))
+    def test_another_method(self) -> None:
+        """A page is for GET and HEAD."""
+        answer = self.ask(self.connect(), GET.replace(b"GET", b"POST"))
         self.assertIn(b"405 Method Not Allowed", answer)
-        self.assertIn(b"Allow: POST", answer)
-        self.assertEqual(self.done, [])
-        post = b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-        self.assertIn(b"200 OK", self.ask(wire, post))
-        self.assertEqual(self.done, ["act"])
+        self.assertIn(b"Allow: GET", answer)
 
     def test_made_later(self) -> None:
         """A page may take its time; a failure is 500, and logged."""

@@ -1,18 +1,17 @@
-"""How `kasctl` asks the kas that run with a state directory: by their sockets there."""
+"""Client of the control sockets of the kas that run with a state directory."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kas.ctl.common import Ctl, one_of
-from kas.state.process_socket import CONTROL, SUFFIX
 from tunnel.errors import ConfigurationError
 
-__all__ = ["Hung", "UnixConnection", "ask", "choose"]
+__all__ = ["Hung", "UnixConnection", "ask"]
 
 #: Seconds for one answer: kas does nothing long for it, and dials others for two.
 _TIMEOUT = 2.5
@@ -35,15 +34,20 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def ask(path: Path, method: str, what: str) -> dict[str, Any]:
+def ask(
+    path: Path, method: str, what: str, content: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """
-    One answer of kas.
+    Return the response of kas to a request.
 
-    :raises ConfigurationError: there is none; `Hung` where the process is there.
+    :param path: the control socket.
+    :param content: sent as JSON.
+    :raises ConfigurationError: kas sends none; `Hung` if its process exists.
     """
+    body = None if content is None else json.dumps(content)
     connection = UnixConnection(path, _TIMEOUT)
     try:
-        connection.request(method, what)
+        connection.request(method, what, body)
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")
         found = json.loads(text) if answer.status == 200 else None
@@ -67,33 +71,3 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
         what = text.strip() or "nothing"
         raise ConfigurationError([f"{path}: kas answered {answer.status}: {what}"])
     return found
-
-
-def choose(ctl: Ctl, pid: int | None) -> Path:
-    """
-    Return the socket of the single running kas, or of the selected one.
-
-    :raises ConfigurationError: none runs, or several, which the error lists.
-    """
-    state = ctl.existing()
-    alive: dict[int, Path] = {}
-    for number, path in state.of_processes(CONTROL, SUFFIX):
-        try:
-            ask(path, "GET", "/")
-            alive[number] = path
-        except Hung:
-            # the command that comes says so
-            alive[number] = path
-        except ConfigurationError:
-            continue  # left by a dead kas
-    known = {one.pid: str(one) for one in ctl.all_running()}
-    shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
-    chosen = one_of(alive, pid, state.path, shown)
-    if chosen is None:
-        raise ConfigurationError(
-            [
-                f"{state.path}: no kas runs with this state directory; name its own "
-                "with --state-directory"
-            ]
-        )
-    return chosen
