@@ -93,6 +93,9 @@ class Dialer(TunnelOwner):
     keepalive: Keepalive
     #: Address of kas, for messages.
     where: str = "kas"
+    #: Addresses that *endpoint* returns in turn: only a failed round of all of them
+    #: lengthens the backoff.
+    addresses: int = 1
     #: Source of the greeting's token, for messages.
     credential_from: str = "the greeting"
     #: Connections that kas welcomed, since the start.
@@ -132,6 +135,8 @@ class Dialer(TunnelOwner):
     _lost_at: float | None = None
     #: How often another process took our place.
     _replaced: int = 0
+    #: Attempts since the last connection.
+    _attempts: int = 0
     _generation: int = 0
     _running: bool = False
     _dialling: Deferred[Any] | None = None
@@ -294,7 +299,9 @@ class Dialer(TunnelOwner):
         # Kas sends both with every WELCOME.
         backoff = self._backoff
         backoff.first, backoff.most = timing.reconnect_min, timing.reconnect_max
-        longest = backoff.failed()
+        self._attempts += 1
+        another = self._attempts % self.addresses
+        longest = backoff.first if another else backoff.failed()
         lost_at = self._lost_at
         if lost_at is not None and self.clock.seconds() - lost_at < RECENT:
             longest = min(longest, SOON)
@@ -319,6 +326,7 @@ class Dialer(TunnelOwner):
         self._connect_timeout = FIRST_CONNECT_TIMEOUT
         self._greeting = None
         self.connections += 1
+        self._attempts = 0
         self.tunnel, self.kas_id = tunnel, welcome.kas_id
         # Tunnels that kas asked us to leave kept accepting requests, so that none had
         # to wait; from now on the new one does.

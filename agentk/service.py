@@ -138,6 +138,7 @@ class AgentkService(LogsItsOwnWay, Service):
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
             where=f"kas at {options.kas[0]}",
+            addresses=len(options.kas),
             credential_from=token.where,
         )
         self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)

@@ -100,6 +100,15 @@ class BackoffTests(DialCase):
         self.assertEqual(self.waits(), [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30, 30])
         self.assertIn("cannot connect to kas", self.dialer.last_problem)
 
+    def test_several_addresses(self) -> None:
+        """Only a failed round of all addresses lengthens the backoff."""
+        self.network.state = "refused"
+        self.dialer.addresses = 3
+        self.start()
+        while len(self.network.attempts) < 10:
+            self.clock.advance(self.next_dial())
+        self.assertEqual(self.waits(), [0.5] * 5 + [1, 0.5, 0.5, 2])
+
     def test_full_jitter(self) -> None:
         """A wait is anything between nothing and the bound of its attempt."""
         self.network.state = "refused"
