@@ -514,7 +514,7 @@ class KasService(LogsItsOwnWay, Service):
             self._oidc.start()
         if self._gitlab_renewals and self.identity.agents():
             self._log.warn(
-                "GitLab says which agents there are ('gitlab'): those of the "
+                "GitLab decides which agents may connect ('gitlab'): agents of the "
                 "identity file cannot connect"
             )
         if self._usage is not None:

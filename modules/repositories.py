@@ -33,7 +33,7 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
     except ValueError:
         # Without what Python says of it: that repeats what stands for the port.
         raise ValueError(
-            "this is no URL; write https://git.example.org/group/project.git"
+            "this is not a URL; write https://git.example.org/group/project.git"
         ) from None
     if not value:
         return

@@ -25,7 +25,9 @@ def read_secret(file: Path) -> bytes:
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror})") from None
     if len(found) > MAX_FILE:
-        raise ValueError(f"{file} has more than {MAX_FILE} bytes, which is no secret")
+        raise ValueError(
+            f"{file} has more than {MAX_FILE} bytes and cannot be a secret"
+        )
     secret = found.strip()
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise ValueError(

@@ -268,7 +268,7 @@ def _read_token(path: Path) -> bytes:
         message = f"{path}: cannot be read ({error.strerror})"
         raise ConfigurationError([message]) from None
     if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
-        message = f"{path}: there is no token in it, and nothing else"
+        message = f"{path}: does not contain a token alone"
         raise ConfigurationError([message])
     return b"Bearer " + token
 

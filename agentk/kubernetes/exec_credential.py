@@ -151,7 +151,7 @@ def _expiry(text: object) -> float | None:
     try:
         time = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ValueError("printed an expirationTimestamp that is no time") from None
+        raise ValueError("printed an expirationTimestamp that is not a time") from None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 

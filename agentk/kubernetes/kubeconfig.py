@@ -213,7 +213,7 @@ def find_target(
         return load_kubeconfig([usual], context)
     raise ConfigurationError(
         [
-            "no Kubernetes cluster: this is no pod ($KUBERNETES_SERVICE_HOST is not "
+            "no Kubernetes cluster: this is not a pod ($KUBERNETES_SERVICE_HOST is not "
             f"set) and {usual} does not exist; pass --kubeconfig FILE"
         ]
     )
@@ -279,11 +279,11 @@ def load_kubeconfig(
         message = f"{where}: no current-context; pass --context (there are: {known})"
         raise ConfigurationError([message])
     origin = f"context {name!r} of {where}"
-    chosen = _named(contexts, name, f"{where}: there is no context")
-    cluster = _named(clusters, chosen.cluster, f"{origin}: there is no cluster")
+    chosen = _named(contexts, name, f"{where}: has no context")
+    cluster = _named(clusters, chosen.cluster, f"{origin}: has no cluster")
     user, file = _User(), present[0]
     if chosen.user:
-        user, file = _named(users, chosen.user, f"{origin}: there is no user")
+        user, file = _named(users, chosen.user, f"{origin}: has no user")
     return _target(origin, chosen, cluster, user, file)
 
 

@@ -102,9 +102,9 @@ class AgentSection:
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
     info_cache_ttl: Duration = field(
         default=300.0,
-        doc="how long kas takes GitLab's word on an agent's token, and after which a "
-        "revoked one ends its tunnels; 0s: kas asks for each connection, and each "
-        "minute about those that are open",
+        doc="how long kas caches GitLab's response for an agent's token, and thus how "
+        "long the tunnels of a revoked token stay; 0s: kas asks GitLab for each new "
+        "connection, and each minute for open ones",
     )
     info_cache_error_ttl: Duration = field(
         default=60.0, doc="how long GitLab's refusal of a token is remembered"
@@ -224,7 +224,7 @@ class Observability:
     sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
     usage_reporting_period: Duration = field(
         default=60.0,
-        doc="how often GitLab is told how much is used; 0: never",
+        doc="how often kas reports usage to GitLab; 0: never",
     )
     audit: Audit | None = field(
         default=None, doc="who asked what of which cluster; on when present"
@@ -284,7 +284,7 @@ class PrivateApiListen(SignedListen):
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that sign those of other kas",
+        doc="PEM certificates of the CAs that sign the certificates of other kas",
         validator=authorities,
     )
 
@@ -361,7 +361,7 @@ class KasConfiguration:
     )
     gitlab: GitLab | None = field(
         default=None,
-        doc="GitLab says which agents there are; without it the identity file does",
+        doc="GitLab decides which agents may connect; without it: the identity file",
     )
     gitaly: GitalyRateLimits = field(
         factory=GitalyRateLimits, doc="how often GitLab's Gitaly servers are asked"

@@ -393,7 +393,7 @@ def secret_option(required: bool = False) -> Callable[[_F], _F]:
 ca_file_option = click.option(
     "--ca-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="PEM certificates that sign that of the external API.",
+    help="PEM certificates of the CAs that sign the external API's certificate.",
 )
 
 token_file = click.option(

@@ -277,8 +277,8 @@ class _Doctor:
 
         if self._running is not None:
             return (
-                f"process {self._running.pid} runs with that of its start; 'kasctl "
-                "config check FILE' checks the one of the next start"
+                f"process {self._running.pid} runs with the configuration of its "
+                "start; 'kasctl config check FILE' checks a file for the next start"
             )
         # A readable part shows where to look, whatever load() reports about the rest.
         self._configuration = read_configuration_file(self._file)
@@ -326,7 +326,9 @@ class _Doctor:
         users = sum(user.revoked_at is None for user in found.users)
         self._agents = count
         if not count:
-            raise _Wrong("there is no agent; add one with 'kasctl agent add NAME'")
+            raise _Wrong(
+                "no agent may connect yet; add one with 'kasctl agent add NAME'"
+            )
         return f"{counted(count, 'agent')} and {counted(users, 'user')} may connect"
 
     def _listener(self, what: str) -> Opened | None:
@@ -498,8 +500,8 @@ def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str
 def _check_workers(about: dict[str, Any]) -> str:
     if silent := about["silent_workers"]:
         raise _Wrong(
-            f"no answer of {counted(silent, 'worker')}; kas replaces one that died at "
-            "once, one that hangs after 15 seconds, and says so in its log; ask again"
+            f"{counted(silent, 'worker')} did not answer; kas replaces a dead worker "
+            "at once and a hanging worker after 15 seconds, and logs it; try again"
         )
     return "all of them answer"
 

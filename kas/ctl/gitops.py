@@ -148,7 +148,7 @@ def _quoted(*words: str) -> str:
 @click.option(
     "--commit",
     default="",
-    help="The id of a commit; how it begins, of one that was applied.",
+    help="The id of a commit; the first digits suffice for an applied commit.",
 )
 @click.option("--merge-request", type=int, help="The number of one, in GitLab.")
 @click.option("--path", default="", help="Of a file or folder: only what is there.")

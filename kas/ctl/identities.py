@@ -354,8 +354,8 @@ class Rights:
         if not self.given:
             raise click.UsageError(
                 f"say with whose rights the new user {name!r} acts: --as USER [--group "
-                "GROUP] for those of a Kubernetes user, --as-agent for all that agentk "
-                "may do, or --read-only to look and change nothing"
+                "GROUP] for the rights of a Kubernetes user, --as-agent for all rights "
+                "of agentk, or --read-only to read and change nothing"
             )
 
 

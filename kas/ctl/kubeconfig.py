@@ -224,8 +224,8 @@ for _option in (
         "--all",
         "every",
         is_flag=True,
-        help="Every agent that the user may reach; a new one may reach all, those of "
-        "the future too.",
+        help="Every agent that the user may reach; a new user may reach all agents, "
+        "also future ones.",
     ),
     click.option(
         "--agent",
@@ -398,7 +398,7 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
         )
     if here and parts.path not in {one.path for one in here}:
         path = here[0].path
-        says = f"url_path_prefix is {path!r}" if path else "there is no url_path_prefix"
+        says = f"url_path_prefix is {path!r}" if path else "url_path_prefix is not set"
         raise ConfigurationError(
             [
                 f"--server: kas takes no path {parts.path!r} there, because {says}; "
@@ -455,7 +455,7 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
         if agent.revoked_at is None and (ALL_AGENTS in names or agent.name in names)
     ]
     if not found:
-        raise IdentityError("there is no agent for it; add one with 'kasctl agent add'")
+        raise IdentityError("no agent exists yet; add one with 'kasctl agent add'")
     return found
 
 
@@ -496,9 +496,7 @@ def _from_file(
             f"{file}: is the token of an agent, which agentk needs; for kubectl name "
             "a file with the one of a user, or leave --token-file out to make one"
         )
-    raise IdentityError(
-        f"{file}: there is no valid token of a user in it; see 'kasctl user'"
-    )
+    raise IdentityError(f"{file}: contains no valid token of a user; see 'kasctl user'")
 
 
 def _known(
@@ -573,7 +571,7 @@ def _plugin(
             "--read-only, --rotate and --token-file"
         )
     if not is_private(issuer):
-        raise click.UsageError(f"--oidc-issuer: {issuer!r} is no https:// URL")
+        raise click.UsageError(f"--oidc-issuer: {issuer!r} is not an https:// URL")
     arguments = ["login", "--exec", "--issuer", issuer, "--client-id", client_id]
     for scope in scopes:
         arguments += ["--scope", scope]

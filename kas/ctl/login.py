@@ -127,8 +127,8 @@ def login(
 
 
 @click.command("logout", short_help="Remove the tokens that kasctl login keeps.")
-@click.option("--issuer", metavar="URL", help="Only those of this identity provider.")
-@click.option("--client-id", help="With --issuer: only those of this client.")
+@click.option("--issuer", metavar="URL", help="Only tokens of this identity provider.")
+@click.option("--client-id", help="With --issuer: only tokens of this client.")
 @click.option("--scope", "scopes", multiple=True, help="As they were given to login.")
 def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) -> None:
     """

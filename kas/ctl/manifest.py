@@ -90,7 +90,7 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--impersonate",
     is_flag=True,
-    help="Let agentk act as other users and groups than those of Kubernetes itself "
+    help="Let agentk act as other users and groups, except those of Kubernetes itself "
     "(system:): 'kasctl user add --as' and access_as need it.",
 )
 @click.option(
@@ -142,7 +142,9 @@ def _manifest(
     new is added, and one that is there needs --rotate.
     """
     if not _NAMESPACE.fullmatch(namespace):
-        raise click.UsageError(f"--namespace: {namespace!r} is no name of a namespace")
+        raise click.UsageError(
+            f"--namespace: {namespace!r} is not the name of a namespace"
+        )
     if not _ROLE.fullmatch(cluster_role):
         raise click.UsageError(
             f"--cluster-role: {cluster_role!r} cannot be the name of a ClusterRole"

@@ -384,7 +384,7 @@ def _payload(token: str) -> bytes:
             raise ValueError
         return base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), b"-_", True)
     except (ValueError, binascii.Error):
-        raise _unusable("it is no JSON Web Token") from None
+        raise _unusable("it is not a JSON Web Token") from None
 
 
 def _subject(tokens: Tokens) -> object:
@@ -472,7 +472,7 @@ def _fetcher(ca_file: Path | None) -> Fetch:
             found = None
         if not isinstance(found, dict):
             if status == 200:
-                raise SignInFailed(f"there is no JSON object at {url}")
+                raise SignInFailed(f"{url} did not return a JSON object")
             found = {}
         return status, found
 
@@ -590,7 +590,10 @@ class _Handler(BaseHTTPRequestHandler):
             answer = {}
         # Any page in the browser can send it here; only ours knows the state.
         if not _same(answer.get("state"), self.server.state):
-            return _Page(400, "This is no answer to the sign-in that kasctl waits for.")
+            return _Page(
+                400,
+                "This response belongs to another sign-in than kasctl's current one.",
+            )
         if "error" in answer:
             return _Page(200, "The sign-in failed; the terminal says why.", answer)
         return _Page(

@@ -193,7 +193,7 @@ def _show_agents(ctl: Ctl, server: Server) -> None:
 def _from_listen(ctl: Ctl, listen: ApiListen, ca_file: Path | None) -> Server:
     if listen.endpoint or listen.network == "unix":
         raise ConfigurationError(
-            ["api.listen is no host and port; say where it is with --server"]
+            ["api.listen is not a host and port; give the address with --server"]
         )
     host, _, port = listen.address.rpartition(":")
     if host in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared, not listened on

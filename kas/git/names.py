@@ -74,7 +74,7 @@ def check_path(path: str, *, empty: bool = False) -> str:
         or not _is_utf8(path)
     ):
         raise CallError(
-            Status.INVALID_ARGUMENT, f"{path[:80]!r} is no path inside a repository"
+            Status.INVALID_ARGUMENT, f"{path[:80]!r} is not a path inside a repository"
         )
     return path
 

@@ -222,7 +222,7 @@ class GitProgram:
         finally:
             cancel_call(call)
         if ended.code == 127:
-            text = "there is no git program: install git"
+            text = "the git program is missing: install git"
             raise CallError(Status.UNAVAILABLE, text)
         return ended
 

@@ -398,9 +398,9 @@ class GitLabClient:
             return found
         if found.get("message") == NOT_SIGNED:
             raise _unusable(
-                "it does not take what kas signs: is the file of "
-                "gitlab.authentication_secret_file the one that GitLab has, and are "
-                "the clocks of both right?"
+                "GitLab refuses the signature of kas: compare the file of "
+                "gitlab.authentication_secret_file with GitLab's secret, and the "
+                "clocks of both machines"
             )
         text = f"GitLab answered {code}"
         reason = found.get("message")

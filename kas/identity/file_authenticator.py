@@ -241,7 +241,7 @@ def _expired_agent(entry: _AgentToken) -> str:
     name = entry.identity.agent_name
     return (
         f"this token of the agent {name} expired at {_shown(entry.expires_at)}; use "
-        f"the one that replaced it, or make one with 'kasctl agent rotate {name}'"
+        f"its successor, or make a new token with 'kasctl agent rotate {name}'"
     )
 
 

@@ -491,7 +491,7 @@ def find_agent(identities: Identities, name: str) -> Agent:
         if name in (agent.name, agent.id):
             return agent
     hint = nearest(name, [agent.name for agent in identities.agents])
-    raise IdentityError(f"there is no agent {name!r}; {hint}")
+    raise IdentityError(f"no agent has the name {name!r}; {hint}")
 
 
 def find_user(identities: Identities, name: str) -> User:
@@ -500,4 +500,4 @@ def find_user(identities: Identities, name: str) -> User:
         if user.name == name:
             return user
     hint = nearest(name, [user.name for user in identities.users])
-    raise IdentityError(f"there is no user {name!r}; {hint}")
+    raise IdentityError(f"no user has the name {name!r}; {hint}")

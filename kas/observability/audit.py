@@ -96,7 +96,7 @@ class AuditLog(Collector):
             ("kas_audit_events_total", "Events of the audit log", self._recorded),
             (
                 "kas_audit_events_dropped_total",
-                "Those that could not be written as fast as they came",
+                "Events that kas dropped because they came faster than it could write",
                 0 if self._writer is None else self._writer.dropped,
             ),
         ):

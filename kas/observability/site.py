@@ -100,7 +100,7 @@ class KasCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_agents_without_cluster",
-            "Those whose agent cannot reach its Kubernetes API.",
+            "Connected agents that cannot reach their Kubernetes API.",
             value=sum(bool(one.agent.cluster_problem) for one in health.registry),
         )
         yield GaugeMetricFamily(

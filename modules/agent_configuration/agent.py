@@ -95,7 +95,7 @@ class AgentConfigurationAgent:
             except CallError as error:
                 if error.status in _NOTHING:
                     self._log.debug(
-                        "there is no configuration in Git: {reason}",
+                        "Git has no configuration for this agent: {reason}",
                         reason=error.message,
                     )
                     return

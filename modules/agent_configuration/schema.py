@@ -71,8 +71,12 @@ class CiAccessAs:
     """``access_as`` of ``ci_access``."""
 
     agent: NoSettings | None = field(default=None, doc="jobs have agentk's own rights")
-    impersonate: CiImpersonation | None = field(default=None, doc="those of a user")
-    ci_job: NoSettings | None = field(default=None, doc="those of the job's name")
+    impersonate: CiImpersonation | None = field(
+        default=None, doc="jobs have the rights of a user"
+    )
+    ci_job: NoSettings | None = field(
+        default=None, doc="jobs have the rights of a user with the job's name"
+    )
 
     def __attrs_post_init__(self) -> None:
         _only_one(self, ("agent", "impersonate", "ci_job"), needed=True)
@@ -178,7 +182,7 @@ class AgentLogging:
     grpc_level: Literal["debug", "info", "warn", "error"] | None = field(
         default=None,
         doc="known from GitLab's agentk",
-        no_effect="there is no gRPC library in agentk",
+        no_effect="agentk has no gRPC library",
     )
 
 
@@ -200,7 +204,7 @@ class FluxSection:
 
     webhook_receiver_url: str = field(
         default="http://webhook-receiver.flux-system.svc.cluster.local",
-        doc="where Flux is told of pushes",
+        doc="URL at which agentk notifies Flux of pushes",
     )
 
 
@@ -226,4 +230,6 @@ class ConfigurationFile:
     user_access: UserAccess | None = field(default=None, doc="which users may use it")
     container_scanning: Section | None = field(default=None, doc="image scanning")
     remote_development: Section | None = field(default=None, doc="workspaces")
-    flux: FluxSection | None = field(default=None, doc="Flux is told of pushes")
+    flux: FluxSection | None = field(
+        default=None, doc="notifications of pushes for Flux"
+    )

@@ -257,9 +257,9 @@ class AgentConfigurationServer:
                 return self._followed[name]
             if path is not None and settings.has(agent.agent_name):
                 self._log.warn(
-                    "repository {name} is not that of {agent_name}, an agent of the "
-                    "project {path} of GitLab, where names are not of one agent only: "
-                    "write {path}:{agent_name} if it has to be",
+                    "repository {name} is not used for {agent_name}, an agent of "
+                    "GitLab's project {path}: agents of several projects can share a "
+                    "name; to use it, write {path}:{agent_name}",
                     name=name,
                     agent_name=agent.agent_name,
                     path=path,
@@ -338,7 +338,7 @@ class AgentConfigurationServer:
                 )
         else:
             self._log.info(
-                "configuration of agent {agent_name} is that of commit {commit}",
+                "agent {agent_name} uses its configuration of commit {commit}",
                 agent_name=agent_name,
                 commit=document.commit,
             )

@@ -58,7 +58,7 @@ def _check_address(value: str, example: str) -> None:
         port = url.port
     except ValueError:
         # Without what Python says of it: that repeats what stands for the port.
-        raise ValueError(f"this is no URL; write {example}") from None
+        raise ValueError(f"this is not a URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError(f"write {example}")
     if url.username or url.password or not value.isascii():

@@ -105,13 +105,13 @@ class KubernetesApiConfiguration(CredentialCaching):
         default=(),
         validator=_proxies,
         doc="networks and addresses of proxies whose X-Forwarded-For names the client; "
-        "unix: those that connect to a Unix socket",
+        "unix: clients of a Unix socket",
     )
     extra_allowed_response_headers: tuple[str, ...] = field(
         default=(),
         validator=_headers,
-        doc="names of header fields of a cluster that pages of GitLab get, besides "
-        "those of the API server",
+        doc="names of response header fields of a cluster that GitLab's pages may "
+        "read, in addition to the API server's usual ones",
     )
     websocket_token_secret_file: ExistingFile | None = field(
         default=None,

@@ -149,7 +149,7 @@ def enter(
         if _AGENT.fullmatch(named) is None:
             raise Refused(
                 400,
-                "client -> kas: what follows /agents/ is no name or id of an agent",
+                "client -> kas: /agents/ is not followed by the name or id of an agent",
             )
     if climbs(path):
         raise Refused(
@@ -189,7 +189,7 @@ def enter(
         raise unauthorized(
             "neither the bearer token (<kind>:<agent id>:<token>) nor the path "
             "(/agents/<name>/) names an agent; 'kasctl kubeconfig' makes a file with "
-            "both, from the token of a user: that of an agent is for agentk only"
+            "both from a user's token; an agent's token is for agentk only"
         )
     return Entry(kind, agent, token, path + mark + query, wants_token)
 

@@ -1031,7 +1031,7 @@ class ProxiedRequest:
             who = access and access.impersonation
             self.fail(
                 502,
-                f"{_BROKEN_HOP}: agentk is too old for a head as large as that of "
+                f"{_BROKEN_HOP}: agentk is too old for the large head of "
                 f"{access and access.who} with {len(who.groups) if who else 0} groups; "
                 "update agentk",
             )

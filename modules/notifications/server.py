@@ -124,7 +124,7 @@ class NotificationsServer:
             # Who is connected here need not wait for the store.
             self._api.publish("git.pushed", name)
             raise CallError(
-                Status.UNAVAILABLE, "the other kas cannot be told of the push now"
+                Status.UNAVAILABLE, "kas cannot notify the other kas of the push now"
             ) from None
 
     def _log_first(self, name: str) -> None:

@@ -23,6 +23,6 @@ from modules.repositories import RepositorySettings
 )
 def test_no_url(make: Callable[[str], object], url: str) -> None:
     """A password that is in one by a mistake is not repeated."""
-    with pytest.raises(ValueError, match="no URL") as caught:
+    with pytest.raises(ValueError, match="not a URL") as caught:
         make(url)
     assert "s3cret" not in str(caught.value)

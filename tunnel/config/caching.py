@@ -12,19 +12,19 @@ __all__ = ["CredentialCaching"]
 
 @attrs.frozen(kw_only=True)
 class CredentialCaching:
-    """How long another server's word on a user's credential counts."""
+    """Lifetimes of cached responses of another server about a user's credential."""
 
     allowed_agent_cache_ttl: Duration = field(
         default=60.0,
-        doc="how long kas takes GitLab's word on a CI job or a user, and after which "
-        "a revoked token ends what it has open",
+        doc="how long kas caches GitLab's response for a CI job or a user, and thus "
+        "how long the requests of a revoked token go on",
     )
     allowed_agent_cache_error_ttl: Duration = field(
         default=10.0,
-        doc="how long GitLab's refusal of a CI job or a user is remembered",
+        doc="how long kas caches GitLab's refusal of a CI job or a user",
     )
     allowed_agent_cache_outage_ttl: Duration = field(
         default=3600.0,
-        doc="how long GitLab's last word on a CI job or a user counts while GitLab "
-        "does not answer",
+        doc="how long kas uses GitLab's last response for a CI job or a user while "
+        "GitLab does not answer",
     )

@@ -48,7 +48,7 @@ def certificate_names(
     for name in value:
         if not is_certificate_name(name):
             raise ValueError(
-                f"{name!r} is no host name and no address; write, for instance, "
+                f"{name!r} is neither a host name nor an address; write, for instance, "
                 "kas.example.org or 192.0.2.2, without scheme and port"
             )
     if len(value) > MAX_CERTIFICATE_NAMES:

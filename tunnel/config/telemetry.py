@@ -72,7 +72,7 @@ def _check_dsn(dsn: str) -> None:
     except ValueError:
         # Its text may have a part of the key.
         raise Invalid(
-            "this is no DSN; copy the one that Sentry shows for the project, such as "
+            "this is not a DSN; copy the project's DSN from Sentry, such as "
             "https://KEY@sentry.example.com/1",
             "dsn",
         ) from None

@@ -15,7 +15,7 @@ def is_url(instance: object, attribute: object, value: str) -> None:
     except ValueError:
         # Without what Python says of it: that repeats what stands for the port.
         raise ValueError(
-            "this is no URL; write one such as https://host.example.com"
+            "this is not a URL; write for example https://host.example.com"
         ) from None
     # Without the value in any message: there may be a password in it.
     if url.scheme not in ("http", "https"):
@@ -23,6 +23,6 @@ def is_url(instance: object, attribute: object, value: str) -> None:
     if url.username or url.password:
         raise ValueError("no user name or password belongs into it")
     if not url.hostname or port == 0:
-        raise ValueError("there is no host in it, or no usable port")
+        raise ValueError("the URL has no host, or an unusable port")
     if url.query or url.fragment:
         raise ValueError("a part behind ? or # means nothing here")

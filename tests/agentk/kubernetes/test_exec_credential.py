@@ -175,7 +175,7 @@ class TestPlugin:
             ),
             (
                 lambda p: p.prints(credential(token="x", expirationTimestamp="soon")),
-                "is no time",
+                "is not a time",
             ),
             (
                 lambda p: p.prints(credential(token="x").replace(b"/v1", b"/v2")),

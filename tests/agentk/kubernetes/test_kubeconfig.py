@@ -210,13 +210,13 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 
 def test_contexts_that_are_not_there(tmp_path: Path) -> None:
     said = refused(tmp_path, SIMPLE, "prd")
-    assert "there is no context 'prd'; did you mean 'prod'?" in said
+    assert "has no context 'prd'; did you mean 'prod'?" in said
     said = refused(tmp_path, SIMPLE.replace("current-context: prod\n", ""))
     assert "pass --context (there are: prod, test)" in said
     said = refused(tmp_path, SIMPLE.replace("- name: c\n", "- name: d\n"))
-    assert "there is no cluster 'c'" in said
+    assert "has no cluster 'c'" in said
     said = refused(tmp_path, SIMPLE.replace("- name: u\n", "- name: v\n"))
-    assert "there is no user 'u'" in said
+    assert "has no user 'u'" in said
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class TestUsers:
         kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")
         assert kasctl.ok("user", "remove", "alice") == "user alice is removed\n"
         assert [one["name"] for one in kasctl.data("user", "list")] == ["bob"]
-        assert "there is no user 'alice'" in kasctl.fails("user", "remove", "alice")
+        assert "no user has the name 'alice'" in kasctl.fails("user", "remove", "alice")
 
     def test_unknown_agent(self, kasctl: Kasctl) -> None:
         kasctl.ok("agent", "add", "prod")

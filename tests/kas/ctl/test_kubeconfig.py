@@ -337,7 +337,7 @@ class TestKubeconfig:
         assert [one["name"] for one in content["contexts"]] == ["test"]
         kasctl.ok("user", "ungrant", "bob", "--agent", "test")
         said = kasctl.fails("kubeconfig", "--all", "--user", "bob", "--rotate")
-        assert "there is no agent for it" in said
+        assert "no agent exists yet" in said
         for arguments in ((), ("--all", "--agent", "prod")):
             said = kasctl.fails("kubeconfig", *arguments, "--as-agent", code=2)
             assert "say which agents" in said

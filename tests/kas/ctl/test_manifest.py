@@ -200,7 +200,7 @@ def test_where_kas_is(kasctl: Kasctl) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says", "code"),
     [
-        (("--namespace", "A_b"), "is no name of a namespace", 2),
+        (("--namespace", "A_b"), "is not the name of a namespace", 2),
         (("--kas-address", "https://kas"), "use wss://kas", 1),
     ],
 )

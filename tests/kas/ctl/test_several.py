@@ -195,7 +195,7 @@ def test_doctor_of_workers(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> N
     assert findings(kasctl, silent_workers=0)["workers"][0]
     passed, text = findings(kasctl, silent_workers=2)["workers"]
     assert not passed
-    assert text.startswith("no answer of 2 workers; kas replaces one")
+    assert text.startswith("2 workers did not answer; kas replaces a dead worker")
     monkeypatch.setattr(control_client, "_TIMEOUT", 0.1)
     path = path_of(StateDirectory.open(kasctl.state), os.getpid())
     with socket.socket(socket.AF_UNIX) as hangs:

@@ -402,8 +402,8 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("page", "says"),
         [
-            ((200, {}, b"[]"), "no JSON object"),
-            ((200, {}, b"[" * 9999), "no JSON object"),
+            ((200, {}, b"[]"), "did not return a JSON object"),
+            ((200, {}, b"[" * 9999), "did not return a JSON object"),
             ((200, {}, b" " * (sign_in.MAX_BODY + 1)), "more than"),
             ((404, {}, b"<html>"), "answered 404"),
             ((503, {}, b""), "answered 503"),

@@ -84,7 +84,7 @@ class StoreTests(IdentityCase):
     def test_unknown_names_get_the_nearest(self) -> None:
         self.store.add_agent("production")
         self.assertRefused(
-            "there is no agent 'prodution'; did you mean 'production'?",
+            "no agent has the name 'prodution'; did you mean 'production'?",
             lambda: self.store.revoke_agent("prodution"),
         )
         self.assertRefused("there are none", lambda: self.store.revoke_user("bob"))

@@ -64,7 +64,7 @@ class TestListen:
             (
                 "{address: 'a:1', development_certificate: true, "
                 "development_certificate_names: ['tls://a:1']}",
-                "is no host name and no address",
+                "is neither a host name nor an address",
             ),
             (
                 "{address: 'a:1', development_certificate: true, "

@@ -32,7 +32,7 @@ def test_no_dsn() -> None:
     ):
         said = problem(f"dsn: {dsn!r}\n", Sentry)
         assert said.startswith("a.yaml:1:")
-        assert "this is no DSN" in said
+        assert "this is not a DSN" in said
         assert "a-key" not in said
 
 
@@ -43,7 +43,7 @@ def test_no_endpoint() -> None:
     assert "no user name or password" in said
     for url in ("https://a:s3cret", "https://a:s3cret\u2100@c/", "https://[s3cret"):
         said = problem(f"otlp_endpoint: {url!r}\n", Tracing)
-        assert "this is no URL" in said
+        assert "this is not a URL" in said
         assert "s3cret" not in said
 
 
