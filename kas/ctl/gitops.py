@@ -123,6 +123,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         yield f"  others have changed {objects}: kasctl gitops drift {words}"
     if delay := project.get("driftDelay"):
         yield f"  {printable(delay)}"
+    for notice in project.get("notices", []):
+        yield f"  {printable(notice)}"
     if release := project.get("release"):
         words = _quoted(agent, name, release)
         yield f"  let them go: kasctl gitops approve {words}"

@@ -131,12 +131,14 @@ class Control:
     :param projects: those that are worked on, by id.
     :param refused: why the configuration in Git is not in effect; nothing: it is.
     :param seconds: as of the clock.
+    :param notices: lines of a project's status that are no failure of it.
     """
 
     projects: Mapping[str, Project]
     _receivers: Callable[[], list[Receiver]]
     _refused: Callable[[], Sequence[str]]
     _seconds: Callable[[], float]
+    _notices: Callable[[Project], Sequence[str]] = lambda project: ()
     #: The calls that wait for one.
     _previews: set[Any] = attrs.field(factory=set, init=False)
 
@@ -161,11 +163,15 @@ class Control:
         left = MAX_WRONG_BYTES
         for one in found:
             status = _status(one)
-            left -= sum(len(line.encode()) for line in status.problems)
+            notices = self._notices(one)[:MAX_LINES]
+            status.notices[:] = [line[:MAX_PROBLEM] for line in notices]
+            wrong = (*status.problems, *status.notices)
+            left -= sum(len(line.encode()) for line in wrong)
             if left < 0:
                 status.problems[:] = [
                     line[:SHORT_PROBLEM] for line in status.problems[:1]
                 ]
+                status.ClearField("notices")
             answer.projects.append(status)
         if request.objects:
             room = _Room(answer.ByteSize())

@@ -203,6 +203,13 @@ def test_drift_that_is_seen_late(shown: Any) -> None:
     assert "  changes of ConfigMap\\x1b]0" in found
 
 
+def test_objects_of_a_former_project(shown: Any) -> None:
+    """Status shows the notices of a project, whatever is in them."""
+    project = {"id": "web", "state": "STATE_CURRENT", "notices": [f"1 object{BAD}"]}
+    found = shown({"projects": [project]}, "status", "prod")
+    assert "web current\n  1 object\\x1b]0" in found
+
+
 def test_sync_gives_up(played: Any) -> None:
     arguments = ("sync", "prod", "web", "--wait", "--timeout", "1")
     code, said, _ = played(*arguments, statuses=[BEFORE])

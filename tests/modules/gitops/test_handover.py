@@ -6,11 +6,13 @@ import copy
 import json
 from typing import Any
 
-from modules.gitops import rpc_pb2
+from modules.gitops import control_pb2, leftovers, rpc_pb2
 from modules.gitops.brakes import OWNER
 from modules.gitops.handover import names
 from modules.gitops.inventory import LABEL, PARTS, SOURCE
+from modules.gitops.leftovers import LOOK_AGAIN
 from modules.gitops.manifests import ObjectKey, read_source
+from modules.gitops.operators import CONTROL
 from modules.gitops.project import TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
@@ -22,6 +24,7 @@ B = {"id": "twin", "paths": [{"glob": "b/*"}]}
 RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
+OWN = object_("own")
 
 
 class HandoverTests(HalvesTestCase):
@@ -395,6 +398,74 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(5)
         self.assertEqual(self.deleted(), ["moves"])
+
+    def test_held_objects_under_another_name(self) -> None:
+        """What the old project held stays, and status and log say so."""
+        files = [object_(f"gone{number}") for number in range(3)]
+        limited = {**A, "prune_limits": {"count": 1}}
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES, *files)})
+        self.configure(limited)
+        self.passes(5)
+        former = self.project("apps").inventory
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(5)
+        self.assertIs(self.project("apps").state, State.HELD)
+        self.configure({**limited, "id": "twin"})
+        self.passes(2 * TRY_MOST)
+        twin = self.project("twin")
+        self.assertEqual((self.owner(), self.deleted()), (twin.inventory, []))
+        self.assertIs(twin.state, State.CURRENT)
+        (notice,) = self.notices()
+        self.assertIn(f"(inventory {former})", notice)
+        self.assertIn("3 objects stay in the cluster", notice)
+        self.assertIn("ConfigMap default/gone0", notice)
+        self.assertIn(f"delete ConfigMap default/inventory-{former}", notice)
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(len(self.said("3 objects stay in the cluster")), 1)
+        # An inventory that another user wrote names nothing.
+        objects = self.cluster.objects
+        live = self.live(f"inventory-{former}")
+        live["metadata"].update(name="inventory-x", labels={LABEL: "x"})
+        objects.put(live)
+        self.configure({**limited, "id": "twin"})
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(self.notices(), [notice])
+        for number in range(3):
+            objects.remove("v1", "ConfigMap", f"gone{number}", "default")
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(self.notices(), [])
+
+    def test_a_project_that_was_removed(self) -> None:
+        """Its objects stay, and are named while another project follows the same."""
+        self.begin(A)
+        self.configure(B)
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("twin")
+        self.assertIn("2 objects stay in the cluster", notice)
+        self.assertEqual(self.deleted(), [])
+
+    def test_many_former_projects(self) -> None:
+        """A look reads a bounded number of inventories, and of objects of each."""
+        self.patch(leftovers, "MAX_INVENTORIES", 1)
+        self.patch(leftovers, "MAX_LOOKED", 1)
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)})
+        self.configure({**A, "name": "one"}, {**B, "name": "two"})
+        self.passes(5)
+        self.configure({"id": "apps", "paths": [{"glob": "c/*"}]})
+        self.apps.commit({"c/c.yaml": ""})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("apps")
+        self.assertIn("1 object stays in the cluster", notice)
+
+    def notices(self, name: str = "twin") -> list[str]:
+        """What the status of a project says that is no failure."""
+        asked = control_pb2.GetStatusRequest(agent="1", project=name)
+        callee = self.pair.external(CONTROL)
+        answer = self.pair.run(callee.call("GetStatus", asked))
+        (status,) = answer.projects
+        return list(status.notices)
 
     def test_inventories_of_others(self) -> None:
         """What another agentk wrote is given by nobody, nor what has no inventory."""
