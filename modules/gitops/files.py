@@ -29,8 +29,9 @@ async def source_files(
     :param hidden_folders: see `Glob.matches`.
     :return: paths and contents.
 
-    :raises CallError: FAILED_PRECONDITION, the files cannot be used as they are, and
-        why; as `IRepository`, the repository cannot be read now.
+    :raises CallError: NOT_FOUND, the commit can be read and has no such folder;
+        FAILED_PRECONDITION, the files cannot be used as they are, and why; else as
+        `IRepository`, the repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
 
@@ -42,6 +43,8 @@ async def source_files(
     try:
         contents = await repository.read_files(commit, files, limit=each, total=total)
     except CallError as error:
+        if error.status is Status.NOT_FOUND:
+            raise _damaged(error) from None
         if error.status is not Status.RESOURCE_EXHAUSTED:
             raise
         raise _unusable(error.message) from None
@@ -62,7 +65,8 @@ async def _matching(
     except CallError as error:
         if error.status is not Status.NOT_FOUND:
             raise
-        raise _unusable(f"commit {commit[:12]} has no folder {folder}") from None
+        why = f"commit {commit[:12]} has no folder {folder}"
+        raise CallError(Status.NOT_FOUND, why) from None
     most = limits.max_number_of_files
     if len(entries) > most:
         where = f"the folder {folder}" if folder else "the repository"
@@ -78,9 +82,17 @@ async def _matching(
         # Links lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)
     target_of = partial(repository.link, commit)
-    files = await followed(found, entries, target_of, matches, most)
+    try:
+        files = await followed(found, entries, target_of, matches, most)
+    except CallError as error:
+        raise _damaged(error) if error.status is Status.NOT_FOUND else error from None
     known = {one.path: one for one in entries}
     return [one.shown for one in files], [known[one.path] for one in files]
+
+
+def _damaged(error: CallError) -> CallError:
+    """Say that the repository lacks a part of a commit, which is no missing folder."""
+    return CallError(Status.UNAVAILABLE, error.message)
 
 
 def _unusable(why: str) -> CallError:

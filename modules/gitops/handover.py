@@ -39,8 +39,8 @@ class _Project(Protocol):
         """Id of its inventory; empty: no commit has come yet."""
 
     @property
-    def commit(self) -> str:
-        """The last one that was read; empty: none was."""
+    def known_commit(self) -> str:
+        """The last one of which `has_in_git` knows; empty: there is none."""
 
     @property
     def past_commits(self) -> Collection[str]:
@@ -119,14 +119,14 @@ class ProjectHandover:
         own = self._projects.get(self._name)
         if own is None:
             return False
-        if not other.commit:
+        if not other.known_commit:
             return _may_follow(other, own) and other.location.may_be_in(own.location)
         return _is_behind(other, own)
 
 
 def _is_behind(other: _Project, own: _Project) -> bool:
     """Whether *other* will come to the commit that *own* has read."""
-    return _may_follow(other, own) and other.commit in own.past_commits
+    return _may_follow(other, own) and other.known_commit in own.past_commits
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:

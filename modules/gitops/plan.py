@@ -41,6 +41,7 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
 __all__ = [
+    "FOLDER_GONE",
     "Action",
     "Given",
     "Plan",
@@ -55,6 +56,13 @@ __all__ = [
 
 #: Characters of the id of an inventory, as the name of a ConfigMap has them.
 MAX_OWNER = 253
+
+
+#: Why a project whose folder is gone neither creates an object nor takes one.
+FOLDER_GONE = (
+    "the newest commit has no folder of the project, so the object is not created, or "
+    "taken from others, again: add the folder, or remove the project"
+)
 
 
 class Verb(Enum):
@@ -150,6 +158,7 @@ class SourceSettings:
     :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
+    :ivar only_keeps: no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
@@ -163,6 +172,7 @@ class SourceSettings:
     takes_back: bool = False
     only_reports: bool = False
     repairs: bool = False
+    only_keeps: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     default_namespace: str = "default"
@@ -390,6 +400,10 @@ def _wanting(
             if error.status in AWAY:
                 raise
             return Action(Verb.REFUSE, key, error.message, manifest)
+        if settings.only_keeps and (
+            seen is None or seen.owner != settings.inventory_id
+        ):
+            return Action(Verb.REFUSE, key, FOLDER_GONE, manifest, seen=seen)
         if seen is None:
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner

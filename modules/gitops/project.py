@@ -246,7 +246,7 @@ class Project:
             Rendering(renderer, partial(self._decrypted, decryptor)),
             Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
             self._came,
-            self._note_sync,
+            self._note_kas,
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
@@ -276,6 +276,8 @@ class Project:
         #: Another project has to be current first.
         self._waits = False
         self._settled: dict[ObjectKey, Settled] = {}
+        #: As the others know it; see `Commits.absent`.
+        self._absent: Snapshot | None = None
         #: What `has_in_git` asks.
         self._named: list[Callable[[ObjectKey], bool]] = []
         #: What the commit has that `orders` pin it to.
@@ -316,12 +318,24 @@ class Project:
     @property
     def inventory(self) -> str:
         """Id of its inventory; empty: no commit has come yet."""
-        return "" if self._snapshot is None else self._inventory_id(self._snapshot)
+        found = self._snapshot or self._commits.absent
+        return "" if found is None else self._inventory_id(found)
 
     @property
     def commit(self) -> str:
         """The last commit that was read; empty: none was."""
         return "" if self._snapshot is None else self._snapshot.commit
+
+    @property
+    def known_commit(self) -> str:
+        """
+        The last commit of which `has_in_git` knows; empty: there is none.
+
+        A commit without the folder of the project has no object of it, though the
+        project itself stays at the commit before.
+        """
+        absent = self._commits.absent
+        return self.commit if absent is None else absent.commit
 
     @property
     def location(self) -> Location:
@@ -658,7 +672,21 @@ class Project:
 
     # What becomes of it.
 
+    def _note_kas(self) -> None:
+        """Note that kas fails in another way, or no longer."""
+        self._note_sync()
+        self._note_absent()
+
+    def _note_absent(self) -> None:
+        """Tell the others if a newer commit has no folder of this project."""
+        found = self._commits.absent
+        if found is not self._absent:
+            self._absent = found
+            self._note_named()
+            self._handover.changed()
+
     def _came(self, snapshot: Snapshot, source: Source) -> None:
+        self._note_absent()
         if source.problems:
             # The commit before goes on, as it was.
             self._refused = Report(snapshot.commit, source.problems)
@@ -675,9 +703,10 @@ class Project:
 
     def _note_named(self) -> None:
         pinned = None if self._pinned is None else self._pinned[1]
+        newest = self._source if self._absent is None else None
         self._named = [
             names(one.manifests, self.settings.default_namespace)
-            for one in (self._source, pinned)
+            for one in (newest, pinned)
             if one is not None
         ]
 
@@ -1058,6 +1087,7 @@ class Project:
                 siblings=self._handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
+                only_keeps=self._absent is not None and snapshot is self._snapshot,
                 prune=settings.prune,
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",

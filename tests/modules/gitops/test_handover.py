@@ -13,6 +13,7 @@ from modules.gitops.inventory import LABEL, PARTS, SOURCE
 from modules.gitops.leftovers import LOOK_AGAIN
 from modules.gitops.manifests import ObjectKey, read_source
 from modules.gitops.operators import CONTROL
+from modules.gitops.plan import FOLDER_GONE
 from modules.gitops.project import TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
@@ -358,6 +359,58 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.project("twin").commit, "")
         self.assertEqual(self.project("other").commit, "")
         self.assertEqual(self.deleted(), ["moves"])
+
+    def test_a_folder_that_was_removed(self) -> None:
+        """It has no object for the others, and its project prunes nothing."""
+        for more in ({}, {"source": {"kind": "kustomize", "path": "b"}, "paths": []}):
+            self.agent._renderer = renderer = Hanging()
+            renderer.makes = text(OWN).encode()
+            files = {"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)}
+            self.apps.commit(files)
+            self.configure(A, {**B, **more})
+            self.passes(5)
+            renderer.makes = CallError(Status.FAILED_PRECONDITION, "no folder b")
+            # One object is pruned, and one comes from the folder that is gone.
+            self.apps.commit({"a/a.yaml": text(STAYS, OWN)})
+            self.pushed()
+            self.passes(TRY_MOST)
+            self.assertEqual(self.deleted(), ["moves"])
+            self.assertEqual(self.project("apps").problems, [])
+            self.assertEqual(self.owner("own"), self.project("apps").inventory)
+            self.assertIs(self.project("twin").state, State.FAILED)
+            # Nor does it come back, once it is removed there.
+            self.apps.commit({"a/a.yaml": text(STAYS)})
+            self.pushed()
+            self.pair.run(self.project("twin").repair([]))
+            self.passes(2 * TRY_MOST)
+            self.assertEqual(self.deleted(), ["moves", "own"])
+            self.assertIsNone(self.live("own"))
+            self.assertIn(FOLDER_GONE, self.project("twin").problems[-1])
+            self.configure()
+            self.cluster.requests.clear()
+
+    def test_a_folder_that_is_gone_after_a_restart(self) -> None:
+        """What it has in the cluster is handed over, and nothing else of it goes."""
+        own = [OWN, object_("more")]
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(*own)})
+        self.configure(A, B)
+        self.passes(5)
+        uid = self.live("own")["metadata"]["uid"]
+        self.leave()
+        self.apps.commit({"a/a.yaml": text(STAYS, OWN)})
+        self.lead()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.project("twin").commit, "")
+        self.assertEqual(self.owner("own"), self.project("apps").inventory)
+        self.assertEqual(self.live("own")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner("more"), self.project("twin").inventory)
+        self.assertEqual((self.project("apps").problems, self.deleted()), ([], []))
+        # The folder is there again.
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(*own)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner("own"), self.project("twin").inventory)
+        self.assertEqual((self.project("twin").problems, self.deleted()), ([], []))
 
     def test_a_repository_that_is_not_known(self) -> None:
         """What cannot be compared keeps the object, and says what to do."""

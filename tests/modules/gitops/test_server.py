@@ -456,8 +456,22 @@ class ServerTests(SynchronousTestCase):
         """Never the same as a folder without files."""
         self.repository.commit({"a.yaml": "1"})
         status, why = self.refused(self.ask("prod/*.yaml"))
-        self.assertEqual(status, Status.FAILED_PRECONDITION)
+        # Not as anything else that is wrong with a commit.
+        self.assertEqual(status, Status.NOT_FOUND)
         self.assertIn("has no folder prod", why)
+
+    def test_a_file_that_is_missing(self) -> None:
+        """A damaged repository does not look like a commit without a folder."""
+        self.repository.commit({"apps/a.yaml": "1"})
+
+        async def read_files(*given: Any, **more: Any) -> list[bytes]:
+            raise CallError(Status.NOT_FOUND, "'apps/a.yaml' is missing")
+
+        self.patch(self.repository, "read_files", read_files)
+        status, why = self.refused(self.ask("apps/*.yaml"))
+        self.assertEqual(
+            (status, why), (Status.UNAVAILABLE, "'apps/a.yaml' is missing")
+        )
 
     def test_links(self) -> None:
         """They are followed inside of the repository, and refused otherwise."""
