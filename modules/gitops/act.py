@@ -47,6 +47,8 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 from tunnel.util.backoff import Backoff
 
 __all__ = [
+    "CLAIMED_MEANWHILE",
+    "NOT_WHILE_FAILING",
     "Act",
     "Outcome",
     "Pruning",
@@ -60,6 +62,9 @@ __all__ = [
 #: Why an object stays that was annotated since the plan was made: the next pass looks
 #: whether an inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
+
+#: Why an object stays that would be pruned otherwise.
+NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
 
 #: Seconds between two looks at what is waited for: at first, and at most.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
@@ -755,8 +760,7 @@ class Act:
         elif action.verb is Verb.DETACH:
             await self._detach(key, action)
         elif failed:
-            why = "nothing is pruned while an object cannot be applied"
-            self._came_to(key, Outcome.BLOCKED, why)
+            self._came_to(key, Outcome.BLOCKED, NOT_WHILE_FAILING)
 
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Take our mark off; everything else stays."""

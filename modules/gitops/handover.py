@@ -95,6 +95,14 @@ class ProjectHandover:
                 return not behind and not other.has_in_git(key)
         return None
 
+    def will_read(self, owner: str) -> bool:
+        """Whether the project with the inventory *owner* has yet to read our commit."""
+        own = self._projects.get(self._name)
+        return own is not None and any(
+            other.inventory == owner and _is_behind(other, own)
+            for other in self._others()
+        )
+
     @property
     def inventories(self) -> dict[str, str]:
         """The names of the other projects, by the ids of their inventories."""

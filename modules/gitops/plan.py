@@ -42,6 +42,7 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 
 __all__ = [
     "FOLDER_GONE",
+    "INCOMPLETE",
     "Action",
     "Given",
     "Plan",
@@ -57,6 +58,9 @@ __all__ = [
 #: Characters of the id of an inventory, as the name of a ConfigMap has them.
 MAX_OWNER = 253
 
+
+#: Why nothing is pruned while an object is refused.
+INCOMPLETE = "not all objects of the source can be applied"
 
 #: Why a project whose folder is gone neither creates an object nor takes one.
 FOLDER_GONE = (
@@ -288,7 +292,7 @@ async def make_plan(
     if not settings.prune:
         why = "prune is false"
     elif not complete:
-        why = "not all objects of the source can be applied"
+        why = INCOMPLETE
     else:
         reasons = {key: held[key] for key in kept}
         leaving = await _braked(client, leaving, reasons, settings)

@@ -27,6 +27,7 @@ from twisted.logger import Logger
 from modules.gitops import rpc_pb2
 from modules.gitops.act import (
     CLAIMED_MEANWHILE,
+    NOT_WHILE_FAILING,
     Outcome,
     Pruning,
     Result,
@@ -36,7 +37,7 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.claims import Claim, Claims
+from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
@@ -50,7 +51,7 @@ from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.orders import AppliedCommit, Orders, OrderStore
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
-from modules.gitops.plan import Plan, SourceSettings
+from modules.gitops.plan import INCOMPLETE, Plan, SourceSettings
 from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
@@ -264,6 +265,12 @@ class Project:
         #: The same with the objects that wait for other agents.
         self._only_waits = False
         self._delayed: set[ObjectKey] = set()
+        #: Objects that others have not given up yet, and will; and since when those
+        #: have been awaited of which that is not sure.
+        self._awaited: set[ObjectKey] = set()
+        self._awaited_since: dict[ObjectKey, float] = {}
+        #: Inventories of others, and whether they follow the same, in one pass.
+        self._follows_same: dict[str, bool] = {}
         #: An object was taken from another project.
         self._took = False
         #: Objects that others have given up for this one.
@@ -697,6 +704,8 @@ class Project:
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
+        # Another commit begins other waits.
+        self._awaited_since.clear()
         self._note_named()
         self._interrupt()
         self._handover.changed()
@@ -813,6 +822,8 @@ class Project:
         self._offered.clear()
         self._handed.clear()
         self._delayed.clear()
+        self._awaited.clear()
+        self._follows_same.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -852,16 +863,25 @@ class Project:
         if report.release:
             lines.insert(0, self._how_to_release(report))
         self._tell(snapshot.commit, lines)
-        stays = {
-            key for key, one in report.results.items() if one.outcome is Outcome.BLOCKED
-        }
-        late = {key for key in stays if report.results[key].reason == CLAIMED_MEANWHILE}
+        stays = {one.key: one.reason for one in report.blocked}
+        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
         if late:
             self._delayed |= late
             self._waits_for_others = True
-        wrong = report.problems or report.failed or report.held
-        self._hands_over = not wrong and stays <= self._handed
-        self._only_waits = not wrong and stays <= self._handed | self._delayed
+        if self._awaited:
+            # It goes once they have come.
+            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
+            self._delayed |= {key for key, why in stays.items() if why in why_not}
+        failed = {
+            one.key for one in report.failed if one.outcome is Outcome.FAILED
+        } - self._awaited
+        wrong = report.problems or report.held
+        self._hands_over = (
+            not wrong and not report.failed and stays.keys() <= self._handed
+        )
+        self._only_waits = (
+            not wrong and not failed and stays.keys() <= self._handed | self._delayed
+        )
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -894,11 +914,35 @@ class Project:
             )
         return gives
 
-    async def _given(self, key: ObjectKey, owner: str) -> bool:
+    async def _will_be_given(
+        self, snapshot: Snapshot, key: ObjectKey, owner: str
+    ) -> bool:
+        """Whether the source with the inventory *owner* may give up *key* soon."""
+        if self._handover.will_read(owner):
+            return True
+        if owner in self._handover.inventories:
+            return False
+        # Another project of before, or another agent, which may also keep it.
+        now = self._api.clock.seconds()
+        since = self._awaited_since.setdefault(key, now)
+        if now - since >= OTHERS_SECONDS:
+            return False
+        store = self._store
+        if not self._handover.is_complete and store and await store.is_of_us(owner):
+            return True
+        found = self._follows_same.get(owner)
+        if found is None:
+            claims = self._claims_of(snapshot, {})
+            found = self._follows_same[owner] = await claims.may_follow(owner)
+        return found
+
+    async def _given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
         """See `make_plan`."""
         gives = await self._gives(key, owner)
         if gives:
             self._offered.add(key)
+        elif await self._will_be_given(snapshot, key, owner):
+            self._awaited.add(key)
         self._took = self._took or gives
         self._waits_for_others = self._waits_for_others or not gives
         return gives
@@ -945,7 +989,10 @@ class Project:
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
-        claims = Claims(
+        return await self._claims_of(snapshot, waits).of(objects)
+
+    def _claims_of(self, snapshot: Snapshot, waits: dict[ObjectKey, float]) -> Claims:
+        return Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
             self._writer.mark,
@@ -955,7 +1002,6 @@ class Project:
             waits,
             self._api.clock.seconds(),
         )
-        return await claims.of(objects)
 
     async def _claims(
         self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
@@ -1107,7 +1153,7 @@ class Project:
             kept=self._kept(snapshot),
             leaves=self.drifts.leaves,
             stays=self._stays,
-            given=self._given,
+            given=partial(self._given, snapshot),
             claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from modules.gitops import control_pb2, leftovers, rpc_pb2
 from modules.gitops.brakes import OWNER
+from modules.gitops.claims import OTHERS_SECONDS
 from modules.gitops.handover import names
 from modules.gitops.inventory import LABEL, PARTS, SOURCE
 from modules.gitops.leftovers import LOOK_AGAIN
@@ -22,6 +23,8 @@ from tunnel.errors import CallError, Status
 
 A = {"id": "apps", "paths": [{"glob": "a/*"}]}
 B = {"id": "twin", "paths": [{"glob": "b/*"}]}
+#: The other way round.
+RECEIVES = {"id": "apps", "paths": [{"glob": "b/*"}]}
 RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
@@ -75,7 +78,8 @@ class HandoverTests(HalvesTestCase):
             self.assertEqual(after, before, name)
         # A pass remembers the same answer.
         key = ObjectKey("", "ConfigMap", "default", "moves")
-        self.pair.run(twin._given(key, self.project("apps").inventory))
+        snapshot = twin._first_snapshot()
+        self.pair.run(twin._given(snapshot, key, self.project("apps").inventory))
         self.assertTrue(twin._waits_for_others)
 
     def move(self) -> None:
@@ -199,6 +203,77 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.project("apps").problems, [])
         self.assertFalse(self.project("apps").hands_over)
         self.assertEqual(self.deleted(), [])
+
+    def test_from_one_that_reads_later(self) -> None:
+        """Whoever waits for the project that receives goes on until it has all."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(MOVES).encode()
+        needs = object_("needs")
+        needs["metadata"]["annotations"] = {
+            "config.kubernetes.io/depends-on": "/namespaces/default/ConfigMap/moves"
+        }
+        self.apps.commit({"a/a.yaml": "", "b/b.yaml": text(STAYS, OWN)})
+        source = {"kind": "kustomize", "path": "a"}
+        self.configure(RECEIVES, {**RENDERED, "source": source})
+        self.passes(5)
+        renderer.makes = None
+        self.apps.commit({"a/a.yaml": "", "b/b.yaml": text(STAYS, MOVES, needs)})
+        self.pushed()
+        self.passes(5)
+        apps = self.project("apps")
+        self.assertEqual(len(apps.problems), 3)
+        self.assertIs(apps.state, State.FAILED)
+        self.assertTrue(apps.hands_over)
+        # Nobody who depends on it goes on.
+        self.assertFalse(apps.is_current)
+        renderer.makes = text(object_("more")).encode()
+        self.apps.commit({"a/a": "", "b/b.yaml": text(STAYS, MOVES, needs)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        self.assertEqual(apps.problems, [])
+        self.assertIs(apps.state, State.CURRENT)
+        self.assertEqual(self.deleted(), ["own"])
+        # One that has read the commit and has the object, too, does not give it.
+        renderer.makes = text(object_("more"), MOVES).encode()
+        self.apps.commit({"a/b": "", "b/b.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.apps.commit({"a/c": "", "b/b.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(5)
+        self.assertIs(apps.state, State.FAILED)
+        self.assertFalse(apps.hands_over)
+
+    def test_from_another_agent(self) -> None:
+        """An agent that follows the same gives the object within two minutes."""
+        self.begin(A)
+        followed = self.project("apps")._first_snapshot().followed
+        for owner, source, awaited in (
+            ("x", followed, True),
+            ("x", "url:1 refs/heads/main other", False),
+            ("in,valid", followed, False),
+        ):
+            theirs = object_("moves")
+            theirs["metadata"].update(namespace="default", annotations={OWNER: owner})
+            self.cluster.objects.put(theirs)
+            inventory = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": "inventory-x",
+                    "namespace": "x",
+                    "labels": {LABEL: "x"},
+                    "annotations": {SOURCE: source, PARTS: "1"},
+                },
+            }
+            self.cluster.objects.put(inventory)
+            self.apps.commit({"a/a.yaml": text(STAYS, MOVES), owner: source})
+            self.pushed()
+            self.passes(5)
+            self.assertIs(self.project("apps").state, State.FAILED)
+            self.assertIs(self.project("apps").hands_over, awaited, owner)
+            self.passes(OTHERS_SECONDS + 2 * TRY_MOST)
+            self.assertFalse(self.project("apps").hands_over)
 
     def test_to_another_agent(self) -> None:
         """An object that waits for one is handed over; what fails besides is told."""
