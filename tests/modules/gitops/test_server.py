@@ -497,6 +497,46 @@ class ServerTests(SynchronousTestCase):
             self.refused(self.ask("apps/*.yaml"))[1],
         )
 
+    def test_globs_below_a_link(self) -> None:
+        """A link to a folder counts as the folder, and nothing is left out unsaid."""
+        self.repository.commit({"base/in/b.yaml": "2", "a/a.yaml": "1"})
+        whole = self.repository.tree
+        kinds = {"link": TreeEntryKind.LINK, "sub": TreeEntryKind.SUBMODULE}
+
+        async def tree(
+            commit: str, path: str = "", *, recursive: bool = False
+        ) -> list[TreeEntry]:
+            found = await whole(commit, path, recursive=recursive)
+            more = [TreeEntry(one, kind, "1") for one, kind in kinds.items()]
+            return found if path else [*found, *more]
+
+        async def target(commit: str, path: str) -> str:
+            return targets[-1]
+
+        targets = ["base"]
+        self.patch(self.repository, "tree", tree)
+        self.patch(self.repository, "link", target)
+        for globs in (
+            ["link/**/*.yaml"],
+            ["link/in/*.yaml"],
+            ["link/in/b.yaml"],
+            ["l*/*/b.yaml"],
+            ["link/**/*.yaml", "a/none"],
+        ):
+            self.assertEqual(self.ask(*globs).files, {"link/in/b.yaml": b"2"}, globs)
+        for target_, glob, status, why in (
+            ("base", "link/none/*", Status.NOT_FOUND, "has none of the files below"),
+            ("a/a.yaml", "link/*", Status.NOT_FOUND, "has none of the files below"),
+            ("../x", "link/*", Status.FAILED_PRECONDITION, "leads out of the repo"),
+            ("none", "l*/*", Status.FAILED_PRECONDITION, "leads to nothing"),
+            ("base", "sub/*", Status.FAILED_PRECONDITION, "sub is a submodule"),
+            ("base", "a/a.yaml/*", Status.NOT_FOUND, "has no folder a/a.yaml"),
+        ):
+            targets.append(target_)
+            refused = self.refused(self.ask(glob))
+            self.assertEqual(refused[0], status, glob)
+            self.assertIn(why, refused[1])
+
     def test_submodules_are_not_followed(self) -> None:
         self.repository.commit({"a.yaml": "1"})
         for kind, name in ((TreeEntryKind.SUBMODULE, "submodule"),):
