@@ -23,6 +23,7 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.brakes import (
     CLAIMED_BY,
+    GIVEN_BY,
     OWNER,
     UNDECIDED,
     brake_of_object,
@@ -62,6 +63,9 @@ __all__ = [
 #: Why an object stays that was annotated since the plan was made: the next pass looks
 #: whether an inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
+
+#: Why an object was not taken that belonged to no inventory.
+TAKEN_MEANWHILE = "another agent took it in the meantime; retrying"
 
 #: Why an object stays that would be pruned otherwise.
 NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
@@ -415,7 +419,7 @@ class Act:
 
     def _is_settled(self, action: Action) -> bool:
         """Tell whether an object is as it was applied last."""
-        if action.verb is not Verb.APPLY:
+        if action.verb is not Verb.APPLY or action.takes:
             return False
         known = self._as_seen(action)
         # Where nothing is owned, as in some aggregated APIs, nothing is known.
@@ -458,6 +462,9 @@ class Act:
                 if why := await self._changed(action):
                     self._came_to(key, Outcome.FAILED, why)
                     return
+            if action.takes and not await self._took(action):
+                self._came_to(key, Outcome.FAILED, TAKEN_MEANWHILE)
+                return
             if action.verb is Verb.ADOPT:
                 await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
@@ -469,7 +476,8 @@ class Act:
             if anew is None:
                 return
             applied = anew
-        if action.seen and action.seen.claimed_by == self._settings.inventory_id:
+        claimed = action.seen is not None and action.seen.claimed_by
+        if claimed == self._settings.inventory_id and not action.takes:
             await self._annotate(action, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
@@ -634,6 +642,44 @@ class Act:
                 )
             await deferLater(self._clock, backoff.failed())
 
+    async def _took(self, action: Action) -> bool:
+        """
+        Mark an object of no inventory as ours, unless another agent was faster.
+
+        Two agents that marked it both would each believe that it is theirs, and the
+        one whose commit does not have it would delete it.
+        """
+        assert action.manifest is not None
+        key, own = action.key, self._settings.inventory_id
+        resource = await self._client.resource(action.manifest.api_version, key.kind)
+        for _ in range(BUSY_TIMES):
+            live = await live_object(self._client, resource, key)
+            if live is None or live["metadata"].get("uid", "") != action.uid:
+                return False
+            if owner := owner_of(live):
+                return owner == own
+            metadata = {
+                "uid": action.uid,
+                "resourceVersion": live["metadata"].get("resourceVersion", ""),
+                "annotations": {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None},
+            }
+            self._check_leads()
+            try:
+                await self._client.patch(
+                    resource,
+                    key.name,
+                    {"metadata": metadata},
+                    key.namespace,
+                    field_manager=FIELD_MANAGER,
+                )
+            except CallError as error:
+                # Others may have changed anything in it.
+                if error.status is not Status.ABORTED:
+                    raise
+            else:
+                return True
+        return False
+
     async def _take_over(self, action: Action) -> None:
         """Have the fields be ours that were applied from files by other means."""
         assert action.manifest is not None
@@ -765,10 +811,11 @@ class Act:
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Take our mark off; everything else stays."""
         assert action.live is not None
+        given_by = self._settings.inventory_id if action.gives else None
         metadata = {
             "uid": action.uid,
             "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None},
+            "annotations": {OWNER: None, GIVEN_BY: given_by},
         }
         patch = {"metadata": metadata}
         self._check_leads()

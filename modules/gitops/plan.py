@@ -99,6 +99,8 @@ class Action:
     :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
     :ivar claims: the inventory that has it, of one that is refused for that.
+    :ivar takes: it is of no inventory, and another agent may take it as well.
+    :ivar gives: another agent is to take it, of one that is detached.
     """
 
     verb: Verb
@@ -109,6 +111,8 @@ class Action:
     held: str = ""
     seen: Seen | None = None
     claims: str = ""
+    takes: bool = False
+    gives: bool = False
 
     @property
     def uid(self) -> str:
@@ -269,6 +273,7 @@ async def make_plan(
             one,
             verb=Verb.DETACH if claimed[one.key].is_made else Verb.BLOCK,
             reason=claimed[one.key].reason,
+            gives=claimed[one.key].is_made,
         )
         if one.key in claimed
         else one
@@ -424,7 +429,11 @@ def _wanting(
         was = "" if known is None or known.uid != seen.uid else known.claimed
         if not owner and was and seen.claimed_by == settings.inventory_id:
             # The inventory that had it has let it go, and not deleted it.
-            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen)
+            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+        if not owner and seen.given_by == settings.inventory_id:
+            # It came back to Git here before the other agent took it.
+            why = "it was given to another agent, which has not taken it"
+            return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
             # Each would take back what the other one sets.
             why = f"{seen.engine} applies it; take it out of there first"
