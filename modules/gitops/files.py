@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
@@ -15,6 +16,9 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
 __all__ = ["source_files"]
+
+#: What the name of a file has in place of bytes that are not UTF-8.
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 async def source_files(
@@ -39,11 +43,16 @@ async def source_files(
 
     chosen = _Chosen(globs, hidden_folders)
     names, files = await _matching(repository, commit, chosen, limits)
+    # The bytes of a name that are not UTF-8; kas cannot ask Gitaly for such a name.
+    odd = [name for name in names if _REPLACED in name]
+    for name, count in Counter(odd).items():
+        if count > 1:
+            raise _not_text(name)
     try:
         contents = await repository.read_files(commit, files, limit=each, total=total)
     except CallError as error:
         if error.status is Status.NOT_FOUND:
-            raise _damaged(error) from None
+            raise _not_text(odd[0]) if odd else _damaged(error) from None
         if error.status is not Status.RESOURCE_EXHAUSTED:
             raise
         raise _unusable(error.message) from None
@@ -142,6 +151,13 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
             raise _unusable(f"{found.path} is a submodule, which kas does not follow")
     why = f"commit {commit[:12]} has no folder {folder}"
     raise CallError(Status.NOT_FOUND, why)
+
+
+def _not_text(path: str) -> CallError:
+    return _unusable(
+        f"the name of the file {path} is not UTF-8 ({_REPLACED} marks its bytes): "
+        "rename it, or leave it out of the globs"
+    )
 
 
 def _damaged(error: CallError) -> CallError:

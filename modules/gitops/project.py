@@ -546,8 +546,7 @@ class Project:
             raise CallError(Status.FAILED_PRECONDITION, text)
         for key in keys:
             if key not in report.results:
-                text = f"the project has no object {key}"
-                raise CallError(Status.NOT_FOUND, text)
+                raise CallError(Status.NOT_FOUND, _no_object(key, report.results))
         self._repairing = frozenset(keys)
         self._interrupt()
 
@@ -1298,6 +1297,25 @@ def _pruning_lines(pruning: Pruning) -> Iterator[str]:
     yield f"{word}, {pruning.gone} of {pruning.total} gone"
     for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
         yield f"{key} is still there: {clean(why, MAX_LINE, ' ')}"
+
+
+def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
+    """Say that the project does not have *key*, and what may be meant."""
+    text = f"the project has no object {_argument(key)}"
+    wanted = key.kind.lower(), key.name
+    # A group or Namespace is left out easily, and kubectl takes a kind in any case.
+    near = sorted(one for one in known if (one.kind.lower(), one.name) == wanted)
+    if near:
+        return f"{text}; it has {', '.join(map(_argument, near[:MAX_KINDS]))}"
+    return (
+        f"{text}: name it KIND[.GROUP]/[NAMESPACE/]NAME, as 'kasctl gitops status "
+        "--objects' lists them"
+    )
+
+
+def _argument(key: ObjectKey) -> str:
+    """Return what ``kasctl gitops repair`` takes for an object."""
+    return str(key).replace(" ", "/", 1)[:MAX_LINE]
 
 
 def _bounded(lines: Iterable[object]) -> list[str]:

@@ -228,6 +228,15 @@ def test_repair_names_objects(played: Any) -> None:
     for bad in ("shop", "Deployment/", "/a", "a/b/c/d"):
         code, said, _ = played("repair", "prod", "web", bad, statuses=[BEFORE])
         assert (code, "does not name an object" in said) == (2, True)
+        assert "such as Deployment.apps/web/shop or Namespace/web" in said
+
+
+def test_repair_takes_what_status_lists(played: Any) -> None:
+    listed = "Deployment.apps web/shop"
+    code, _, asked = played("repair", "prod", "web", listed, statuses=[BEFORE])
+    (request,) = [request for name, request in asked if name == "Repair"]
+    (found,) = request["objects"]
+    assert (code, found["namespace"], found["name"]) == (0, "web", "shop")
 
 
 class TestKeptStates:

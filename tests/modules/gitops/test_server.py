@@ -460,6 +460,31 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(status, Status.NOT_FOUND)
         self.assertIn("has no folder prod", why)
 
+    def test_names_that_are_not_text(self) -> None:
+        """Two that look the same, and one that the Git server does not find."""
+        name = "a\N{REPLACEMENT CHARACTER}.yaml"
+        self.repository.commit({name: "1"})
+        self.assertEqual(self.ask("*.yaml").files, {name: b"1"})
+        whole = self.repository.tree
+
+        async def twice(*given: Any, **more: Any) -> list[TreeEntry]:
+            return [*await whole(*given, **more)] * 2
+
+        self.patch(self.repository, "tree", twice)
+        expected = Status.FAILED_PRECONDITION
+        status, why = self.refused(self.ask("*.yaml"))
+        self.assertEqual(status, expected)
+        self.assertIn(f"the name of the file {name} is not UTF-8", why)
+
+        async def read_files(*given: Any, **more: Any) -> list[bytes]:
+            raise CallError(Status.NOT_FOUND, f"there is no {name!r}")
+
+        self.patch(self.repository, "tree", whole)
+        self.patch(self.repository, "read_files", read_files)
+        status, why = self.refused(self.ask("*.yaml"))
+        self.assertEqual(status, expected)
+        self.assertIn("rename it, or leave it out of the globs", why)
+
     def test_a_file_that_is_missing(self) -> None:
         """A damaged repository does not look like a commit without a folder."""
         self.repository.commit({"apps/a.yaml": "1"})
