@@ -192,6 +192,7 @@ class Act:
     :param kept: is told what objects were; None: nobody wants to know.
     :param stays: see `make_plan`; asked again before each delete.
     :param prunes: told when deletes begin; what it was told changes with them.
+    :param pruned: told of each object that was deleted because it left Git.
     :param settled: what was applied before, and is not applied again while the object
         has the fields that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
@@ -210,6 +211,7 @@ class Act:
     _kept: KeptStates | None = None
     _stays: Callable[[ObjectKey], str] = lambda key: ""
     _prunes: Callable[[Pruning], None] = lambda pruning: None
+    _pruned: Callable[[ObjectKey], None] = lambda key: None
     _pruning: Pruning = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
@@ -887,6 +889,7 @@ class Act:
                 await deferLater(self._clock, LOOK_FIRST)
                 return False
             raise
+        self._pruned(key)
         self._came_to(key, Outcome.PRUNED)
         return True
 

@@ -31,6 +31,7 @@ from modules.gitops.orders import OrderStore
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
+from modules.gitops.pruned import PruneReports
 from modules.gitops.receivers import Receiver
 from modules.gitops.rendering import Renderer
 from modules.gitops.reports import DriftReports
@@ -116,6 +117,9 @@ class GitopsAgent:
             time.time,
         )
         self._failing = FailingReports(api.client(REPORTS), self.projects, api.clock)
+        self._pruned = PruneReports(
+            api.client(REPORTS), api.clock, lambda: self._random()
+        )
         self._leftovers = Leftovers(
             api.kubernetes_as_agentk(),
             self.projects,
@@ -177,7 +181,12 @@ class GitopsAgent:
         self._update()
         try:
             await in_parallel(
-                [self._reports.run, self._failing.run, self._leftovers.run]
+                [
+                    self._reports.run,
+                    self._failing.run,
+                    self._pruned.run,
+                    self._leftovers.run,
+                ]
             )
         finally:
             self._leading = False
@@ -269,6 +278,7 @@ class GitopsAgent:
                 self._inventories,
                 Dependencies(self.projects),
                 ProjectHandover(settings.label, self.projects),
+                self._pruned.add,
             )
             try:
                 await project.run()

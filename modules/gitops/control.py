@@ -22,6 +22,7 @@ from modules.gitops.receivers import Receiver, key_of
 from modules.gitops.settings import ReceiverObject
 from modules.gitops.snapshot import ref_message
 from tunnel.errors import CallError, Status
+from tunnel.util.texts import clean
 
 __all__ = ["Control"]
 
@@ -62,6 +63,9 @@ HEALTH_SECONDS = 5.0
 
 #: Characters of a reason there, and of a line about a problem: API servers say a lot.
 MAX_REASON, MAX_PROBLEM = 300, 1000
+
+#: Characters of the name of the user who approves.
+MAX_OPERATOR = 200
 
 #: Characters of a commit's id; people may have written anything there.
 MAX_COMMIT = 64
@@ -183,7 +187,8 @@ class Control:
         self, request: pb.ApproveRequest, call: Any
     ) -> pb.ApproveResponse:
         """Let the objects go that a limit holds back."""
-        await self._project(request.project).approve(request.release)
+        by = clean(request.operator, MAX_OPERATOR, " ")
+        await self._project(request.project).approve(request.release, by)
         return pb.ApproveResponse()
 
     async def get_history(

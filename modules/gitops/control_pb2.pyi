@@ -133,14 +133,16 @@ class ObjectStatus(_message.Message):
     def __init__(self, object: _Optional[_Union[ObjectReference, _Mapping]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class ApproveRequest(_message.Message):
-    __slots__ = ("agent", "project", "release")
+    __slots__ = ("agent", "project", "release", "operator")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     agent: str
     project: str
     release: str
-    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...
+    operator: str
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., release: _Optional[str] = ..., operator: _Optional[str] = ...) -> None: ...
 
 class ApproveResponse(_message.Message):
     __slots__ = ()

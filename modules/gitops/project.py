@@ -115,6 +115,9 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 #: What keeps a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
+#: Who approved a delete, if kas did not say it.
+UNKNOWN = "unknown"
+
 #: Where an account asks what it may do.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -178,6 +181,7 @@ class Project:
     :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: on other projects of this agent, and theirs on this one.
     :param handover: of objects, from and to those.
+    :param pruned: is told of each delete: project, commit, object, and who approved it.
     :ivar orders: the operators' orders, as they were read last.
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
@@ -207,6 +211,7 @@ class Project:
         inventories: str,
         dependencies: Dependencies,
         handover: ProjectHandover,
+        pruned: Callable[[str, str, ObjectKey, str], None],
     ) -> None:
         self.settings = settings
         self.orders = Orders()
@@ -236,6 +241,7 @@ class Project:
             self._drifted,
         )
         self._tell_drift = drifted
+        self._tell_pruned = pruned
         self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
         self._unsaid_drifts = 0
         self._commits = Commits(
@@ -481,11 +487,12 @@ class Project:
         if self._waits:
             self._interrupt()
 
-    async def approve(self, release: str) -> None:
+    async def approve(self, release: str, by: str = "") -> None:
         """
         Approve the deletes that a limit holds back.
 
         :param release: as `Report.release` has it.
+        :param by: the user who approves them.
         :raises CallError: FAILED_PRECONDITION, it names other objects, or nothing is
             held.
         """
@@ -499,7 +506,7 @@ class Project:
             )
 
         def approved(orders: Orders) -> Orders:
-            approval = orders.approval.adding(report.commit, report.held)
+            approval = orders.approval.adding(report.commit, report.held, by)
             return attrs.evolve(orders, approval=approval)
 
         await self._order(approved)
@@ -892,6 +899,12 @@ class Project:
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
 
+    def _note_pruned(self, commit: str, key: ObjectKey) -> None:
+        """Have kas write the delete of an object to its audit log."""
+        approval = self.orders.approval
+        by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
+        self._tell_pruned(self.name, commit, key, by)
+
     # What a plan asks; a pass also remembers the answers.
 
     def _stays(self, key: ObjectKey) -> str:
@@ -1155,6 +1168,7 @@ class Project:
             given=partial(self._given, snapshot),
             claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
+            pruned=self._note_pruned,
         )
 
     # What others change.

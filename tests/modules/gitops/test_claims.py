@@ -138,7 +138,7 @@ class ClaimsTests(ReconcileCase):
         self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.apply("one", STAYS, commit="c2")
-        patch, marks = self.client.patch, []
+        patch, marks = self.client.patch, list[int]()
 
         async def overtaken(*given: Any, **more: Any) -> Any:
             if not marks:
@@ -148,7 +148,7 @@ class ClaimsTests(ReconcileCase):
                 self.cluster.objects.put(live)
             return await patch(*given, **more)
 
-        self.client.patch = overtaken  # type: ignore[method-assign]
+        self.client.patch = overtaken
         report = self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual(report.failed[0].reason, TAKEN_MEANWHILE)
         self.assertEqual(self.owner(), "two")
@@ -168,7 +168,7 @@ class ClaimsTests(ReconcileCase):
                 self.cluster.objects.put(live)
             return await patch(*given, **more)
 
-        self.client.patch = changed  # type: ignore[method-assign]
+        self.client.patch = changed
         report = self.apply("one", STAYS, MOVES, commit="c3")
         self.assertEqual(report.failed[0].reason, TAKEN_MEANWHILE)
         changes[0] = 1
