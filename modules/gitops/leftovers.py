@@ -108,7 +108,8 @@ class Leftovers:
     @property
     def _is_complete(self) -> bool:
         """Whether the inventory of each project is known, so that others are former."""
-        return all(one.inventory for one in self._projects.values())
+        every = self._projects.values()
+        return bool(every) and all(one.inventory for one in every)
 
     async def _look(self) -> dict[Location, list[str]]:
         lines: dict[Location, list[str]] = {}
