@@ -123,6 +123,8 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         yield f"  others have changed {objects}: kasctl gitops drift {words}"
     if delay := project.get("driftDelay"):
         yield f"  {printable(delay)}"
+    for notice in project.get("notices", []):
+        yield f"  {printable(notice)}"
     if release := project.get("release"):
         words = _quoted(agent, name, release)
         yield f"  let them go: kasctl gitops approve {words}"
@@ -494,10 +496,12 @@ def _repair(
 
 
 def _reference(text: str) -> dict[str, str]:
-    kind, *place = text.split("/")
+    # The status lists them with a space.
+    kind, *place = text.replace(" ", "/", 1).split("/")
     if not kind or len(place) not in (1, 2) or not all(place):
         raise click.UsageError(
-            f"{text!r} does not name an object: KIND[.GROUP]/[NAMESPACE/]NAME"
+            f"{text!r} does not name an object: write KIND[.GROUP]/[NAMESPACE/]NAME, "
+            "such as Deployment.apps/web/shop or Namespace/web"
         )
     kind, _, group = kind.partition(".")
     namespace = place[0] if len(place) == 2 else ""

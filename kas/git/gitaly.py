@@ -217,6 +217,8 @@ class GitalyRepository:
             if error.status in _MISSING:
                 raise await self._missing(commit, path) from None
             raise
+        # git shows a submodule as what is in it.
+        found = [one for one in found if one.path != path]
         if path and not found:
             raise await self._missing(commit, path)
         return found

@@ -93,8 +93,14 @@ class Objects:
         path = check_path(path, empty=True)
         where = (f"{path}/",) if path else ()
         entries = await self._entries(commit, where, recursive)
-        if path and not entries and path not in await self._kinds(commit, path):
-            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+        # git shows a submodule as what is in it.
+        entries = [one for one in entries if one.path != path]
+        if path and not entries:
+            # Gitaly does not list a link or a file as an empty folder either.
+            found = (await self._kinds(commit, path)).get(path)
+            if found is None or found.kind is not _FOLDER:
+                text = f"there is no folder {path!r} in {commit[:12]}"
+                raise CallError(Status.NOT_FOUND, text)
         return entries
 
     async def read(self, commit: str, path: str, limit: int) -> bytes:

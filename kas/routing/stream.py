@@ -52,7 +52,7 @@ RESUME_TIMEOUT: Final = 10.0
 _SENT: Final = pb.Open()
 
 #: Without the seconds, so that clients which ask again show it once.
-WAITED: Final = "kas waited for it in vain"
+WAITED: Final = "it did not connect while kas waited"
 TOO_MANY: Final = "too many requests wait for it already"
 
 

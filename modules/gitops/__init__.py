@@ -17,6 +17,8 @@ What is in a Git repository lives in the cluster.
     project.py      one project: when it is worked on, and what people say of it
     commits.py      the commits of a project, as kas sends them, each read once
     dependencies.py which projects wait for which others
+    leftovers.py    objects of inventories that no project has any more
+    pruned.py       reports prunes to kas's audit log
     receivers.py    tells objects of Flux and Argo CD of commits
     handover.py     objects that go from one of these to another
     claims.py       ... and to other agents of the cluster

@@ -23,6 +23,7 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.brakes import (
     CLAIMED_BY,
+    GIVEN_BY,
     OWNER,
     UNDECIDED,
     brake_of_object,
@@ -47,6 +48,8 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 from tunnel.util.backoff import Backoff
 
 __all__ = [
+    "CLAIMED_MEANWHILE",
+    "NOT_WHILE_FAILING",
     "Act",
     "Outcome",
     "Pruning",
@@ -60,6 +63,12 @@ __all__ = [
 #: Why an object stays that was annotated since the plan was made: the next pass looks
 #: whether an inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
+
+#: Why an object was not taken that belonged to no inventory.
+TAKEN_MEANWHILE = "another agent took it in the meantime; retrying"
+
+#: Why an object stays that would be pruned otherwise.
+NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
 
 #: Seconds between two looks at what is waited for: at first, and at most.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
@@ -183,6 +192,7 @@ class Act:
     :param kept: is told what objects were; None: nobody wants to know.
     :param stays: see `make_plan`; asked again before each delete.
     :param prunes: told when deletes begin; what it was told changes with them.
+    :param pruned: told of each object that was deleted because it left Git.
     :param settled: what was applied before, and is not applied again while the object
         has the fields that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
@@ -201,6 +211,7 @@ class Act:
     _kept: KeptStates | None = None
     _stays: Callable[[ObjectKey], str] = lambda key: ""
     _prunes: Callable[[Pruning], None] = lambda pruning: None
+    _pruned: Callable[[ObjectKey], None] = lambda key: None
     _pruning: Pruning = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
@@ -410,7 +421,7 @@ class Act:
 
     def _is_settled(self, action: Action) -> bool:
         """Tell whether an object is as it was applied last."""
-        if action.verb is not Verb.APPLY:
+        if action.verb is not Verb.APPLY or action.takes:
             return False
         known = self._as_seen(action)
         # Where nothing is owned, as in some aggregated APIs, nothing is known.
@@ -453,6 +464,9 @@ class Act:
                 if why := await self._changed(action):
                     self._came_to(key, Outcome.FAILED, why)
                     return
+            if action.takes and not await self._took(action):
+                self._came_to(key, Outcome.FAILED, TAKEN_MEANWHILE)
+                return
             if action.verb is Verb.ADOPT:
                 await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
@@ -464,7 +478,8 @@ class Act:
             if anew is None:
                 return
             applied = anew
-        if action.seen and action.seen.claimed_by == self._settings.inventory_id:
+        claimed = action.seen is not None and action.seen.claimed_by
+        if claimed == self._settings.inventory_id and not action.takes:
             await self._annotate(action, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
@@ -629,6 +644,44 @@ class Act:
                 )
             await deferLater(self._clock, backoff.failed())
 
+    async def _took(self, action: Action) -> bool:
+        """
+        Mark an object of no inventory as ours, unless another agent was faster.
+
+        Two agents that marked it both would each believe that it is theirs, and the
+        one whose commit does not have it would delete it.
+        """
+        assert action.manifest is not None
+        key, own = action.key, self._settings.inventory_id
+        resource = await self._client.resource(action.manifest.api_version, key.kind)
+        for _ in range(BUSY_TIMES):
+            live = await live_object(self._client, resource, key)
+            if live is None or live["metadata"].get("uid", "") != action.uid:
+                return False
+            if owner := owner_of(live):
+                return owner == own
+            metadata = {
+                "uid": action.uid,
+                "resourceVersion": live["metadata"].get("resourceVersion", ""),
+                "annotations": {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None},
+            }
+            self._check_leads()
+            try:
+                await self._client.patch(
+                    resource,
+                    key.name,
+                    {"metadata": metadata},
+                    key.namespace,
+                    field_manager=FIELD_MANAGER,
+                )
+            except CallError as error:
+                # Others may have changed anything in it.
+                if error.status is not Status.ABORTED:
+                    raise
+            else:
+                return True
+        return False
+
     async def _take_over(self, action: Action) -> None:
         """Have the fields be ours that were applied from files by other means."""
         assert action.manifest is not None
@@ -755,16 +808,16 @@ class Act:
         elif action.verb is Verb.DETACH:
             await self._detach(key, action)
         elif failed:
-            why = "nothing is pruned while an object cannot be applied"
-            self._came_to(key, Outcome.BLOCKED, why)
+            self._came_to(key, Outcome.BLOCKED, NOT_WHILE_FAILING)
 
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Take our mark off; everything else stays."""
         assert action.live is not None
+        given_by = self._settings.inventory_id if action.gives else None
         metadata = {
             "uid": action.uid,
             "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None},
+            "annotations": {OWNER: None, GIVEN_BY: given_by},
         }
         patch = {"metadata": metadata}
         self._check_leads()
@@ -836,6 +889,7 @@ class Act:
                 await deferLater(self._clock, LOOK_FIRST)
                 return False
             raise
+        self._pruned(key)
         self._came_to(key, Outcome.PRUNED)
         return True
 

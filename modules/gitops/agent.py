@@ -24,10 +24,14 @@ from modules.gitops.dependencies import Dependencies
 from modules.gitops.failing import FailingReports
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.handover import ProjectHandover
+from modules.gitops.inventory import InventoryStore
+from modules.gitops.leftovers import Leftovers
 from modules.gitops.metrics import GitopsMetrics
+from modules.gitops.orders import OrderStore
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
+from modules.gitops.pruned import PruneReports
 from modules.gitops.receivers import Receiver
 from modules.gitops.rendering import Renderer
 from modules.gitops.reports import DriftReports
@@ -38,6 +42,7 @@ from modules.gitops.settings import (
     is_namespace,
 )
 from modules.gitops.watches import KindWatches
+from modules.gitops.writer import InventoryWriter
 from tunnel.config import ExistingFile, field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
@@ -112,6 +117,17 @@ class GitopsAgent:
             time.time,
         )
         self._failing = FailingReports(api.client(REPORTS), self.projects, api.clock)
+        self._pruned = PruneReports(
+            api.client(REPORTS), api.clock, lambda: self._random()
+        )
+        self._leftovers = Leftovers(
+            api.kubernetes_as_agentk(),
+            self.projects,
+            api.clock,
+            self._inventories or api.own_namespace.name,
+            lambda: self._writer.mark,
+            self._inventory,
+        )
         self._writes = Writes(api.clock.seconds)
         api.subscribe("kubernetes.written", self._writes.add)
         path = options.audit_log
@@ -135,6 +151,7 @@ class GitopsAgent:
             lambda: [one for one, _ in receiving],
             lambda: self._refused,
             api.clock.seconds,
+            self._leftovers.of,
         )
         api.handle_as_leader(CONTROL, control)
 
@@ -163,7 +180,14 @@ class GitopsAgent:
         self._leading = True
         self._update()
         try:
-            await in_parallel([self._reports.run, self._failing.run])
+            await in_parallel(
+                [
+                    self._reports.run,
+                    self._failing.run,
+                    self._pruned.run,
+                    self._leftovers.run,
+                ]
+            )
         finally:
             self._leading = False
             self._receive(())
@@ -181,6 +205,25 @@ class GitopsAgent:
                 running.addErrback(lambda failure: failure.trap(CancelledError))
                 self._running[project_id] = (settings, running)
         self._receive(self._wanted_receivers)
+        self._leftovers.changed()
+
+    @property
+    def _writer(self) -> InventoryWriter:
+        """This agentk, for inventories."""
+        api = self._api
+        client = api.kubernetes_as_agentk()
+        return InventoryWriter(client, api.agent_name, api.lease, time.time)
+
+    def _inventory(self, inventory_id: str) -> InventoryStore:
+        """Return the inventory with an id, which may be of no project any more."""
+        client, own = self._api.kubernetes_as_agentk(), self._api.own_namespace.name
+        return InventoryStore(
+            client,
+            inventory_id,
+            self._inventories or own,
+            writer=self._writer,
+            orders=OrderStore(client, inventory_id, own),
+        )
 
     def _receive(self, wanted: Collection[ReceiverSettings]) -> None:
         """Have these objects be told of commits, and no others."""
@@ -235,6 +278,7 @@ class GitopsAgent:
                 self._inventories,
                 Dependencies(self.projects),
                 ProjectHandover(settings.label, self.projects),
+                self._pruned.add,
             )
             try:
                 await project.run()

@@ -20,12 +20,14 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 __all__ = [
     "AWAY",
     "CLAIMED_BY",
+    "GIVEN_BY",
     "OWNER",
     "UNDECIDED",
     "brake_of_object",
     "brake_of_set",
     "claimed_by",
     "engine_of",
+    "given_by",
     "groups_elsewhere",
     "is_kept",
     "owner_of",
@@ -36,6 +38,10 @@ OWNER = "config.k8s.io/owning-inventory"
 
 #: On an object, the inventory of another agent that has it in Git and claims it.
 CLAIMED_BY = "txkas/claimed-by"
+
+#: On an object of no inventory, the one that let it go for another agent, and has it
+#: again at once if the manifest comes back.  Whoever may write this may write `OWNER`.
+GIVEN_BY = "txkas/given-by"
 
 #: Says nothing of an object: the API server cannot be asked now.
 AWAY = frozenset(
@@ -111,6 +117,13 @@ def claimed_by(live: KubernetesObject) -> str:
     annotations = live["metadata"].get("annotations") or {}
     claimed: str = annotations.get(CLAIMED_BY, "")
     return claimed
+
+
+def given_by(live: KubernetesObject) -> str:
+    """Return the inventory that let an object go for another agent; empty: none."""
+    annotations = live["metadata"].get("annotations") or {}
+    given: str = annotations.get(GIVEN_BY, "")
+    return given
 
 
 def engine_of(live: KubernetesObject) -> str:

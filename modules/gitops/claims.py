@@ -24,6 +24,7 @@ meanwhile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import attrs
@@ -48,7 +49,7 @@ from tunnel.interfaces import (
 )
 from tunnel.util.texts import clean
 
-__all__ = ["Claim", "Claims", "ClaimsOf", "no_claims"]
+__all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "no_claims"]
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
@@ -69,6 +70,9 @@ _NAMESPACE = ""
 #: commit: kas tells all of them within seconds, and one that is away, or a ConfigMap
 #: that only seems to be an inventory, must not hold deletes for ever.
 OTHERS_SECONDS = 120.0
+
+#: The value of a label.
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 #: Characters of the id of an inventory, as it is shown.
 MAX_ID = 100
@@ -195,6 +199,39 @@ class Claims:
             if len(found) >= MAX_SEEN:
                 break
         return found
+
+    async def may_follow(self, inventory: str) -> bool:
+        """
+        Tell whether another agent's inventory follows the same, and may come to it.
+
+        Where agentk may not list ConfigMaps it does not.
+
+        :raises CallError: the cluster cannot be asked now.
+        """
+        if _LABEL_VALUE.fullmatch(inventory) is None:
+            # Any text may be in the mark of an object.
+            return False
+        seen = 0
+        pages = self._client.list(
+            _CONFIG_MAPS,
+            label_selector=f"{LABEL}={inventory}",
+            limit=PAGE,
+            metadata_only=True,
+        )
+        try:
+            async for page in pages:
+                for one in page:
+                    said = one["metadata"].get("annotations") or {}
+                    theirs = said.get(SOURCE, "")
+                    if PARTS in said and _may_be_same(theirs, self._source):
+                        return True
+                seen += len(page)
+                if seen > 2 * MAX_PARTS:
+                    break
+        except CallError as error:
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+        return False
 
     async def _claimed(
         self, inventory: str, keys: Collection[ObjectKey]

@@ -69,6 +69,8 @@ class Commits:
     :ivar at_location: the ref and repository, as kas resolved them last.
     :ivar seen: the commit that came last, good or not.
     :ivar refused: a newer one, of which kas sends no files; empty: there is none.
+    :ivar absent: the newest one, if kas could read it and it does not have the folder
+        of the source; None: it has, or is not known.
     """
 
     _name: str
@@ -83,6 +85,9 @@ class Commits:
     at_location: Location = attrs.field(factory=Location, init=False)
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
+    absent: Snapshot | None = attrs.field(default=None, init=False)
+    #: The last one that kas began to send, without files.
+    _begun: Snapshot | None = attrs.field(default=None, init=False)
     #: Why kas sends none, and why what it sent cannot be read; each is said once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
@@ -191,6 +196,9 @@ class Commits:
                     await self._ask_repository()
                 self._not_sent = self._complain(self._not_sent, error)
                 self.refused = began[0] if began else self.refused
+                if began and error.status is Status.NOT_FOUND:
+                    # No repository answers so for a commit that it cannot read.
+                    self._note_absent()
                 self._changed()
                 if await self._pause(backoff.pause(), *began, looks=True):
                     backoff.reset()
@@ -210,8 +218,14 @@ class Commits:
                 # It never changes.
                 await Deferred()
 
-    def _locate(self, at: Location) -> None:
-        self.at_location = at
+    def _note_absent(self) -> None:
+        begun = self._begun
+        if begun and (self.absent is None or self.absent.commit != begun.commit):
+            self.absent = begun
+
+    def _locate(self, begun: Snapshot) -> None:
+        self.at_location = begun.at
+        self._begun = begun
 
     async def _ask_repository(self) -> None:
         """Learn which repository this is, even if its files cannot be read."""
@@ -328,7 +342,18 @@ class Commits:
             files=_number_of(len(snapshot.files), "file"),
             objects=_number_of(len(source.manifests), "object"),
         )
-        self._came(attrs.evolve(snapshot, files=()), source)
+        without = attrs.evolve(snapshot, files=())
+        self.absent = without if self._lacks_folder(snapshot) else None
+        self._came(without, source)
+
+    def _lacks_folder(self, snapshot: Snapshot) -> bool:
+        """Whether a commit has no file of the folder that is to be rendered."""
+        kind = self._settings.source
+        folder = f"{kind.path.strip('/')}/"
+        rendered = kind.kind != "plain" and folder != "/"
+        return rendered and not any(
+            path.startswith(folder) for path, _ in snapshot.files
+        )
 
     async def _read(self, snapshot: Snapshot, made: Rendering) -> Source:
         settings, client = self._settings, self._api.kubernetes_as_agentk()

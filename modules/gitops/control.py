@@ -22,6 +22,7 @@ from modules.gitops.receivers import Receiver, key_of
 from modules.gitops.settings import ReceiverObject
 from modules.gitops.snapshot import ref_message
 from tunnel.errors import CallError, Status
+from tunnel.util.texts import clean
 
 __all__ = ["Control"]
 
@@ -62,6 +63,9 @@ HEALTH_SECONDS = 5.0
 
 #: Characters of a reason there, and of a line about a problem: API servers say a lot.
 MAX_REASON, MAX_PROBLEM = 300, 1000
+
+#: Characters of the name of the user who approves.
+MAX_OPERATOR = 200
 
 #: Characters of a commit's id; people may have written anything there.
 MAX_COMMIT = 64
@@ -131,12 +135,14 @@ class Control:
     :param projects: those that are worked on, by id.
     :param refused: why the configuration in Git is not in effect; nothing: it is.
     :param seconds: as of the clock.
+    :param notices: lines of a project's status that are no failure of it.
     """
 
     projects: Mapping[str, Project]
     _receivers: Callable[[], list[Receiver]]
     _refused: Callable[[], Sequence[str]]
     _seconds: Callable[[], float]
+    _notices: Callable[[Project], Sequence[str]] = lambda project: ()
     #: The calls that wait for one.
     _previews: set[Any] = attrs.field(factory=set, init=False)
 
@@ -161,11 +167,15 @@ class Control:
         left = MAX_WRONG_BYTES
         for one in found:
             status = _status(one)
-            left -= sum(len(line.encode()) for line in status.problems)
+            notices = self._notices(one)[:MAX_LINES]
+            status.notices[:] = [line[:MAX_PROBLEM] for line in notices]
+            wrong = (*status.problems, *status.notices)
+            left -= sum(len(line.encode()) for line in wrong)
             if left < 0:
                 status.problems[:] = [
                     line[:SHORT_PROBLEM] for line in status.problems[:1]
                 ]
+                status.ClearField("notices")
             answer.projects.append(status)
         if request.objects:
             room = _Room(answer.ByteSize())
@@ -177,7 +187,8 @@ class Control:
         self, request: pb.ApproveRequest, call: Any
     ) -> pb.ApproveResponse:
         """Let the objects go that a limit holds back."""
-        await self._project(request.project).approve(request.release)
+        by = clean(request.operator, MAX_OPERATOR, " ")
+        await self._project(request.project).approve(request.release, by)
         return pb.ApproveResponse()
 
     async def get_history(

@@ -48,7 +48,7 @@ class ReceiverStatus(_message.Message):
     def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., commit: _Optional[str] = ..., problem: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ProjectStatus(_message.Message):
-    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref", "drifted", "next_reason", "hands_over", "drift_delay")
+    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref", "drifted", "next_reason", "hands_over", "drift_delay", "notices")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[ProjectStatus.State]
@@ -88,6 +88,7 @@ class ProjectStatus(_message.Message):
     NEXT_REASON_FIELD_NUMBER: _ClassVar[int]
     HANDS_OVER_FIELD_NUMBER: _ClassVar[int]
     DRIFT_DELAY_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     id: str
     repository: str
     state: ProjectStatus.State
@@ -104,7 +105,8 @@ class ProjectStatus(_message.Message):
     next_reason: str
     hands_over: bool
     drift_delay: str
-    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., drifted: _Optional[int] = ..., next_reason: _Optional[str] = ..., hands_over: bool = ..., drift_delay: _Optional[str] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., drifted: _Optional[int] = ..., next_reason: _Optional[str] = ..., hands_over: bool = ..., drift_delay: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ObjectReference(_message.Message):
     __slots__ = ("group", "kind", "namespace", "name")
@@ -131,14 +133,16 @@ class ObjectStatus(_message.Message):
     def __init__(self, object: _Optional[_Union[ObjectReference, _Mapping]] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class ApproveRequest(_message.Message):
-    __slots__ = ("agent", "project", "release")
+    __slots__ = ("agent", "project", "release", "operator")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
     agent: str
     project: str
     release: str
-    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., release: _Optional[str] = ...) -> None: ...
+    operator: str
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., release: _Optional[str] = ..., operator: _Optional[str] = ...) -> None: ...
 
 class ApproveResponse(_message.Message):
     __slots__ = ()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+
+import attrs
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
@@ -13,6 +16,9 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
 __all__ = ["source_files"]
+
+#: What the name of a file has in place of bytes that are not UTF-8.
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 async def source_files(
@@ -29,19 +35,24 @@ async def source_files(
     :param hidden_folders: see `Glob.matches`.
     :return: paths and contents.
 
-    :raises CallError: FAILED_PRECONDITION, the files cannot be used as they are, and
-        why; as `IRepository`, the repository cannot be read now.
+    :raises CallError: NOT_FOUND, the commit can be read and has no such folder;
+        FAILED_PRECONDITION, the files cannot be used as they are, and why; else as
+        `IRepository`, the repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
 
-    def matches(path: str) -> bool:
-        return any(one.matches(path, hidden_folders=hidden_folders) for one in globs)
-
-    folder = posixpath.commonpath([f"/{glob.prefix}" for glob in globs])[1:]
-    names, files = await _matching(repository, commit, folder, matches, limits)
+    chosen = _Chosen(globs, hidden_folders)
+    names, files = await _matching(repository, commit, chosen, limits)
+    # The bytes of a name that are not UTF-8; kas cannot ask Gitaly for such a name.
+    odd = [name for name in names if _REPLACED in name]
+    for name, count in Counter(odd).items():
+        if count > 1:
+            raise _not_text(name)
     try:
         contents = await repository.read_files(commit, files, limit=each, total=total)
     except CallError as error:
+        if error.status is Status.NOT_FOUND:
+            raise _not_text(odd[0]) if odd else _damaged(error) from None
         if error.status is not Status.RESOURCE_EXHAUSTED:
             raise
         raise _unusable(error.message) from None
@@ -49,38 +60,109 @@ async def source_files(
         yield shown, data
 
 
+@attrs.frozen
+class _Chosen:
+    """The globs of a source."""
+
+    _globs: Sequence[Glob]
+    _hidden_folders: bool
+
+    @property
+    def folder(self) -> str:
+        """The folder that all files of the source are in; empty: the root."""
+        return posixpath.commonpath([f"/{glob.prefix}" for glob in self._globs])[1:]
+
+    def matches(self, path: str) -> bool:
+        """Whether a path belongs to the source."""
+        hidden = self._hidden_folders
+        return any(one.matches(path, hidden_folders=hidden) for one in self._globs)
+
+    def leads(self, path: str) -> bool:
+        """Whether a path is a folder that the globs name on the way to files."""
+        hidden = self._hidden_folders
+        return any(one.leads_below(path, hidden_folders=hidden) for one in self._globs)
+
+
 async def _matching(
-    repository: IRepository,
-    commit: str,
-    folder: str,
-    matches: Callable[[str], bool],
-    limits: GitopsSettings,
+    repository: IRepository, commit: str, chosen: _Chosen, limits: GitopsSettings
 ) -> tuple[list[str], list[TreeEntry]]:
     """Return the paths of the files, as links show them, and their entries."""
+    folder, most = chosen.folder, limits.max_number_of_files
     try:
         entries = await repository.tree(commit, folder, recursive=True)
     except CallError as error:
         if error.status is not Status.NOT_FOUND:
             raise
-        raise _unusable(f"commit {commit[:12]} has no folder {folder}") from None
-    most = limits.max_number_of_files
+        entries = []
+    # Git has no empty folders: this one is not there, or something else is.
+    is_folder = bool(entries) or not folder
     if len(entries) > most:
         where = f"the folder {folder}" if folder else "the repository"
         raise _unusable(
             f"{where} has {len(entries)} files, more than {most} of "
             "max_number_of_files; write globs that begin with a folder"
         )
-    found = [one for one in entries if matches(one.path)]
-    if all(one.kind is TreeEntryKind.FILE for one in found):
+    found = [one for one in entries if chosen.matches(one.path)]
+    ways = [
+        one
+        for one in entries
+        if one.kind is TreeEntryKind.LINK
+        and not chosen.matches(one.path)
+        and chosen.leads(one.path)
+    ]
+    if is_folder and not ways and all(one.kind is TreeEntryKind.FILE for one in found):
         found.sort(key=lambda one: one.path)
         return [one.path for one in found], found
     if folder:
         # Links lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)
-    target_of = partial(repository.link, commit)
-    files = await followed(found, entries, target_of, matches, most)
     known = {one.path: one for one in entries}
+    link = None if is_folder else _link_to(folder, commit, known)
+    if link is not None:
+        ways = [link]
+    target_of = partial(repository.link, commit)
+    try:
+        files = await followed(
+            found, entries, target_of, chosen.matches, most, chosen.leads, ways
+        )
+    except CallError as error:
+        raise _damaged(error) if error.status is Status.NOT_FOUND else error from None
+    if link is not None and not files:
+        raise CallError(
+            Status.NOT_FOUND,
+            f"commit {commit[:12]} has none of the files below {link.path}, which is a "
+            "symbolic link: correct the link, or the globs",
+        )
     return [one.shown for one in files], [known[one.path] for one in files]
+
+
+def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEntry:
+    """
+    Return the symbolic link on the way to *folder*, which is not a folder itself.
+
+    :raises CallError: there is none.
+    """
+    parts = folder.split("/")
+    for end in range(1, len(parts) + 1):
+        found = known.get("/".join(parts[:end]))
+        if found is not None and found.kind is TreeEntryKind.LINK:
+            return found
+        if found is not None and found.kind is TreeEntryKind.SUBMODULE:
+            raise _unusable(f"{found.path} is a submodule, which kas does not follow")
+    why = f"commit {commit[:12]} has no folder {folder}"
+    raise CallError(Status.NOT_FOUND, why)
+
+
+def _not_text(path: str) -> CallError:
+    return _unusable(
+        f"the name of the file {path} is not UTF-8 ({_REPLACED} marks its bytes): "
+        "rename it, or leave it out of the globs"
+    )
+
+
+def _damaged(error: CallError) -> CallError:
+    """Say that the repository lacks a part of a commit, which is no missing folder."""
+    return CallError(Status.UNAVAILABLE, error.message)
 
 
 def _unusable(why: str) -> CallError:

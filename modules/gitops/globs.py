@@ -51,6 +51,10 @@ class Glob:
         if self.cost > MAX_EXPANDED:
             raise ValueError("the braces of a glob stand for too much; write several")
         self._expressions = [re.compile(_path(one)) for one in alternatives]
+        self._alternatives = tuple(alternatives)
+        #: Names of the folders of each alternative before ``**``, once `leads_below`
+        #: was called, and whether more follows them.
+        self._ways: list[tuple[list[re.Pattern[str]], bool]] | None = None
 
     @classmethod
     def of_file(cls, path: str) -> Glob:
@@ -71,6 +75,38 @@ class Glob:
         if not hidden_folders and "/." in f"/{path.rpartition('/')[0]}":
             return False
         return any(one.fullmatch(path) is not None for one in self._expressions)
+
+    def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
+        """
+        Tell whether the glob itself names *path* as a folder on the way to its files.
+
+        ``**`` names none.
+
+        :param path: as of `matches`; likewise *hidden_folders*.
+        """
+        if not hidden_folders and "/." in f"/{path}":
+            return False
+        if self._ways is None:
+            self._ways = [_way(one) for one in self._alternatives]
+        names = path.split("/")
+        return any(
+            len(names) < len(way) + more
+            and all(
+                one.fullmatch(name) is not None
+                for one, name in zip(way, names, strict=False)
+            )
+            for way, more in self._ways
+        )
+
+
+def _way(pattern: str) -> tuple[list[re.Pattern[str]], bool]:
+    """The names before ``**``, and whether there is one."""
+    names: list[re.Pattern[str]] = []
+    for segment in _split(pattern):
+        if segment == "**":
+            return names, True
+        names.append(re.compile(_name(segment)))
+    return names, False
 
 
 def _without_braces(pattern: str) -> Iterator[str]:

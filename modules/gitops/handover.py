@@ -39,8 +39,8 @@ class _Project(Protocol):
         """Id of its inventory; empty: no commit has come yet."""
 
     @property
-    def commit(self) -> str:
-        """The last one that was read; empty: none was."""
+    def known_commit(self) -> str:
+        """The last one of which `has_in_git` knows; empty: there is none."""
 
     @property
     def past_commits(self) -> Collection[str]:
@@ -95,6 +95,14 @@ class ProjectHandover:
                 return not behind and not other.has_in_git(key)
         return None
 
+    def will_read(self, owner: str) -> bool:
+        """Whether the project with the inventory *owner* has yet to read our commit."""
+        own = self._projects.get(self._name)
+        return own is not None and any(
+            other.inventory == owner and _is_behind(other, own)
+            for other in self._others()
+        )
+
     @property
     def inventories(self) -> dict[str, str]:
         """The names of the other projects, by the ids of their inventories."""
@@ -119,14 +127,14 @@ class ProjectHandover:
         own = self._projects.get(self._name)
         if own is None:
             return False
-        if not other.commit:
+        if not other.known_commit:
             return _may_follow(other, own) and other.location.may_be_in(own.location)
         return _is_behind(other, own)
 
 
 def _is_behind(other: _Project, own: _Project) -> bool:
     """Whether *other* will come to the commit that *own* has read."""
-    return _may_follow(other, own) and other.commit in own.past_commits
+    return _may_follow(other, own) and other.known_commit in own.past_commits
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:

@@ -111,6 +111,8 @@ async def followed(
     target_of: Callable[[str], Awaitable[str]],
     matches: Callable[[str], bool],
     most: int,
+    leads: Callable[[str], bool] = lambda path: False,
+    ways: Iterable[TreeEntry] = (),
 ) -> list[SourceFile]:
     """
     Give the files of a source, those that links lead to among them.
@@ -120,6 +122,8 @@ async def followed(
     :param target_of: what the link at a path says.
     :param matches: whether a path below a link to a folder belongs to the source.
     :param most: files.
+    :param leads: whether a path is a folder on the way to files of the source.
+    :param ways: links that are such folders.
     :raises CallError: FAILED_PRECONDITION, one leads out of the repository or to
         nothing, or there are too many.
     """
@@ -127,7 +131,9 @@ async def followed(
     found: list[SourceFile] = []
     looked = 0
 
-    async def take(entry: TreeEntry, shown: str, nested: int) -> None:
+    async def take(
+        entry: TreeEntry, shown: str, nested: int, is_way: bool = False
+    ) -> None:
         if entry.kind is TreeEntryKind.FILE:
             found.append(SourceFile(shown, entry.path))
             if len(found) > most:
@@ -144,7 +150,9 @@ async def followed(
             raise _unusable(f"{shown} is a symbolic link that {error}") from None
         target = tree.entries.get(end)
         if target is not None:
-            await take(target, shown, nested)
+            # There is nothing below a file.
+            if not is_way:
+                await take(target, shown, nested)
             return
         if nested >= MAX_NESTED:
             raise _unusable(
@@ -156,12 +164,16 @@ async def followed(
         if looked > MAX_LOOKED:
             raise _unusable(f"{shown}: too many symbolic links lead to folders")
         for one in tree.below(end):
-            inside = posixpath.relpath(one.path, end or ".")
-            if matches(f"{shown}/{inside}"):
-                await take(one, f"{shown}/{inside}", nested + 1)
+            path = f"{shown}/{posixpath.relpath(one.path, end or '.')}"
+            if matches(path):
+                await take(one, path, nested + 1)
+            elif one.kind is TreeEntryKind.LINK and leads(path):
+                await take(one, path, nested + 1, is_way=True)
 
     for entry in chosen:
         await take(entry, entry.path, 0)
+    for entry in ways:
+        await take(entry, entry.path, 0, is_way=True)
     return sorted(found)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.brakes import claimed_by, engine_of, owner_of
+from modules.gitops.brakes import claimed_by, engine_of, given_by, owner_of
 from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import LABEL
 from modules.gitops.manifests import ObjectKey
@@ -35,6 +35,7 @@ class Seen:
     :ivar owner: the inventory that has it; empty: none.
     :ivar is_bookkeeping: it is agentk's own, and of no source.
     :ivar claimed_by: see `claimed_by`.
+    :ivar given_by: see `given_by`.
     :ivar engine: another one that applies it, as `engine_of` has it.
     :ivar owned: see `owned_fields`.
     """
@@ -46,6 +47,7 @@ class Seen:
     is_bookkeeping: bool
     engine: str
     owned: str
+    given_by: str = ""
 
     @classmethod
     def of(cls, live: KubernetesObject) -> Seen:
@@ -59,6 +61,7 @@ class Seen:
             bool({LABEL, OWN_LABEL} & (metadata.get("labels") or {}).keys()),
             engine_of(live),
             owned_fields(metadata, FIELD_MANAGER),
+            given_by(live),
         )
 
 

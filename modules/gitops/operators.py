@@ -133,6 +133,8 @@ class Operators:
         :param request: names it in ``agent``.
         :raises CallError: also NOT_FOUND, there is no such agent.
         """
+        if method == "Approve":
+            request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]
         agent = await self._agent(request.agent)
         client = self.api.client(CONTROL, agent.agent_id)
         timeout = SECONDS if call.time_left is None else call.time_left

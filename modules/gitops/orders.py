@@ -59,22 +59,26 @@ class Approval:
     The deletes of one commit that an operator approved.
 
     :ivar objects: digests of their keys.
+    :ivar by: the user who approved them last; empty: not known.
     """
 
     commit: str = ""
     objects: frozenset[str] = frozenset()
+    by: str = ""
 
-    def adding(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
+    def adding(
+        self, commit: str, keys: Collection[ObjectKey], by: str = ""
+    ) -> Approval:
         """Approve the deletes of *keys* with *commit* as well."""
         before = self.objects if commit == self.commit else frozenset()
-        return Approval(commit, before | frozenset(map(_digest, keys)))
+        return Approval(commit, before | frozenset(map(_digest, keys)), by)
 
     def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
         """Return what is left once *keys* went with *commit*."""
         if commit != self.commit:
             return self
         left = self.objects - frozenset(map(_digest, keys))
-        return Approval(commit, left) if left else Approval()
+        return Approval(commit, left, self.by) if left else Approval()
 
     def covers(self, commit: str, key: ObjectKey) -> bool:
         """Tell whether *commit* may delete the object."""
@@ -250,6 +254,8 @@ def _written(orders: Orders) -> bytes:
             "commit": orders.approval.commit,
             "objects": sorted(orders.approval.objects),
         }
+        if orders.approval.by:
+            found["approved"]["by"] = orders.approval.by
     if orders.suspended:
         found["suspended"] = True
     if orders.pinned:
@@ -264,7 +270,11 @@ def _written(orders: Orders) -> bytes:
 def _orders(found: Mapping[str, Any]) -> Orders:
     approved = found.get("approved") or {"commit": "", "objects": ()}
     return Orders(
-        Approval(str(approved["commit"]), frozenset(map(str, approved["objects"]))),
+        Approval(
+            str(approved["commit"]),
+            frozenset(map(str, approved["objects"])),
+            str(approved.get("by", "")),
+        ),
         found.get("suspended") is True,
         str(found.get("pinned", "")),
         tuple(

@@ -41,6 +41,8 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
 __all__ = [
+    "FOLDER_GONE",
+    "INCOMPLETE",
     "Action",
     "Given",
     "Plan",
@@ -55,6 +57,16 @@ __all__ = [
 
 #: Characters of the id of an inventory, as the name of a ConfigMap has them.
 MAX_OWNER = 253
+
+
+#: Why nothing is pruned while an object is refused.
+INCOMPLETE = "not all objects of the source can be applied"
+
+#: Why a project whose folder is gone neither creates an object nor takes one.
+FOLDER_GONE = (
+    "the newest commit has no folder of the project, so the object is not created, or "
+    "taken from others, again: add the folder, or remove the project"
+)
 
 
 class Verb(Enum):
@@ -87,6 +99,8 @@ class Action:
     :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
     :ivar claims: the inventory that has it, of one that is refused for that.
+    :ivar takes: it is of no inventory, and another agent may take it as well.
+    :ivar gives: another agent is to take it, of one that is detached.
     """
 
     verb: Verb
@@ -97,6 +111,8 @@ class Action:
     held: str = ""
     seen: Seen | None = None
     claims: str = ""
+    takes: bool = False
+    gives: bool = False
 
     @property
     def uid(self) -> str:
@@ -150,6 +166,7 @@ class SourceSettings:
     :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
+    :ivar only_keeps: no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
@@ -163,6 +180,7 @@ class SourceSettings:
     takes_back: bool = False
     only_reports: bool = False
     repairs: bool = False
+    only_keeps: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     default_namespace: str = "default"
@@ -255,6 +273,7 @@ async def make_plan(
             one,
             verb=Verb.DETACH if claimed[one.key].is_made else Verb.BLOCK,
             reason=claimed[one.key].reason,
+            gives=claimed[one.key].is_made,
         )
         if one.key in claimed
         else one
@@ -278,7 +297,7 @@ async def make_plan(
     if not settings.prune:
         why = "prune is false"
     elif not complete:
-        why = "not all objects of the source can be applied"
+        why = INCOMPLETE
     else:
         reasons = {key: held[key] for key in kept}
         leaving = await _braked(client, leaving, reasons, settings)
@@ -390,6 +409,10 @@ def _wanting(
             if error.status in AWAY:
                 raise
             return Action(Verb.REFUSE, key, error.message, manifest)
+        if settings.only_keeps and (
+            seen is None or seen.owner != settings.inventory_id
+        ):
+            return Action(Verb.REFUSE, key, FOLDER_GONE, manifest, seen=seen)
         if seen is None:
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
@@ -406,7 +429,11 @@ def _wanting(
         was = "" if known is None or known.uid != seen.uid else known.claimed
         if not owner and was and seen.claimed_by == settings.inventory_id:
             # The inventory that had it has let it go, and not deleted it.
-            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen)
+            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+        if not owner and seen.given_by == settings.inventory_id:
+            # It came back to Git here before the other agent took it.
+            why = "it was given to another agent, which has not taken it"
+            return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
             # Each would take back what the other one sets.
             why = f"{seen.engine} applies it; take it out of there first"

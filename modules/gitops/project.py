@@ -27,6 +27,7 @@ from twisted.logger import Logger
 from modules.gitops import rpc_pb2
 from modules.gitops.act import (
     CLAIMED_MEANWHILE,
+    NOT_WHILE_FAILING,
     Outcome,
     Pruning,
     Result,
@@ -36,7 +37,7 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.claims import Claim, Claims
+from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
@@ -50,7 +51,7 @@ from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.orders import AppliedCommit, Orders, OrderStore
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
-from modules.gitops.plan import Plan, SourceSettings
+from modules.gitops.plan import INCOMPLETE, Plan, SourceSettings
 from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
@@ -113,6 +114,9 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 
 #: What keeps a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
+
+#: Who approved a delete, if kas did not say it.
+UNKNOWN = "unknown"
 
 #: Where an account asks what it may do.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -177,6 +181,7 @@ class Project:
     :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: on other projects of this agent, and theirs on this one.
     :param handover: of objects, from and to those.
+    :param pruned: is told of each delete: project, commit, object, and who approved it.
     :ivar orders: the operators' orders, as they were read last.
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
@@ -206,6 +211,7 @@ class Project:
         inventories: str,
         dependencies: Dependencies,
         handover: ProjectHandover,
+        pruned: Callable[[str, str, ObjectKey, str], None],
     ) -> None:
         self.settings = settings
         self.orders = Orders()
@@ -235,6 +241,7 @@ class Project:
             self._drifted,
         )
         self._tell_drift = drifted
+        self._tell_pruned = pruned
         self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
         self._unsaid_drifts = 0
         self._commits = Commits(
@@ -246,7 +253,7 @@ class Project:
             Rendering(renderer, partial(self._decrypted, decryptor)),
             Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
             self._came,
-            self._note_sync,
+            self._note_kas,
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
@@ -264,6 +271,12 @@ class Project:
         #: The same with the objects that wait for other agents.
         self._only_waits = False
         self._delayed: set[ObjectKey] = set()
+        #: Objects that others have not given up yet, and will; and since when those
+        #: have been awaited of which that is not sure.
+        self._awaited: set[ObjectKey] = set()
+        self._awaited_since: dict[ObjectKey, float] = {}
+        #: Inventories of others, and whether they follow the same, in one pass.
+        self._follows_same: dict[str, bool] = {}
         #: An object was taken from another project.
         self._took = False
         #: Objects that others have given up for this one.
@@ -276,6 +289,8 @@ class Project:
         #: Another project has to be current first.
         self._waits = False
         self._settled: dict[ObjectKey, Settled] = {}
+        #: As the others know it; see `Commits.absent`.
+        self._absent: Snapshot | None = None
         #: What `has_in_git` asks.
         self._named: list[Callable[[ObjectKey], bool]] = []
         #: What the commit has that `orders` pin it to.
@@ -316,12 +331,24 @@ class Project:
     @property
     def inventory(self) -> str:
         """Id of its inventory; empty: no commit has come yet."""
-        return "" if self._snapshot is None else self._inventory_id(self._snapshot)
+        found = self._snapshot or self._commits.absent
+        return "" if found is None else self._inventory_id(found)
 
     @property
     def commit(self) -> str:
         """The last commit that was read; empty: none was."""
         return "" if self._snapshot is None else self._snapshot.commit
+
+    @property
+    def known_commit(self) -> str:
+        """
+        The last commit of which `has_in_git` knows; empty: there is none.
+
+        A commit without the folder of the project has no object of it, though the
+        project itself stays at the commit before.
+        """
+        absent = self._commits.absent
+        return self.commit if absent is None else absent.commit
 
     @property
     def location(self) -> Location:
@@ -460,11 +487,12 @@ class Project:
         if self._waits:
             self._interrupt()
 
-    async def approve(self, release: str) -> None:
+    async def approve(self, release: str, by: str = "") -> None:
         """
         Approve the deletes that a limit holds back.
 
         :param release: as `Report.release` has it.
+        :param by: the user who approves them.
         :raises CallError: FAILED_PRECONDITION, it names other objects, or nothing is
             held.
         """
@@ -478,7 +506,7 @@ class Project:
             )
 
         def approved(orders: Orders) -> Orders:
-            approval = orders.approval.adding(report.commit, report.held)
+            approval = orders.approval.adding(report.commit, report.held, by)
             return attrs.evolve(orders, approval=approval)
 
         await self._order(approved)
@@ -525,8 +553,7 @@ class Project:
             raise CallError(Status.FAILED_PRECONDITION, text)
         for key in keys:
             if key not in report.results:
-                text = f"the project has no object {key}"
-                raise CallError(Status.NOT_FOUND, text)
+                raise CallError(Status.NOT_FOUND, _no_object(key, report.results))
         self._repairing = frozenset(keys)
         self._interrupt()
 
@@ -658,7 +685,21 @@ class Project:
 
     # What becomes of it.
 
+    def _note_kas(self) -> None:
+        """Note that kas fails in another way, or no longer."""
+        self._note_sync()
+        self._note_absent()
+
+    def _note_absent(self) -> None:
+        """Tell the others if a newer commit has no folder of this project."""
+        found = self._commits.absent
+        if found is not self._absent:
+            self._absent = found
+            self._note_named()
+            self._handover.changed()
+
     def _came(self, snapshot: Snapshot, source: Source) -> None:
+        self._note_absent()
         if source.problems:
             # The commit before goes on, as it was.
             self._refused = Report(snapshot.commit, source.problems)
@@ -669,15 +710,18 @@ class Project:
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
+        # Another commit begins other waits.
+        self._awaited_since.clear()
         self._note_named()
         self._interrupt()
         self._handover.changed()
 
     def _note_named(self) -> None:
         pinned = None if self._pinned is None else self._pinned[1]
+        newest = self._source if self._absent is None else None
         self._named = [
             names(one.manifests, self.settings.default_namespace)
-            for one in (self._source, pinned)
+            for one in (newest, pinned)
             if one is not None
         ]
 
@@ -784,6 +828,8 @@ class Project:
         self._offered.clear()
         self._handed.clear()
         self._delayed.clear()
+        self._awaited.clear()
+        self._follows_same.clear()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -823,16 +869,25 @@ class Project:
         if report.release:
             lines.insert(0, self._how_to_release(report))
         self._tell(snapshot.commit, lines)
-        stays = {
-            key for key, one in report.results.items() if one.outcome is Outcome.BLOCKED
-        }
-        late = {key for key in stays if report.results[key].reason == CLAIMED_MEANWHILE}
+        stays = {one.key: one.reason for one in report.blocked}
+        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
         if late:
             self._delayed |= late
             self._waits_for_others = True
-        wrong = report.problems or report.failed or report.held
-        self._hands_over = not wrong and stays <= self._handed
-        self._only_waits = not wrong and stays <= self._handed | self._delayed
+        if self._awaited:
+            # It goes once they have come.
+            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
+            self._delayed |= {key for key, why in stays.items() if why in why_not}
+        failed = {
+            one.key for one in report.failed if one.outcome is Outcome.FAILED
+        } - self._awaited
+        wrong = report.problems or report.held
+        self._hands_over = (
+            not wrong and not report.failed and stays.keys() <= self._handed
+        )
+        self._only_waits = (
+            not wrong and not failed and stays.keys() <= self._handed | self._delayed
+        )
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -843,6 +898,12 @@ class Project:
 
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
+
+    def _note_pruned(self, commit: str, key: ObjectKey) -> None:
+        """Have kas write the delete of an object to its audit log."""
+        approval = self.orders.approval
+        by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
+        self._tell_pruned(self.name, commit, key, by)
 
     # What a plan asks; a pass also remembers the answers.
 
@@ -865,11 +926,35 @@ class Project:
             )
         return gives
 
-    async def _given(self, key: ObjectKey, owner: str) -> bool:
+    async def _will_be_given(
+        self, snapshot: Snapshot, key: ObjectKey, owner: str
+    ) -> bool:
+        """Whether the source with the inventory *owner* may give up *key* soon."""
+        if self._handover.will_read(owner):
+            return True
+        if owner in self._handover.inventories:
+            return False
+        # Another project of before, or another agent, which may also keep it.
+        now = self._api.clock.seconds()
+        since = self._awaited_since.setdefault(key, now)
+        if now - since >= OTHERS_SECONDS:
+            return False
+        store = self._store
+        if not self._handover.is_complete and store and await store.is_of_us(owner):
+            return True
+        found = self._follows_same.get(owner)
+        if found is None:
+            claims = self._claims_of(snapshot, {})
+            found = self._follows_same[owner] = await claims.may_follow(owner)
+        return found
+
+    async def _given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
         """See `make_plan`."""
         gives = await self._gives(key, owner)
         if gives:
             self._offered.add(key)
+        elif await self._will_be_given(snapshot, key, owner):
+            self._awaited.add(key)
         self._took = self._took or gives
         self._waits_for_others = self._waits_for_others or not gives
         return gives
@@ -916,7 +1001,10 @@ class Project:
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
-        claims = Claims(
+        return await self._claims_of(snapshot, waits).of(objects)
+
+    def _claims_of(self, snapshot: Snapshot, waits: dict[ObjectKey, float]) -> Claims:
+        return Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
             self._writer.mark,
@@ -926,7 +1014,6 @@ class Project:
             waits,
             self._api.clock.seconds(),
         )
-        return await claims.of(objects)
 
     async def _claims(
         self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
@@ -1058,6 +1145,7 @@ class Project:
                 siblings=self._handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
+                only_keeps=self._absent is not None and snapshot is self._snapshot,
                 prune=settings.prune,
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",
@@ -1077,9 +1165,10 @@ class Project:
             kept=self._kept(snapshot),
             leaves=self.drifts.leaves,
             stays=self._stays,
-            given=self._given,
+            given=partial(self._given, snapshot),
             claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
+            pruned=self._note_pruned,
         )
 
     # What others change.
@@ -1222,6 +1311,25 @@ def _pruning_lines(pruning: Pruning) -> Iterator[str]:
     yield f"{word}, {pruning.gone} of {pruning.total} gone"
     for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
         yield f"{key} is still there: {clean(why, MAX_LINE, ' ')}"
+
+
+def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
+    """Say that the project does not have *key*, and what may be meant."""
+    text = f"the project has no object {_argument(key)}"
+    wanted = key.kind.lower(), key.name
+    # A group or Namespace is left out easily, and kubectl takes a kind in any case.
+    near = sorted(one for one in known if (one.kind.lower(), one.name) == wanted)
+    if near:
+        return f"{text}; it has {', '.join(map(_argument, near[:MAX_KINDS]))}"
+    return (
+        f"{text}: name it KIND[.GROUP]/[NAMESPACE/]NAME, as 'kasctl gitops status "
+        "--objects' lists them"
+    )
+
+
+def _argument(key: ObjectKey) -> str:
+    """Return what ``kasctl gitops repair`` takes for an object."""
+    return str(key).replace(" ", "/", 1)[:MAX_LINE]
 
 
 def _bounded(lines: Iterable[object]) -> list[str]:

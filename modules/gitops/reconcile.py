@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 
 import attrs
@@ -151,7 +152,7 @@ class Reconciler:
     :param settled: see `Act`; likewise *kept*.
     :param leaves: whether an object stays as others have changed it.
     :param stays: see `make_plan`; likewise *given* and *claims*.
-    :param prunes: see `Act`.
+    :param prunes: see `Act`; likewise *pruned*.
     """
 
     client: IKubernetesClient
@@ -169,6 +170,7 @@ class Reconciler:
     given: Given = nothing_given
     claims: ClaimsOf = no_claims
     prunes: Callable[[Pruning], None] = lambda pruning: None
+    pruned: Callable[[str, ObjectKey], None] = lambda commit, key: None
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -284,6 +286,7 @@ class Reconciler:
             self.kept,
             self.stays,
             self.prunes,
+            partial(self.pruned, plan.commit),
         )
         await act.run()
         return act

@@ -35,6 +35,17 @@ _FIELD_OF_OTHERS = re.compile(
     r"(?:: |\n- )(\.(?:data|metadata|type|immutable)[-.\w/]{0,300})(?=\n|$)"
 )
 
+#: A ConfigMap or Secret with ``immutable: true``.  Source: apis/core/validation.
+_SEALED = re.compile(
+    r'API server: (?:ConfigMap|Secret) "[^"]{1,300}" is invalid: \[?'
+    r"(?P<path>data|binaryData|immutable): Forbidden: "
+    r"field is immutable when `immutable` is set"
+)
+_SEALED_WORDS = (
+    "field is immutable, because the object in the cluster has immutable: true; give "
+    "it another name in Git, as kustomize's generators do, and have its users name that"
+)
+
 _NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
 
 #: The first field of an invalid object, by its path alone.  Source: apimachinery,
@@ -63,6 +74,8 @@ def words_of_foreign(error: CallError) -> str:
 def words_of(key: ObjectKey, error: CallError) -> str:
     """What the API server says of an object, without what may be a secret's content."""
     said = error.message
+    if (sealed := _SEALED.match(said)) is not None:
+        return f"{sealed['path']}: {_SEALED_WORDS}"
     if (key.group, key.kind) != ("", "Secret"):
         return f"{said}; {_QUOTES}" if re.search(_NO_TEXT, said) else said
     if found := _wrong_in_secret(said):

@@ -13,7 +13,7 @@ from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
 from modules.repositories import project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.interfaces import AuditEvent, ConnectedAgent, IServerModuleApi
 from tunnel.util.recent import Recent
 from tunnel.util.texts import clean, clean_message
 from tunnel.util.timers import cancel_call
@@ -41,6 +41,12 @@ MAX_AGENTS = 10_000
 
 #: Failing projects of one report, and characters of a name and of a problem.
 MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
+
+#: Prunes of one report, and objects of each that the audit log names.
+MAX_PRUNES, MAX_NAMED = 20, 20
+
+#: The operator of a prune that needed no approval.
+BY_ITSELF = "agentk"
 
 #: Seconds after which projects that are not reported again do not count as failing: the
 #: agent is away, or reports to another kas.  Agents report every half minute.
@@ -132,6 +138,40 @@ class Reported:
                 FAILING_SECONDS, self._forget, agent
             )
         return reports_pb2.ReportFailingResponse()
+
+    async def report_pruned(
+        self, request: reports_pb2.ReportPrunedRequest, call: Any
+    ) -> reports_pb2.ReportPrunedResponse:
+        """Write each prune to the audit log."""
+        agent: ConnectedAgent = call.agent
+        self._count(agent)
+        if len(request.prunes) > MAX_PRUNES or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_PRUNES} prunes and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        for one in request.prunes:
+            self._audit(agent, one)
+        if request.left_out:
+            self._audit(agent, reports_pb2.Prune(count=request.left_out))
+        return reports_pb2.ReportPrunedResponse()
+
+    def _audit(self, agent: ConnectedAgent, prune: reports_pb2.Prune) -> None:
+        objects = ", ".join(
+            f"{one.kind} {one.namespace}/{one.name}"
+            for one in prune.objects[:MAX_NAMED]
+        )
+        texts = {
+            "agent": agent.agent_name,
+            "agent_id": agent.agent_id,
+            "project": prune.project,
+            "commit": prune.commit,
+            "objects": objects,
+            "operator": prune.approved_by or BY_ITSELF,
+        }
+        details: dict[str, str | int | bool] = {
+            name: text[:MAX_TEXT] for name, text in texts.items() if text
+        }
+        details["count"] = prune.count
+        self._api.audit(AuditEvent("gitops.prune", None, "OK", details))
 
     def _forget(self, agent: ConnectedAgent) -> None:
         del self._forgetting[agent.agent_id]

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modules.gitops import control_pb2 as modules_dot_gitops_dot_control__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodules/gitops/reports.proto\x12\x0ftxkas.gitops.v1\x1a\x1cmodules/gitops/control.proto\"T\n\x12ReportDriftRequest\x12,\n\x06\x64rifts\x18\x01 \x03(\x0b\x32\x1c.txkas.gitops.v1.ObjectDrift\x12\x10\n\x08left_out\x18\x02 \x01(\r\"\x15\n\x13ReportDriftResponse\"[\n\x14ReportFailingRequest\x12\x31\n\x08projects\x18\x01 \x03(\x0b\x32\x1f.txkas.gitops.v1.FailingProject\x12\x10\n\x08left_out\x18\x02 \x01(\r\"2\n\x0e\x46\x61ilingProject\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\x17\n\x15ReportFailingResponse2\xc9\x01\n\rGitopsReports\x12X\n\x0bReportDrift\x12#.txkas.gitops.v1.ReportDriftRequest\x1a$.txkas.gitops.v1.ReportDriftResponse\x12^\n\rReportFailing\x12%.txkas.gitops.v1.ReportFailingRequest\x1a&.txkas.gitops.v1.ReportFailingResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodules/gitops/reports.proto\x12\x0ftxkas.gitops.v1\x1a\x1cmodules/gitops/control.proto\"T\n\x12ReportDriftRequest\x12,\n\x06\x64rifts\x18\x01 \x03(\x0b\x32\x1c.txkas.gitops.v1.ObjectDrift\x12\x10\n\x08left_out\x18\x02 \x01(\r\"\x15\n\x13ReportDriftResponse\"[\n\x14ReportFailingRequest\x12\x31\n\x08projects\x18\x01 \x03(\x0b\x32\x1f.txkas.gitops.v1.FailingProject\x12\x10\n\x08left_out\x18\x02 \x01(\r\"2\n\x0e\x46\x61ilingProject\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\x17\n\x15ReportFailingResponse\"O\n\x13ReportPrunedRequest\x12&\n\x06prunes\x18\x01 \x03(\x0b\x32\x16.txkas.gitops.v1.Prune\x12\x10\n\x08left_out\x18\x02 \x01(\r\"\x7f\n\x05Prune\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x31\n\x07objects\x18\x04 \x03(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x13\n\x0b\x61pproved_by\x18\x05 \x01(\t\"\x16\n\x14ReportPrunedResponse2\xa6\x02\n\rGitopsReports\x12X\n\x0bReportDrift\x12#.txkas.gitops.v1.ReportDriftRequest\x1a$.txkas.gitops.v1.ReportDriftResponse\x12^\n\rReportFailing\x12%.txkas.gitops.v1.ReportFailingRequest\x1a&.txkas.gitops.v1.ReportFailingResponse\x12[\n\x0cReportPruned\x12$.txkas.gitops.v1.ReportPrunedRequest\x1a%.txkas.gitops.v1.ReportPrunedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,6 +42,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FAILINGPROJECT']._serialized_end=331
   _globals['_REPORTFAILINGRESPONSE']._serialized_start=333
   _globals['_REPORTFAILINGRESPONSE']._serialized_end=356
-  _globals['_GITOPSREPORTS']._serialized_start=359
-  _globals['_GITOPSREPORTS']._serialized_end=560
+  _globals['_REPORTPRUNEDREQUEST']._serialized_start=358
+  _globals['_REPORTPRUNEDREQUEST']._serialized_end=437
+  _globals['_PRUNE']._serialized_start=439
+  _globals['_PRUNE']._serialized_end=566
+  _globals['_REPORTPRUNEDRESPONSE']._serialized_start=568
+  _globals['_REPORTPRUNEDRESPONSE']._serialized_end=590
+  _globals['_GITOPSREPORTS']._serialized_start=593
+  _globals['_GITOPSREPORTS']._serialized_end=887
 # @@protoc_insertion_point(module_scope)

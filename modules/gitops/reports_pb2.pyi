@@ -38,3 +38,29 @@ class FailingProject(_message.Message):
 class ReportFailingResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ReportPrunedRequest(_message.Message):
+    __slots__ = ("prunes", "left_out")
+    PRUNES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    prunes: _containers.RepeatedCompositeFieldContainer[Prune]
+    left_out: int
+    def __init__(self, prunes: _Optional[_Iterable[_Union[Prune, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class Prune(_message.Message):
+    __slots__ = ("project", "commit", "count", "objects", "approved_by")
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_BY_FIELD_NUMBER: _ClassVar[int]
+    project: str
+    commit: str
+    count: int
+    objects: _containers.RepeatedCompositeFieldContainer[_control_pb2.ObjectReference]
+    approved_by: str
+    def __init__(self, project: _Optional[str] = ..., commit: _Optional[str] = ..., count: _Optional[int] = ..., objects: _Optional[_Iterable[_Union[_control_pb2.ObjectReference, _Mapping]]] = ..., approved_by: _Optional[str] = ...) -> None: ...
+
+class ReportPrunedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -84,6 +84,16 @@ class Snapshot:
     )
     at: Location = attrs.field(factory=Location)
 
+    @classmethod
+    def of(
+        cls,
+        header: rpc_pb2.ObjectsToSynchronizeResponse.Header,
+        files: tuple[tuple[str, bytes], ...] = (),
+    ) -> Snapshot:
+        """Return the snapshot that an answer of kas with *header* is of."""
+        names = header.commit_id, header.project_id, header.project_path
+        return cls(*names, files, Location.of(header))
+
     @property
     def followed(self) -> str:
         """What the source follows, for its inventory: `followed_in` reads it."""
@@ -106,13 +116,13 @@ def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
 async def receive(
     responses: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse],
     began: Callable[[str], None] = lambda commit: None,
-    located: Callable[[Location], None] = lambda at: None,
+    headed: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Snapshot | None:
     """
     Take one answer; None: it ended before it began, and is asked for again.
 
     :param began: told the commit of an answer, before its files have come.
-    :param located: told the location of an answer, likewise.
+    :param headed: told the snapshot of an answer, without its files, likewise.
     :raises CallError: DATA_LOSS, it is not complete, or not what kas read; nothing of
         it may be used.  RESOURCE_EXHAUSTED, it is too much.
     """
@@ -126,7 +136,7 @@ async def receive(
             if kind != "header" or not response.header.commit_id:
                 raise _damaged("the files do not begin with their commit")
             header = response.header
-            located(Location.of(header))
+            headed(Snapshot.of(header))
             began(header.commit_id)
         elif kind == "object":
             part = response.object
@@ -162,13 +172,7 @@ def _checked(
         fingerprint.add(path, data)
     if (trailer.files, trailer.sha256) != (fingerprint.files, fingerprint.digest()):
         raise _damaged("the files are not those that kas read")
-    return Snapshot(
-        header.commit_id,
-        header.project_id,
-        header.project_path,
-        whole,
-        Location.of(header),
-    )
+    return Snapshot.of(header, whole)
 
 
 def _is_path(path: str) -> bool:

@@ -315,6 +315,9 @@ async def test_links_and_submodules(place: Place) -> None:
     for path in ("secret", "up", "folder", "circle", "sub", "real"):
         error = await fails(repository.read(commit, path, limit=99))
         assert error.status is Status.FAILED_PRECONDITION, path
+    for path in ("secret", "folder", "sub", "real/file"):
+        error = await fails(repository.tree(commit, path, recursive=True))
+        assert error.status is Status.NOT_FOUND, path
     for path, target in (("up", "../../../../etc/passwd"), ("folder", "real")):
         assert await repository.link(commit, path) == target
     for path in ("real/file", "real", "sub"):

@@ -203,6 +203,13 @@ def test_drift_that_is_seen_late(shown: Any) -> None:
     assert "  changes of ConfigMap\\x1b]0" in found
 
 
+def test_objects_of_a_former_project(shown: Any) -> None:
+    """Status shows the notices of a project, whatever is in them."""
+    project = {"id": "web", "state": "STATE_CURRENT", "notices": [f"1 object{BAD}"]}
+    found = shown({"projects": [project]}, "status", "prod")
+    assert "web current\n  1 object\\x1b]0" in found
+
+
 def test_sync_gives_up(played: Any) -> None:
     arguments = ("sync", "prod", "web", "--wait", "--timeout", "1")
     code, said, _ = played(*arguments, statuses=[BEFORE])
@@ -221,6 +228,15 @@ def test_repair_names_objects(played: Any) -> None:
     for bad in ("shop", "Deployment/", "/a", "a/b/c/d"):
         code, said, _ = played("repair", "prod", "web", bad, statuses=[BEFORE])
         assert (code, "does not name an object" in said) == (2, True)
+        assert "such as Deployment.apps/web/shop or Namespace/web" in said
+
+
+def test_repair_takes_what_status_lists(played: Any) -> None:
+    listed = "Deployment.apps web/shop"
+    code, _, asked = played("repair", "prod", "web", listed, statuses=[BEFORE])
+    (request,) = [request for name, request in asked if name == "Repair"]
+    (found,) = request["objects"]
+    assert (code, found["namespace"], found["name"]) == (0, "web", "shop")
 
 
 class TestKeptStates:

@@ -244,7 +244,7 @@ class WaitTests(_Case):
         self.assertEqual(reason.reason, "AGENT_NOT_CONNECTED")
         self.assertEqual(
             str(reason),
-            "agent 7 is not connected; kas waited for it in vain; "
+            "agent 7 is not connected; it did not connect while kas waited; "
             "check that agentk runs and reaches kas",
         )
         self.assertTrue(reason.waited)
@@ -263,7 +263,7 @@ class WaitTests(_Case):
             self.assertEqual(following.closed, [])
             self.clock.advance(0.1)
             (reason,) = following.closed
-            self.assertIn("kas waited for it in vain", str(reason))
+            self.assertIn("it did not connect while kas waited", str(reason))
         self.assert_nothing_left()
 
     def test_never_connected(self) -> None:
@@ -418,7 +418,7 @@ class WaitTests(_Case):
         RoutedStream.open(router, "7", "/x", later)
         self.assertEqual(later.closed, [])
         self.clock.advance(5)
-        self.assertIn("waited for it", str(self.reason(later)))
+        self.assertIn("while kas waited", str(self.reason(later)))
 
     def test_streams_that_cannot_be_opened(self) -> None:
         """One OPEN beyond all bounds does not keep the agent and the others out."""

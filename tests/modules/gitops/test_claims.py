@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from modules.gitops import claims
-from modules.gitops.act import CLAIMED_MEANWHILE, Outcome
-from modules.gitops.brakes import CLAIMED_BY, OWNER
+from modules.gitops.act import BUSY_TIMES, CLAIMED_MEANWHILE, TAKEN_MEANWHILE, Outcome
+from modules.gitops.brakes import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims, _may_be_same
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.manifests import read_source
@@ -112,6 +112,68 @@ class ClaimsTests(ReconcileCase):
         self.time += OTHERS_SECONDS
         self.apply("two", *config_maps(1), commit="c3")
         self.assertIsNone(self.live("moves"))
+
+    def test_one_that_comes_back(self) -> None:
+        """Agent 1 has it again at once, if agent 2 has not taken it."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertEqual((self.owner(), annotations[GIVEN_BY]), ("", "one"))
+        self.apply("one", STAYS, commit="c2")
+        report = self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual((report.failed, self.owner()), ([], "one"))
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertEqual({CLAIMED_BY, GIVEN_BY} & annotations.keys(), set())
+        # Agent 2, which has not read that commit, asks again, and takes nothing.
+        report = self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.assertEqual(len(report.failed), 1)
+        self.apply("two", *config_maps(1), commit="c3")
+        self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("one", []))
+
+    def test_both_take_it(self) -> None:
+        """The first one has it: the other one sees that before it writes."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        patch, marks = self.client.patch, list[int]()
+
+        async def overtaken(*given: Any, **more: Any) -> Any:
+            if not marks:
+                marks.append(1)
+                live = self.live("moves")
+                live["metadata"]["annotations"][OWNER] = "two"
+                self.cluster.objects.put(live)
+            return await patch(*given, **more)
+
+        self.client.patch = overtaken
+        report = self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual(report.failed[0].reason, TAKEN_MEANWHILE)
+        self.assertEqual(self.owner(), "two")
+
+    def test_one_that_others_change_while_it_is_taken(self) -> None:
+        """Another version of it is not another owner; tries have a limit."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        patch, changes = self.client.patch, [BUSY_TIMES]
+
+        async def changed(*given: Any, **more: Any) -> Any:
+            if changes[0]:
+                changes[0] -= 1
+                live = self.live("moves")
+                live["data"] = {"n": str(changes[0])}
+                self.cluster.objects.put(live)
+            return await patch(*given, **more)
+
+        self.client.patch = changed
+        report = self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual(report.failed[0].reason, TAKEN_MEANWHILE)
+        changes[0] = 1
+        report = self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual((report.failed, self.owner()), ([], "one"))
 
     def test_the_first_one_is_first(self) -> None:
         """It waits for the other, which follows the same, to have the commit."""

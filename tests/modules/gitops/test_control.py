@@ -211,6 +211,21 @@ class ControlTests(HalvesTestCase):
         self.assertEqual(status.state, pb.ProjectStatus.STATE_CURRENT)
         self.assertEqual(list(status.problems), [])
 
+    def test_a_repair_of_another_object(self) -> None:
+        """The error has the form that the command takes, and names what is near."""
+        self.apps.commit({"a.yaml": text(object_("one"))})
+        self.configure({"id": "apps"})
+        self.passes(5)
+        for name, kind, said in (
+            ("one", "configmap", "configmap/one; it has ConfigMap/default/one"),
+            ("two", "ConfigMap", "ConfigMap/two: name it KIND[.GROUP]/[NAMESPACE/]"),
+        ):
+            named = pb.ObjectReference(kind=kind, name=name)
+            request = pb.RepairRequest(agent="1", project="apps", objects=[named])
+            error = self.refused("Repair", request)
+            self.assertIs(error.status, Status.NOT_FOUND)
+            self.assertIn(f"the project has no object {said}", error.message)
+
     def test_a_configuration_that_is_refused(self) -> None:
         """What is in effect is not what people see in Git."""
         self.configure({"id": "apps"})

@@ -104,3 +104,23 @@ def test_folders_that_begin_with_a_dot() -> None:
         assert Glob("**/*").matches(path, hidden_folders=True)
     assert Glob("/a/.b/*").matches("a/.b/c.yaml", hidden_folders=True)
     assert not Glob("/b/**").matches("a/.b/c.yaml", hidden_folders=True)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "leads"),
+    [
+        ("a/**/*.yaml", "a", True),
+        ("a/**", "a", True),
+        ("a/**/*.yaml", "a/b", False),
+        ("**/*.yaml", "a", False),
+        ("a/b.yaml", "a", True),
+        ("a/b.yaml", "a/b.yaml", False),
+        ("/{a,b}/*/c/*", "b/x", True),
+        ("/{a,b}/*/c/*", "b/x/d", False),
+        ("*/x", ".a", False),
+        ("[a-c]/x", "b", True),
+    ],
+)
+def test_folders_on_the_way(glob: str, path: str, leads: bool) -> None:
+    assert Glob(glob).leads_below(path) is leads
+    assert Glob(glob).leads_below(path, hidden_folders=True) is (leads or path == ".a")

@@ -6,11 +6,15 @@ import copy
 import json
 from typing import Any
 
-from modules.gitops import rpc_pb2
+from modules.gitops import control_pb2, leftovers, rpc_pb2
 from modules.gitops.brakes import OWNER
+from modules.gitops.claims import OTHERS_SECONDS
 from modules.gitops.handover import names
 from modules.gitops.inventory import LABEL, PARTS, SOURCE
+from modules.gitops.leftovers import LOOK_AGAIN
 from modules.gitops.manifests import ObjectKey, read_source
+from modules.gitops.operators import CONTROL
+from modules.gitops.plan import FOLDER_GONE
 from modules.gitops.project import TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
@@ -19,9 +23,12 @@ from tunnel.errors import CallError, Status
 
 A = {"id": "apps", "paths": [{"glob": "a/*"}]}
 B = {"id": "twin", "paths": [{"glob": "b/*"}]}
+#: The other way round.
+RECEIVES = {"id": "apps", "paths": [{"glob": "b/*"}]}
 RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
+OWN = object_("own")
 
 
 class HandoverTests(HalvesTestCase):
@@ -71,7 +78,8 @@ class HandoverTests(HalvesTestCase):
             self.assertEqual(after, before, name)
         # A pass remembers the same answer.
         key = ObjectKey("", "ConfigMap", "default", "moves")
-        self.pair.run(twin._given(key, self.project("apps").inventory))
+        snapshot = twin._first_snapshot()
+        self.pair.run(twin._given(snapshot, key, self.project("apps").inventory))
         self.assertTrue(twin._waits_for_others)
 
     def move(self) -> None:
@@ -195,6 +203,77 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.project("apps").problems, [])
         self.assertFalse(self.project("apps").hands_over)
         self.assertEqual(self.deleted(), [])
+
+    def test_from_one_that_reads_later(self) -> None:
+        """Whoever waits for the project that receives goes on until it has all."""
+        self.agent._renderer = renderer = Hanging()
+        renderer.makes = text(MOVES).encode()
+        needs = object_("needs")
+        needs["metadata"]["annotations"] = {
+            "config.kubernetes.io/depends-on": "/namespaces/default/ConfigMap/moves"
+        }
+        self.apps.commit({"a/a.yaml": "", "b/b.yaml": text(STAYS, OWN)})
+        source = {"kind": "kustomize", "path": "a"}
+        self.configure(RECEIVES, {**RENDERED, "source": source})
+        self.passes(5)
+        renderer.makes = None
+        self.apps.commit({"a/a.yaml": "", "b/b.yaml": text(STAYS, MOVES, needs)})
+        self.pushed()
+        self.passes(5)
+        apps = self.project("apps")
+        self.assertEqual(len(apps.problems), 3)
+        self.assertIs(apps.state, State.FAILED)
+        self.assertTrue(apps.hands_over)
+        # Nobody who depends on it goes on.
+        self.assertFalse(apps.is_current)
+        renderer.makes = text(object_("more")).encode()
+        self.apps.commit({"a/a": "", "b/b.yaml": text(STAYS, MOVES, needs)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        self.assertEqual(apps.problems, [])
+        self.assertIs(apps.state, State.CURRENT)
+        self.assertEqual(self.deleted(), ["own"])
+        # One that has read the commit and has the object, too, does not give it.
+        renderer.makes = text(object_("more"), MOVES).encode()
+        self.apps.commit({"a/b": "", "b/b.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.apps.commit({"a/c": "", "b/b.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(5)
+        self.assertIs(apps.state, State.FAILED)
+        self.assertFalse(apps.hands_over)
+
+    def test_from_another_agent(self) -> None:
+        """An agent that follows the same gives the object within two minutes."""
+        self.begin(A)
+        followed = self.project("apps")._first_snapshot().followed
+        for owner, source, awaited in (
+            ("x", followed, True),
+            ("x", "url:1 refs/heads/main other", False),
+            ("in,valid", followed, False),
+        ):
+            theirs = object_("moves")
+            theirs["metadata"].update(namespace="default", annotations={OWNER: owner})
+            self.cluster.objects.put(theirs)
+            inventory = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": "inventory-x",
+                    "namespace": "x",
+                    "labels": {LABEL: "x"},
+                    "annotations": {SOURCE: source, PARTS: "1"},
+                },
+            }
+            self.cluster.objects.put(inventory)
+            self.apps.commit({"a/a.yaml": text(STAYS, MOVES), owner: source})
+            self.pushed()
+            self.passes(5)
+            self.assertIs(self.project("apps").state, State.FAILED)
+            self.assertIs(self.project("apps").hands_over, awaited, owner)
+            self.passes(OTHERS_SECONDS + 2 * TRY_MOST)
+            self.assertFalse(self.project("apps").hands_over)
 
     def test_to_another_agent(self) -> None:
         """An object that waits for one is handed over; what fails besides is told."""
@@ -356,6 +435,58 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.project("other").commit, "")
         self.assertEqual(self.deleted(), ["moves"])
 
+    def test_a_folder_that_was_removed(self) -> None:
+        """It has no object for the others, and its project prunes nothing."""
+        for more in ({}, {"source": {"kind": "kustomize", "path": "b"}, "paths": []}):
+            self.agent._renderer = renderer = Hanging()
+            renderer.makes = text(OWN).encode()
+            files = {"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)}
+            self.apps.commit(files)
+            self.configure(A, {**B, **more})
+            self.passes(5)
+            renderer.makes = CallError(Status.FAILED_PRECONDITION, "no folder b")
+            # One object is pruned, and one comes from the folder that is gone.
+            self.apps.commit({"a/a.yaml": text(STAYS, OWN)})
+            self.pushed()
+            self.passes(TRY_MOST)
+            self.assertEqual(self.deleted(), ["moves"])
+            self.assertEqual(self.project("apps").problems, [])
+            self.assertEqual(self.owner("own"), self.project("apps").inventory)
+            self.assertIs(self.project("twin").state, State.FAILED)
+            # Nor does it come back, once it is removed there.
+            self.apps.commit({"a/a.yaml": text(STAYS)})
+            self.pushed()
+            self.pair.run(self.project("twin").repair([]))
+            self.passes(2 * TRY_MOST)
+            self.assertEqual(self.deleted(), ["moves", "own"])
+            self.assertIsNone(self.live("own"))
+            self.assertIn(FOLDER_GONE, self.project("twin").problems[-1])
+            self.configure()
+            self.cluster.requests.clear()
+
+    def test_a_folder_that_is_gone_after_a_restart(self) -> None:
+        """What it has in the cluster is handed over, and nothing else of it goes."""
+        own = [OWN, object_("more")]
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(*own)})
+        self.configure(A, B)
+        self.passes(5)
+        uid = self.live("own")["metadata"]["uid"]
+        self.leave()
+        self.apps.commit({"a/a.yaml": text(STAYS, OWN)})
+        self.lead()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.project("twin").commit, "")
+        self.assertEqual(self.owner("own"), self.project("apps").inventory)
+        self.assertEqual(self.live("own")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner("more"), self.project("twin").inventory)
+        self.assertEqual((self.project("apps").problems, self.deleted()), ([], []))
+        # The folder is there again.
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(*own)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner("own"), self.project("twin").inventory)
+        self.assertEqual((self.project("twin").problems, self.deleted()), ([], []))
+
     def test_a_repository_that_is_not_known(self) -> None:
         """What cannot be compared keeps the object, and says what to do."""
         self.begin(A, {"id": "none", "name": "gone"})
@@ -395,6 +526,74 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(5)
         self.assertEqual(self.deleted(), ["moves"])
+
+    def test_held_objects_under_another_name(self) -> None:
+        """What the old project held stays, and status and log say so."""
+        files = [object_(f"gone{number}") for number in range(3)]
+        limited = {**A, "prune_limits": {"count": 1}}
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES, *files)})
+        self.configure(limited)
+        self.passes(5)
+        former = self.project("apps").inventory
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(5)
+        self.assertIs(self.project("apps").state, State.HELD)
+        self.configure({**limited, "id": "twin"})
+        self.passes(2 * TRY_MOST)
+        twin = self.project("twin")
+        self.assertEqual((self.owner(), self.deleted()), (twin.inventory, []))
+        self.assertIs(twin.state, State.CURRENT)
+        (notice,) = self.notices()
+        self.assertIn(f"(inventory {former})", notice)
+        self.assertIn("3 objects stay in the cluster", notice)
+        self.assertIn("ConfigMap default/gone0", notice)
+        self.assertIn(f"delete ConfigMap default/inventory-{former}", notice)
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(len(self.said("3 objects stay in the cluster")), 1)
+        # An inventory that another user wrote names nothing.
+        objects = self.cluster.objects
+        live = self.live(f"inventory-{former}")
+        live["metadata"].update(name="inventory-x", labels={LABEL: "x"})
+        objects.put(live)
+        self.configure({**limited, "id": "twin"})
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(self.notices(), [notice])
+        for number in range(3):
+            objects.remove("v1", "ConfigMap", f"gone{number}", "default")
+        self.passes(LOOK_AGAIN)
+        self.assertEqual(self.notices(), [])
+
+    def test_a_project_that_was_removed(self) -> None:
+        """Its objects stay, and are named while another project follows the same."""
+        self.begin(A)
+        self.configure(B)
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("twin")
+        self.assertIn("2 objects stay in the cluster", notice)
+        self.assertEqual(self.deleted(), [])
+
+    def test_many_former_projects(self) -> None:
+        """A look reads a bounded number of inventories, and of objects of each."""
+        self.patch(leftovers, "MAX_INVENTORIES", 1)
+        self.patch(leftovers, "MAX_LOOKED", 1)
+        self.apps.commit({"a/a.yaml": text(STAYS, MOVES), "b/b.yaml": text(OWN)})
+        self.configure({**A, "name": "one"}, {**B, "name": "two"})
+        self.passes(5)
+        self.configure({"id": "apps", "paths": [{"glob": "c/*"}]})
+        self.apps.commit({"c/c.yaml": ""})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        (notice,) = self.notices("apps")
+        self.assertIn("1 object stays in the cluster", notice)
+
+    def notices(self, name: str = "twin") -> list[str]:
+        """What the status of a project says that is no failure."""
+        asked = control_pb2.GetStatusRequest(agent="1", project=name)
+        callee = self.pair.external(CONTROL)
+        answer = self.pair.run(callee.call("GetStatus", asked))
+        (status,) = answer.projects
+        return list(status.notices)
 
     def test_inventories_of_others(self) -> None:
         """What another agentk wrote is given by nobody, nor what has no inventory."""

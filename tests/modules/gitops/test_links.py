@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from twisted.internet.defer import Deferred
 
+from modules.gitops.globs import Glob
 from modules.gitops.links import MAX_HOPS, SourceFile, followed
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
@@ -15,7 +16,11 @@ FILES = ("base/a.yaml", "base/b.txt", "base/in/c.yaml", "top.yaml")
 
 
 def places(
-    links: Mapping[str, str], *chosen: str, most: int = 99, submodule: str = ""
+    links: Mapping[str, str],
+    *chosen: str,
+    most: int = 99,
+    submodule: str = "",
+    glob: Glob | None = None,
 ) -> list[SourceFile]:
     """What is read where the source has *chosen*, by path."""
     entries = [TreeEntry(one, TreeEntryKind.FILE, one) for one in FILES]
@@ -29,9 +34,27 @@ def places(
     own = [one for one in entries if one.path in (chosen or links)]
     found: list[list[SourceFile]] = []
     failed: list[BaseException] = []
-    reading = Deferred.fromCoroutine(
-        followed(own, entries, target_of, lambda path: path.endswith("yaml"), most)
-    )
+    if glob is None:
+        reading = Deferred.fromCoroutine(
+            followed(own, entries, target_of, lambda path: path.endswith("yaml"), most)
+        )
+    else:
+        on_the_way = [
+            one
+            for one in entries
+            if one.kind is TreeEntryKind.LINK and glob.leads_below(one.path)
+        ]
+        reading = Deferred.fromCoroutine(
+            followed(
+                own,
+                entries,
+                target_of,
+                glob.matches,
+                most,
+                glob.leads_below,
+                on_the_way,
+            )
+        )
     reading.addCallbacks(found.append, lambda failure: failed.append(failure.value))
     if failed:
         raise failed[0]
@@ -68,6 +91,32 @@ def test_a_folder() -> None:
     assert places({"l": "m", "m": "base/in/.."}, "l") == expected
     links = {"l": "base", "base/n": "../top.yaml", "base/in/m.yaml": "../../top.yaml"}
     assert places(links, "l")[-1] == SourceFile("l/in/m.yaml", "top.yaml")
+
+
+def test_a_folder_that_globs_go_on_below() -> None:
+    """A link that a glob names as a folder is one; ``**`` names none."""
+    glob = Glob("l/in/*.yaml")
+    links = {"l": "base", "out": "base"}
+    expected = [SourceFile("l/in/c.yaml", "base/in/c.yaml")]
+    assert ways(links, glob) == expected
+    assert ways({"l": "m", "m": "base"}, glob) == expected
+    # Within another one, and a file.
+    nested = {"l": "base", "base/n": "in", "base/f": "a.yaml"}
+    assert ways(nested, Glob("l/*/c.yaml")) == [
+        SourceFile("l/in/c.yaml", "base/in/c.yaml"),
+        SourceFile("l/n/c.yaml", "base/in/c.yaml"),
+    ]
+    assert ways(links, Glob("**/*.yaml")) == []
+    for target in ("none", "..", "/base"):
+        with pytest.raises(CallError, match="l is a symbolic link that leads"):
+            ways({"l": target}, glob)
+    with pytest.raises(CallError, match="in a circle"):
+        ways({"l": ".", "m": "."}, Glob("*/*/*/*/*/*/*/*/*/*/*.yaml"))
+
+
+def ways(links: Mapping[str, str], glob: Glob) -> list[SourceFile]:
+    """What *glob* reaches over links alone."""
+    return places(links, "none", glob=glob)
 
 
 def test_over_a_link_to_a_folder() -> None:

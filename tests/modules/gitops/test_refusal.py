@@ -84,3 +84,18 @@ def test_a_number_for_a_text() -> None:
     words = "failed to create typed patch object (a): .data.n: expected string, "
     assert said(CONFIG_MAP, words + got("80")).endswith(": put quotes around it")
     assert said(CONFIG_MAP, words + got("[1]")) == f"API server: {words}{got('[1]')}"
+
+
+@pytest.mark.parametrize("key", [SECRET, CONFIG_MAP])
+@pytest.mark.parametrize("path", ["data", "immutable"])
+def test_one_that_is_immutable(key: ObjectKey, path: str) -> None:
+    """It says what to do, and neither kind's content."""
+    words = (
+        f'{key.kind} "db" is invalid: {path}: Forbidden: field is immutable when '
+        "`immutable` is set"
+    )
+    told = said(key, words, 422)
+    assert told.startswith(f"{path}: field is immutable, because the object")
+    assert "give it another name in Git" in told
+    quoting = f'{key.kind} "db" is invalid: data: Invalid value: "hunter2": no'
+    assert ("hunter2" in said(key, quoting, 422)) is (key is CONFIG_MAP)

@@ -456,8 +456,47 @@ class ServerTests(SynchronousTestCase):
         """Never the same as a folder without files."""
         self.repository.commit({"a.yaml": "1"})
         status, why = self.refused(self.ask("prod/*.yaml"))
-        self.assertEqual(status, Status.FAILED_PRECONDITION)
+        # Not as anything else that is wrong with a commit.
+        self.assertEqual(status, Status.NOT_FOUND)
         self.assertIn("has no folder prod", why)
+
+    def test_names_that_are_not_text(self) -> None:
+        """Two that look the same, and one that the Git server does not find."""
+        name = "a\N{REPLACEMENT CHARACTER}.yaml"
+        self.repository.commit({name: "1"})
+        self.assertEqual(self.ask("*.yaml").files, {name: b"1"})
+        whole = self.repository.tree
+
+        async def twice(*given: Any, **more: Any) -> list[TreeEntry]:
+            return [*await whole(*given, **more)] * 2
+
+        self.patch(self.repository, "tree", twice)
+        expected = Status.FAILED_PRECONDITION
+        status, why = self.refused(self.ask("*.yaml"))
+        self.assertEqual(status, expected)
+        self.assertIn(f"the name of the file {name} is not UTF-8", why)
+
+        async def read_files(*given: Any, **more: Any) -> list[bytes]:
+            raise CallError(Status.NOT_FOUND, f"there is no {name!r}")
+
+        self.patch(self.repository, "tree", whole)
+        self.patch(self.repository, "read_files", read_files)
+        status, why = self.refused(self.ask("*.yaml"))
+        self.assertEqual(status, expected)
+        self.assertIn("rename it, or leave it out of the globs", why)
+
+    def test_a_file_that_is_missing(self) -> None:
+        """A damaged repository does not look like a commit without a folder."""
+        self.repository.commit({"apps/a.yaml": "1"})
+
+        async def read_files(*given: Any, **more: Any) -> list[bytes]:
+            raise CallError(Status.NOT_FOUND, "'apps/a.yaml' is missing")
+
+        self.patch(self.repository, "read_files", read_files)
+        status, why = self.refused(self.ask("apps/*.yaml"))
+        self.assertEqual(
+            (status, why), (Status.UNAVAILABLE, "'apps/a.yaml' is missing")
+        )
 
     def test_links(self) -> None:
         """They are followed inside of the repository, and refused otherwise."""
@@ -482,6 +521,46 @@ class ServerTests(SynchronousTestCase):
             "apps/l.yaml is a symbolic link that leads out of the repository",
             self.refused(self.ask("apps/*.yaml"))[1],
         )
+
+    def test_globs_below_a_link(self) -> None:
+        """A link to a folder counts as the folder, and nothing is left out unsaid."""
+        self.repository.commit({"base/in/b.yaml": "2", "a/a.yaml": "1"})
+        whole = self.repository.tree
+        kinds = {"link": TreeEntryKind.LINK, "sub": TreeEntryKind.SUBMODULE}
+
+        async def tree(
+            commit: str, path: str = "", *, recursive: bool = False
+        ) -> list[TreeEntry]:
+            found = await whole(commit, path, recursive=recursive)
+            more = [TreeEntry(one, kind, "1") for one, kind in kinds.items()]
+            return found if path else [*found, *more]
+
+        async def target(commit: str, path: str) -> str:
+            return targets[-1]
+
+        targets = ["base"]
+        self.patch(self.repository, "tree", tree)
+        self.patch(self.repository, "link", target)
+        for globs in (
+            ["link/**/*.yaml"],
+            ["link/in/*.yaml"],
+            ["link/in/b.yaml"],
+            ["l*/*/b.yaml"],
+            ["link/**/*.yaml", "a/none"],
+        ):
+            self.assertEqual(self.ask(*globs).files, {"link/in/b.yaml": b"2"}, globs)
+        for target_, glob, status, why in (
+            ("base", "link/none/*", Status.NOT_FOUND, "has none of the files below"),
+            ("a/a.yaml", "link/*", Status.NOT_FOUND, "has none of the files below"),
+            ("../x", "link/*", Status.FAILED_PRECONDITION, "leads out of the repo"),
+            ("none", "l*/*", Status.FAILED_PRECONDITION, "leads to nothing"),
+            ("base", "sub/*", Status.FAILED_PRECONDITION, "sub is a submodule"),
+            ("base", "a/a.yaml/*", Status.NOT_FOUND, "has no folder a/a.yaml"),
+        ):
+            targets.append(target_)
+            refused = self.refused(self.ask(glob))
+            self.assertEqual(refused[0], status, glob)
+            self.assertIn(why, refused[1])
 
     def test_submodules_are_not_followed(self) -> None:
         self.repository.commit({"a.yaml": "1"})
