@@ -15,7 +15,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.agents.registry import AgentConnection, Registry
-from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
+from kas.agents.stream_rate import StreamRate
+from tunnel.errors import CallError, ErrorCode, ProtocolError, SessionClosed, Status
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import (
     AgentIdentity,
@@ -161,6 +162,9 @@ class AgentAcceptor(TunnelOwner):
     #: Workers of this kas.  Each has about as many agents as this one, and the ping
     #: interval depends on all of them together.
     workers: int = 1
+    streams: StreamRate = attrs.Factory(
+        lambda self: StreamRate(self.clock), takes_self=True
+    )
     #: Called when an agent looks for another kas, or worker, than this one.
     on_already_here: Callable[[], None] = lambda: None
     #: New agents have to look for another kas.
@@ -338,7 +342,16 @@ class AgentAcceptor(TunnelOwner):
         )
 
     def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        """An agent calls one of our modules."""
+        """
+        Have a module of kas answer a call of an agent.
+
+        :raises ProtocolError: no module does, or the agent opens too many streams.
+        """
+        agent = stream.agent
+        if agent is not None and not self.streams.allows(agent.agent_id):
+            raise ProtocolError(
+                ErrorCode.REFUSED, "this agent opens too many streams; slow down"
+            )
         return self.dispatcher.accept(stream, open_)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:

@@ -76,6 +76,10 @@ class OwnNamespace:
         shows_all = False
         for info, read in _readings(method, target):
             secrets = (info.group, info.resource) == ("", "secrets")
+            kubelet = (info.resource, info.subresource) == ("nodes", "proxy")
+            if kubelet and self.name in info.parts:
+                # The kubelet reads the namespace from the rest of the path.
+                raise OwnNamespaceRefusal(self._why(False))
             if info.namespace == self.name and (
                 secrets or not only_reads(method, read, upgrade)
             ):

@@ -20,15 +20,17 @@ from kas.agents.acceptor import (
     ConnectionRate,
     paced,
 )
+from kas.agents.stream_rate import STREAMS_AT_ONCE, STREAMS_PER_SECOND, StreamRate
 from kas.observability.site import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset
-from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer
+from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.util.token_bucket import TokenBucket
 from tunnel.wire.framing import FrameType
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -450,3 +452,46 @@ class SlowTests(_Case):
         self.agent.pipe.flush()
         self.assertEqual(self.cancelled, [self.answer])
         self.assertEqual(len(self.world.registry), 0)
+
+
+def test_an_agent_that_opens_too_many_streams() -> None:
+    """kas refuses streams of this agent above the rate, and none of another agent."""
+    world = World()
+    agents = [world.dial(hello(credential=one)) for one in (b"7", b"8")]
+    served: list[IStream] = []
+
+    def serve(stream: IStream, open_: pb.Open) -> RecordingReceiver:
+        served.append(stream)
+        return RecordingReceiver()
+
+    world.dispatcher.handle_stream("test", "/test/Call", serve)
+
+    def begin(agent: Agent) -> RecordingReceiver:
+        receiver = RecordingReceiver()
+        stream = agent.tunnel.open_stream(pb.Open(method="/test/Call"), receiver)
+        agent.pipe.flush()
+        served[-1].finish()
+        stream.finish()
+        agent.pipe.flush()
+        return receiver
+
+    world.acceptor.streams._rates["7"] = TokenBucket(3, STREAMS_PER_SECOND, 0.0)
+    for _ in range(3):
+        begin(agents[0])
+    refused = begin(agents[0])
+    assert len(served) == 3
+    assert "too many streams" in str(refused.closed[0])
+    begin(agents[1])
+    world.clock.advance(1 / STREAMS_PER_SECOND)
+    begin(agents[0])
+    assert len(served) == 5
+
+
+def test_rate_of_streams() -> None:
+    clock = Clock()
+    rate = StreamRate(clock)
+    assert all(rate.allows("7") for _ in range(STREAMS_AT_ONCE))
+    assert not rate.allows("7")
+    assert rate.allows("8")
+    clock.advance(1)
+    assert [rate.allows("7") for _ in range(STREAMS_PER_SECOND + 1)].count(False) == 1

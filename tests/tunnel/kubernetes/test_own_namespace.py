@@ -51,6 +51,8 @@ WRITES = [
     ("GET", f"{OWN}/pods/agentk-0/attach"),
     ("GET", f"{OWN}/pods/agentk-0/proxy/metrics"),
     ("PATCH", f"{OWN}/pods/agentk-0/ephemeralcontainers"),
+    ("POST", "/api/v1/nodes/n1/proxy/exec/txkas/agentk-0/agentk?command=cat"),
+    ("GET", "/api/v1/nodes/n1/proxy/run/txkas/agentk-0/agentk"),
     ("DELETE", OWN),
     ("PATCH", OWN),
     ("PUT", f"{OWN}/finalize"),
