@@ -46,12 +46,12 @@ def make_agent(
     connections: int,
 ) -> IAgent:
     """
-    What sends requests to one server, through the proxy that *environ* names.
+    Return a client for requests to one server, through the proxy that *environ* names.
 
     :param ca_file: CAs besides the system's.
-    :param setting: where the configuration names them.
-    :param connections: that are kept: as many as are used at a time.  Of two, the usual
-        number, a storm keeps nothing, and each request pays for a handshake.
+    :param setting: name of the setting for the CAs, for errors.
+    :param connections: kept connections: as many as are used at a time.  With the usual
+        two, a burst of requests would pay for a handshake each.
     :raises ConfigurationError: the CAs or the proxy cannot be used.
     """
     pool: Any = HTTPConnectionPool(reactor)
@@ -88,9 +88,9 @@ class _Connection(HTTP11ClientProtocol):
 
 class _Connections(Factory):
     """
-    Makes them.
+    Factory of connections.
 
-    :param quiescent: told of one that can take another request.
+    :param quiescent: called with a connection that can take another request.
     :param metadata: of the endpoint, for its name.
     """
 

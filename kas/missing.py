@@ -1,4 +1,4 @@
-"""What is said where kas is installed without all that it needs."""
+"""Messages for an installation that lacks packages."""
 
 from __future__ import annotations
 

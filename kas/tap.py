@@ -80,7 +80,7 @@ class Options(ProgramOptions):
     remarks: Sequence[str]
 
     def usable(self) -> str:
-        """What ``--check`` says when nothing is wrong."""
+        """Return the message of ``--check`` for a usable configuration."""
         return f"the configuration is usable; workers: {self.configuration.workers}"
 
     def steps(self) -> Sequence[Callable[[], None]]:
@@ -111,7 +111,7 @@ class Options(ProgramOptions):
             )
 
     def _look_at_state(self) -> None:
-        # Only a start makes it; one that is there can be looked at now.
+        # Only a start creates the directory; an existing one can be checked now.
         path = locate(self["state-directory"], os.environ)
         if os.path.exists(path):
             StateDirectory.open(path, create=False)
@@ -154,7 +154,7 @@ def makeService(options: Options) -> IService:
                 worker=worker,
             )
         if worker is not None:
-            # What a terminal sends is for the supervisor.
+            # Signals of a terminal are for the supervisor.
             os.setpgid(0, 0)
             service.log_fields = {"worker": worker.number}
         service.log_as_told(

@@ -1,14 +1,14 @@
 """
-The feature modules that come with kas and agentk, made as third parties make theirs.
+The feature modules of kas and agentk, made in the same way as third-party modules.
 
-    agent_configuration/    what agents are configured with, from Git
-    agent_tracker/          who is connected, for GitLab
+    agent_configuration/    configuration of agents, from Git
+    agent_tracker/          the connected agents, for GitLab
     configuration_project/  which agents a project has configuration for, for GitLab
-    gitops/                 what is in Git lives in the cluster
+    gitops/                 applies objects from Git to the cluster
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
-    notifications/          who pushed to which repository
-    repositories.py         Git repositories as kas' file names them
-    secret_file.py          secrets in files, which two sides know
+    notifications/          notifications of pushes to repositories
+    repositories.py         Git repositories, as named in the file of kas
+    secret_file.py          files with shared secrets
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

@@ -1,11 +1,11 @@
 """
-What kas and agentk share; everything that two processes must agree on is here.
+Code that kas and agentk share, and everything that both processes must agree on.
 
-What authors of modules use, and nothing else is public:
+The public parts, for authors of modules:
 
-    interfaces.py   what a module implements, and what it is given
+interfaces.py   interfaces that modules implement, and interfaces of both programs
     plugin.py       modules as plugins, and where they are found
-    errors.py       every way to fail      details.py  what an error says to programs
+    errors.py       every failure          details.py  details of errors for programs
     bodies.py       bodies of requests to other servers, and of their answers
     config/         configuration: YAML in, frozen classes out
     http1/          HTTP/1.1 for proxies
@@ -20,7 +20,7 @@ Each of these uses only those below it:
     session/        the wire on Twisted
     transport/      bytes to and from the network
     wire/           frames, streams, windows: no I/O, no clock
-    pb/             messages of the protocol       gitaly/    those of Gitaly
+    pb/             messages of the protocol       gitaly/    messages of Gitaly
     util/           helpers that know nothing of tunnels
     compiled.py     whether compiled modules run, or their sources
 """

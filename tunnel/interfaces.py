@@ -1,5 +1,5 @@
 """
-What a module author implements, and what the programs lend to a module.
+Interfaces that a module implements, and interfaces that both programs offer to it.
 
 A feature is one module with two halves: the server half runs in kas, the agent half in
 agentk.  Each half is found by name through a dropin (`tunnel.plugin`), made with one
@@ -121,7 +121,8 @@ SESSION_COOKIE = "session cookie"
 #: it; empty: the call came by a unix socket.
 CLIENT_ADDRESS = "client-address"
 
-#: Likewise: the operating system's user of `kasctl`, as `kasctl` itself says.
+#: Key of a call's metadata: the operating system's user of `kasctl`, according to
+#: `kasctl`.
 OPERATOR = "kasctl-operator"
 
 
@@ -135,7 +136,7 @@ class Impersonation:
     extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
-#: Names of what is counted: those of GitLab's usage reports are like that.
+#: Names of counters, in the format of GitLab's usage reports.
 _USAGE_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
 
 
@@ -148,10 +149,10 @@ def _are_names(instance: object, attribute: object, names: tuple[str, ...]) -> N
 @attrs.frozen
 class Usage:
     """
-    What one use counts as, in reports of how much is used.
+    Counters that one use of a credential increments, for usage reports.
 
-    :ivar counters: names that each count one more.
-    :ivar unique: names, and the id that used it: how many different ones do is counted.
+    :ivar counters: names of counters that each increase by one.
+    :ivar unique: names, each with the id of a user: kas counts the different ids.
     """
 
     counters: tuple[str, ...] = attrs.field(default=(), validator=_are_names)
@@ -161,13 +162,13 @@ class Usage:
         _are_names(self, None, tuple(name for name, _ in self.unique))
 
 
-#: How people call the kinds of owners that are not called so.
+#: Kinds of owners whose names in messages differ from their keys.
 _KINDS: Final = {"oidc_user": "user", "gitlab_user": "user of GitLab"}
 
 
 @attrs.frozen
 class Access:
-    """An accepted credential: who asks, for which agent, and as whom."""
+    """An accepted credential: its user, its agent, and the user to impersonate."""
 
     #: Stable, safe to log, never the token itself: ``user:alice``.
     credential_id: str
@@ -180,19 +181,19 @@ class Access:
     read_only: bool = False
     #: Whether Secrets may be read, where it is read-only.
     secrets: bool = False
-    #: What a use of it counts as.
+    #: Counters that a use of the credential increments.
     usage: Usage | None = None
-    #: Its part of a busy kas and agent beside others: 4 for people, 2 for CI jobs.
+    #: Share of a busy kas and agent in relation to others: 4 for users, 2 for CI jobs.
     weight: int = 4
-    #: Whose it is: what one may have at a time is counted by this, so that credentials
-    #: of one person, or that replace each other, have one share together.
+    #: Owner of the credential.  Limits on concurrent requests count by owner, so that
+    #: several credentials of one user, or successive ones, have one share together.
     owner: str = attrs.field(
         default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
     )
 
     @property
     def who(self) -> str:
-        """Whose credential it is, in a sentence: ``user alice``."""
+        """Return the owner as part of a sentence: ``user alice``."""
         kind, _, name = self.owner.partition(":")
         return f"{_KINDS.get(kind, kind)} {name}"
 
@@ -201,7 +202,7 @@ class AuditLevel(Enum):
     """Which events the operator wants in the audit log."""
 
     NONE = "none"
-    #: What changes something or runs a command, and what was refused.
+    #: Requests that change something or run a command, and refused requests.
     CHANGES = "changes"
     ALL = "all"
 
@@ -209,12 +210,12 @@ class AuditLevel(Enum):
 @attrs.frozen
 class AuditEvent:
     """
-    Something that an operator may be asked about later.
+    An entry of the audit log.
 
-    :ivar action: what it is, by a name of the module: ``kubernetes.request``.
-    :ivar access: by which credential, and of which agent; None: it was not accepted.
+    :ivar action: a name that the module chooses, such as ``kubernetes.request``.
+    :ivar access: the credential and its agent; None: kas accepted no credential.
     :ivar outcome: a status code, or a word.
-    :ivar details: more, for programs; never a secret.
+    :ivar details: further fields for programs; never a secret.
     """
 
     action: str
@@ -245,31 +246,31 @@ class HasPeer(Protocol):
 
 class IAuthenticator(Interface):
     """
-    Checks the credentials of some kinds.
+    Checker of some kinds of credentials.
 
-    An answer that is known is returned at once, so that a request waits for nothing.
-    One that has to be asked for is a Deferred.  The request waits for it; should its
-    client leave, the Deferred is cancelled and has to release what it holds.  kas ends
-    one that takes too long in the same way, and bounds how many there are, and how many
-    refusals one address gets.  It may cancel a Deferred as soon as it is returned: ask
-    in the next turn of the reactor, and that costs the server that is asked nothing.
+    It returns a known result at once, so that a request waits for nothing, and
+    otherwise a Deferred, for which the request waits.  If the client leaves, kas
+    cancels the Deferred, which must release its resources.  kas also cancels a Deferred
+    that takes too long, and limits the number of checks and of refusals for each
+    address.  kas may cancel a Deferred as soon as it is returned: send the query in the
+    next turn of the reactor, so that such a check costs the queried server nothing.
 
-    A refusal is a `tunnel.errors.CallError` of status UNAUTHENTICATED,
-    PERMISSION_DENIED or NOT_FOUND, whose message the client sees; that nothing can be
-    said now is one of status UNAVAILABLE.
+    A refusal is a `tunnel.errors.CallError` with status UNAUTHENTICATED,
+    PERMISSION_DENIED or NOT_FOUND, whose message the client sees.  Status UNAVAILABLE
+    means that the credential cannot be checked now.
     """
 
     user_kinds: Sequence[str] = Attribute(
         "The kinds of users' credentials: the first part of <kind>:<agent>:<token>."
     )
-    agent_prefixes: Sequence[bytes] = Attribute("What tokens of agents begin with.")
+    agent_prefixes: Sequence[bytes] = Attribute("Prefixes of agents' tokens.")
 
     def authenticate_agent(token: bytes) -> AgentIdentity | Deferred[AgentIdentity]:
         """Which agent a token belongs to."""
 
     def authorize_user(agent: str, token: str) -> Access | Deferred[Access]:
         """
-        What a token may do at an agent.
+        Return the rights of a token at an agent.
 
         :param agent: its id or name.
         """
@@ -277,7 +278,7 @@ class IAuthenticator(Interface):
 
 @attrs.frozen
 class KubernetesVersion:
-    """What the API server next to an agent says of itself; empty where unknown."""
+    """Version of the API server next to an agent; empty where unknown."""
 
     major: str = ""
     minor: str = ""
@@ -303,7 +304,7 @@ class ConnectedAgent:
     #: The project that the agent belongs to; 0: none.
     project_id: int = 0
     services: frozenset[str] = frozenset()
-    #: Why the agent cannot reach its cluster, for people; empty: it can.
+    #: Why the agent cannot reach its cluster, as text for users; empty: it can.
     cluster_problem: str = ""
     #: Of its machine; known to the kas that it is connected to, as is *telemetry*: how
     #: it was installed, by GitLab's names.
@@ -330,7 +331,7 @@ class IStream(Interface):
         """Send one header block (at most 64 KiB); with *fin*, nothing follows."""
 
     def write(data: bytes) -> None:
-        """Send bytes.  Never blocks; register a producer to be told to wait."""
+        """Send bytes.  Never blocks; register a producer for back-pressure."""
 
     def finish() -> None:
         """No more from this side (half-close).  Repeating it does nothing."""
@@ -362,10 +363,10 @@ class IWaitingStream(IStream):
 
 class IStreamReceiver(Interface):
     """
-    What happens on a stream: calls for the owner of our end.
+    Receiver of the events of a stream, for the owner of our end.
 
-    An exception from any of these resets this one stream with INTERNAL, is logged, and
-    harms no other stream.  What they return is not looked at.
+    An exception from any method resets this one stream with INTERNAL, is logged, and
+    does not affect other streams.  Return values are ignored.
     """
 
     def headers_received(block: bytes) -> object:
@@ -386,33 +387,34 @@ class IStreamReceiver(Interface):
 
 
 class IPathReceiver(IStreamReceiver):
-    """A receiver that is told about the path of its stream, too."""
+    """A receiver that also follows the path of its stream."""
 
     def path_in_doubt() -> object:
         """The other end is silent although it was asked; it may still be there."""
 
     def path_missing() -> object:
         """
-        Of a resumable stream: the agent's connection was closed, and the agent has not
-        come back within some seconds.
+        Note that the agent's connection was closed, and that the agent has not come
+        back within some seconds.  Only resumable streams call this.
 
-        It may still do so.  A caller that can begin again without a loss, as one who
-        watches can, should end the stream now.
+        The agent may still come back.  A caller that can start again without a loss,
+        such as a watch, should end the stream now.
         """
 
 
 @attrs.frozen
 class StreamOptions:
     """
-    How a raw stream is opened; make one for each way that you need, and keep it.
+    Options of a raw stream; create one instance for each kind of stream, and keep it.
 
     :ivar fin: nothing follows the metadata.
-    :ivar timeout: seconds after which the stream is reset; 0: as long as it takes.
-    :ivar idempotent: doing it twice harms nothing: if the path breaks before anything
-        came back, it is begun again.  What an agent *refused* was not done, and is
-        tried again in any case.
-    :ivar resumable: if the path breaks, both ends keep the stream and go on by another
-        path.  For what lasts: it costs memory, and takes only producers that push.
+    :ivar timeout: seconds after which the stream is reset; 0: no timeout.
+    :ivar idempotent: repeating the request is harmless: if the path breaks before the
+        first response, kas sends the request again.  kas always repeats a request that
+        the agent *refused*, because the agent did not process it.
+    :ivar resumable: if the path breaks, both ends keep the stream and continue it on
+        another path.  For long streams: it needs memory, and accepts push producers
+        only.
     """
 
     fin: bool = False
@@ -495,9 +497,9 @@ class IServiceClient(Interface):
 @attrs.frozen
 class StoredValue:
     """
-    What stands at a key of an `IStore`.
+    Value at a key of an `IStore`.
 
-    :ivar version: another one after each change; it says nothing but that.
+    :ivar version: differs after each change, and has no other meaning.
     """
 
     value: bytes = attrs.field(repr=lambda value: f"{len(value)} bytes")
@@ -505,9 +507,9 @@ class StoredValue:
 
 
 class StoreEventType(Enum):
-    """What a `StoreEvent` says."""
+    """Kinds of a `StoreEvent`."""
 
-    #: From here on every change is told; any of those before may have been missed.
+    #: Start of the changes: changes before it may be missing.
     RESET = "RESET"
     SET = "SET"
     #: Deleted, or expired.
@@ -529,7 +531,7 @@ class StoreEvent:
 
 
 class ISharedCount(Interface):
-    """What the workers of one kas have under way together, by a key."""
+    """Amounts that the workers of one kas have in progress together, by key."""
 
     elsewhere: Counter[str] = Attribute(
         """How much other workers have under way, but for a small step of each."""
@@ -537,9 +539,9 @@ class ISharedCount(Interface):
 
     def here(key: str, amount: int) -> None:
         """
-        So much is under way at this worker now.
+        Set the amount that is in progress at this worker.
 
-        Cheap; the others are told when it passes a step.
+        Cheap: kas informs the other workers only when the amount crosses a step.
         """
 
 
@@ -547,19 +549,19 @@ class IStore(Interface):
     """
     Small durable values by key, in a namespace of one module.
 
-    With several kas all of them see the same.  A key is text of 1 to 256 bytes in
+    All kas that share Redis see the same values.  A key is text of 1 to 256 bytes in
     UTF-8 without control characters, a value at most 64 KiB; a namespace has at most
     10,000 keys and 16 MiB.
 
-    Every way to fail is a `tunnel.errors.CallError`: INVALID_ARGUMENT for keys and
-    values that cannot be; RESOURCE_EXHAUSTED for what passes a limit; UNAVAILABLE
-    while the place of the store is; DATA_LOSS when the file of the store is damaged.
-    After UNAVAILABLE a change may have been made or not.  What was begun is done,
-    although its Deferred is cancelled.
+    Every failure is a `tunnel.errors.CallError`: INVALID_ARGUMENT for invalid keys and
+    values; RESOURCE_EXHAUSTED for an exceeded limit; UNAVAILABLE while the store cannot
+    be reached; DATA_LOSS when the file of the store is damaged.  After UNAVAILABLE a
+    change may have happened or not.  An operation that was begun completes, even if its
+    Deferred is cancelled.
     """
 
     def get(key: str) -> Awaitable[StoredValue | None]:
-        """What stands at *key*; None: nothing, or it has expired."""
+        """Return the value at *key*; None: it does not exist, or has expired."""
 
     def set(
         key: str,
@@ -571,19 +573,20 @@ class IStore(Interface):
         """
         Put *value* at *key*, and return its version.
 
-        :param version: only if this is what stands there (compare-and-set); 0: only if
-            nothing does (create); None: whatever does.
-        :param expires_after: seconds until it is gone, at most ten years; None: never.
-        :raises CallError: ABORTED, something else stands there: get it, and decide
+        :param version: only if the key has this version (compare-and-set); 0: only if
+            the key does not exist (create); None: always.
+        :param expires_after: seconds until the key expires, at most ten years; None:
+            never.
+        :raises CallError: ABORTED, the key has another version: get it, and decide
             again.
         """
 
     def delete(key: str, *, version: int | None = None) -> Awaitable[bool]:
         """
-        Delete *key*; whether there was anything.
+        Delete *key*, and return whether it existed.
 
-        :param version: only if this is what stands there.
-        :raises CallError: ABORTED, something else does.
+        :param version: only if the key has this version.
+        :raises CallError: ABORTED, it has another version.
         """
 
     def keys(prefix: str = "", *, limit: int = 500) -> AsyncGenerator[list[str], None]:
@@ -597,13 +600,13 @@ class IStore(Interface):
 
     def watch(prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
         """
-        Changes of keys that begin with *prefix*, for as long as it is read.
+        Iterate over changes of keys that begin with *prefix*.
 
-        Begins with RESET, and says RESET again whenever changes may have been missed:
-        Redis was away or lost what was stored, or 1000 events waited for the reader.
-        So one loop does for both: on RESET read all, on SET and DELETED read the key.
-        Own changes are told, too.  It ends when the module stops; to end it before,
-        close it (`contextlib.aclosing`) or cancel what reads it.
+        The first event is RESET.  RESET comes again whenever changes may be missing:
+        Redis was away or lost its contents, or 1000 events waited for the reader.  So
+        one loop suffices: on RESET read all keys, on SET and DELETED read the key.  Own
+        changes are events as well.  The iteration ends when the module stops; to end it
+        earlier, close it (`contextlib.aclosing`) or cancel its reader.
 
         :raises CallError: RESOURCE_EXHAUSTED, the namespace has 100 watches.
         """
@@ -658,7 +661,7 @@ class AgentProject:
 
 
 class TreeEntryKind(Enum):
-    """What stands at a path of a tree."""
+    """Kinds of entries of a tree."""
 
     FILE = "file"
     FOLDER = "folder"

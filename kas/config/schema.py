@@ -227,7 +227,7 @@ class Observability:
         doc="how often kas reports usage to GitLab; 0: never",
     )
     audit: Audit | None = field(
-        default=None, doc="who asked what of which cluster; on when present"
+        default=None, doc="the audit log of requests to clusters; on when present"
     )
 
 
@@ -368,7 +368,7 @@ class KasConfiguration:
     )
     oidc: OpenIdConnect | None = field(
         default=None,
-        doc="an identity provider signs people in, besides all others; on when present",
+        doc="an identity provider signs users in, in addition; on when present",
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
     workers: Workers = field(

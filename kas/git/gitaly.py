@@ -42,7 +42,7 @@ MAX_SERVERS = 1000
 #: repositories of a server are looked at.
 IDLE = 600.0
 
-#: Bits of a mode that tell what it is of, and those of a link.
+#: Bits of a mode that contain an entry's type, and their value for a symbolic link.
 _TYPE, _LINK = 0o170000, 0o120000
 
 #: What comes before the name in a pkt-line: maybe a flush, the length, and an id of
@@ -88,11 +88,12 @@ class GitalyServers:
         #: By method.
         self.outcomes = Outcomes(reactor.seconds)
         self._servers: dict[str, _Server] = {}
-        #: Ends those without a call; the one that had its last call first stands first.
+        #: Timers that close connections without a call; the connection whose last call
+        #: was first comes first.
         self._idle: dict[str, IDelayedCall] = {}
 
     def __len__(self) -> int:
-        """Servers to which there is a channel."""
+        """Return the number of servers that have a channel."""
         return len(self._servers)
 
     @property
@@ -469,10 +470,11 @@ def _kind(kind: int, mode: int) -> TreeEntryKind:
 
 def _object_of(refs: bytearray, name: bytes) -> bytes | None:
     """
-    The object that a ref is of, by an advertisement of refs; None: it has none.
+    Return the object of a ref according to an advertisement of refs; None: it has none.
 
-    Not read line by line: that of a project with many merge requests has hundreds of
-    thousands, and everything else in this kas would wait for seconds.
+    This does not read line by line: for a project with many merge requests, an
+    advertisement has hundreds of thousands of lines, and everything else in this kas
+    would wait for seconds.
     """
     # In the first line what the server can do follows; some of that is like a ref.
     for end in (b"\n", b"\0"):

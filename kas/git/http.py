@@ -228,7 +228,7 @@ class HttpRepository:
 
 
 def _own(ref: str) -> str:
-    """Where a ref of the server stands in the copy."""
+    """Return the name of a server's ref in the copy."""
     return f"refs/kas/{ref}"
 
 
@@ -241,7 +241,7 @@ def _sweep(folder: str) -> None:
 
 
 def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
-    """What it means that a fetch ended so."""
+    """Return the error for a fetch that ended so."""
     said = ended.complaint
     low = said.lower()
     if "couldn't find remote ref" in low or "not our ref" in low:

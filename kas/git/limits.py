@@ -15,8 +15,8 @@ class GitLimits:
 
     #: Bytes of one file, whatever a caller allows: it is in memory as a whole.
     blob: int = 16 * _MIB
-    #: Files above this are not even fetched, where the server knows how to leave them
-    #: out; those between this and `blob` are no manifests either.
+    #: kas does not fetch larger files if the server supports that; files between this
+    #: limit and `blob` are not manifests either.
     fetched_blob: int = 16 * _MIB
     #: Entries of one listing: five times the largest repository of manifests here.
     entries: int = 100_000
@@ -40,8 +40,8 @@ class GitLimits:
     #: Packs, one for each fetch, until a repository is fetched as a whole again: each
     #: costs every later reading a look, and what no ref names is forgotten with them.
     packs: int = 50
-    #: Bytes of those packs, likewise; more than `pack`, so that no copy is old at once.
-    #: While the next one is made there are two besides it.
+    #: Maximum bytes of packs of the copy; more than `pack`, so that not every copy is
+    #: outdated at once.  While kas creates the next copy, two exist.
     copy: int = 2048 * _MIB
     #: Fetches at the same time, of different repositories: each is three processes.
     fetches: int = 4
@@ -55,5 +55,5 @@ class GitLimits:
     gitaly_burst: int = 70
     gitaly_server_rate: float = 15.0
     gitaly_server_burst: int = 40
-    #: Repositories of this machine and of Git servers: those that are configured.
+    #: Configured repositories of this machine and of Git servers.
     repositories: int = 10_000

@@ -17,7 +17,7 @@ __all__ = ["LocalRepository"]
 
 @implementer(IRepository)
 class LocalRepository:
-    """What somebody else pushes to, read where it is."""
+    """A repository on this machine, to which other programs push."""
 
     def __init__(self, program: GitProgram, path: Path) -> None:
         self._objects = Objects(program, str(path))

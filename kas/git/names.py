@@ -21,9 +21,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 def full_ref(ref: str) -> str:
     """
-    The whole name of a ref: that of a branch where only its own name is given.
+    Return the full name of a ref; a bare name becomes the name of a branch.
 
-    The id of a commit is itself: no branch is called so.
+    The id of a commit stays as it is: branches do not have such names.
 
     :raises CallError: INVALID_ARGUMENT, no ref can have this name.
     """
@@ -46,7 +46,11 @@ def is_commit(ref: str) -> bool:
 
 
 def check_commit(commit: str) -> str:
-    """:raises CallError: INVALID_ARGUMENT, it is no commit's id."""
+    """
+    Return *commit*.
+
+    :raises CallError: INVALID_ARGUMENT, it is not the id of a commit.
+    """
     if not _COMMIT.fullmatch(commit):
         raise CallError(
             Status.INVALID_ARGUMENT, f"{commit[:80]!r} is not the id of a commit"

@@ -36,12 +36,12 @@ _HEAD = 128
 
 class Objects:
     """
-    What is in the repository at *folder*.
+    Contents of the repository at *folder*.
 
-    Nothing is asked of another machine, and nothing is followed: neither links nor
-    submodules, nor what a repository's own configuration names.
+    Reads send no request to another machine, and follow neither links nor submodules
+    nor names in the repository's own configuration.
 
-    :param partial: files of more than `GitLimits.fetched_blob` may have been left out.
+    :param partial: files of more than `GitLimits.fetched_blob` may be missing.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Objects:
             # Gitaly does not list a link or a file as an empty folder either.
             found = (await self._kinds(commit, path)).get(path)
             if found is None or found.kind is not _FOLDER:
-                text = f"there is no folder {path!r} in {commit[:12]}"
+                text = f"{commit[:12]} has no folder {path!r}"
                 raise CallError(Status.NOT_FOUND, text)
         return entries
 
@@ -240,7 +240,8 @@ class Objects:
         if name.count(b"/") >= self._limits.depth:
             text = f"folders are nested deeper than {self._limits.depth}"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        # What is not UTF-8 cannot be asked for; it is told with a replacement.
+        # A name that is not UTF-8 cannot be requested; the entry shows it with a
+        # replacement.
         return TreeEntry(
             name.decode("utf-8", "replace"),
             _KINDS.get(mode, TreeEntryKind.FILE),
@@ -254,7 +255,7 @@ class Objects:
         return error
 
     def _failed(self, ended: Ended, missing: str) -> CallError:
-        """What it means that git ended so."""
+        """Return the error for a git process that ended so."""
         if (
             "not a git repository" in ended.complaint
             or "cannot change" in ended.complaint
@@ -318,7 +319,7 @@ class _Batch:
         return CallError(Status.RESOURCE_EXHAUSTED, text)
 
     def contents(self, out: bytes) -> tuple[list[bytes], str]:
-        """Return the contents, and the first file of which not all has come."""
+        """Return the contents, and the first file that is incomplete."""
         whole = [(begin, end) for begin, end in self._places if end < len(out)]
         missing = self._names[len(whole)] if len(whole) < len(self._names) else ""
         return [out[begin:end] for begin, end in whole], missing

@@ -87,7 +87,7 @@ class FleetCollector(Collector):
         directory = self.fleet.directory
         yield _gauge(
             "kas_directory_answers",
-            "Agents of which it is remembered where they are.",
+            "Agents whose location kas has cached.",
             directory.entries,
         )
         yield _counter(

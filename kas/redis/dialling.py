@@ -62,7 +62,7 @@ class Dialler:
     _on_message: Callable[[bytes], None]
     #: Connections made, sentinels included; for metrics.
     made: int = attrs.field(default=0, init=False)
-    #: The sentinel to query first: the one that answered last.
+    #: Index of the sentinel to query first: the sentinel that answered last.
     _sentinel: int = attrs.field(default=0, init=False)
 
     async def open(self, commands: Sequence[Command]) -> Connection:

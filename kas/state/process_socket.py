@@ -106,8 +106,8 @@ class ProcessSocket:
 
         from tunnel.program.sockets import open_socket
 
-        # Compute it now, because a daemon is another process than the one that created
-        # this.
+        # Compute the path here: a daemon is a different process than the process that
+        # created this object.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(

@@ -75,7 +75,7 @@ class WorkerProcess:
     opened: list[Opened] | None = None
     #: Of the process; None: there is none now.
     pid: int | None = None
-    #: Number of processes that replaced one that died.
+    #: How often the process was replaced.
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False

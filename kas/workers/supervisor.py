@@ -557,7 +557,7 @@ class Supervisor(LogsItsOwnWay, Service):
         return {"agents": 0, "requests": 0, **found}
 
     async def rebalance(self) -> dict[str, Any]:
-        """Move agents above the mean; ``asked`` counts those of all workers."""
+        """Move agents above the mean; ``asked`` is their number in all workers."""
         return await self._summed_or_fail("/rebalance", b"POST")
 
     async def peers(self) -> dict[str, Any]:

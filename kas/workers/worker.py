@@ -35,9 +35,9 @@ class Worker:
 
     :ivar number: from 1 on.
     :ivar urls: addresses of each worker for other kas, in order.
-    :ivar sockets: sockets that listen already, by the section that configures them.
-    :ivar secret: the file with which workers without Redis authenticate each other;
-        empty: they use Redis, as other kas do.
+    :ivar sockets: open listening sockets, by the section that configures them.
+    :ivar secret: file of the secret with which workers without Redis authenticate each
+        other; empty: they use Redis, as other kas do.
     :ivar configuration: a copy of the configuration file at the start of kas; empty:
         kas has no file.
     :ivar shares_store: the supervisor locks the file of the modules' stores against

@@ -1,8 +1,8 @@
 """
-Tells GitLab, and others who may call the external API, which agents are connected.
+Lists the connected agents for GitLab and other clients of the external API.
 
-    rpc.proto     what GitLab calls, with GitLab's names and numbers
-    entity.proto  what an agent says of itself, likewise
-    list.proto    every agent at once, which GitLab has no call for
-    server.py     the half in kas; agentk says all of it in its greeting
+    rpc.proto     the service that GitLab calls, with GitLab's names and numbers
+    entity.proto  its message with the data of an agent
+    list.proto    a service of our own that lists all agents at once
+    server.py     the half in kas; agentk sends all data in its greeting
 """

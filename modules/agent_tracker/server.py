@@ -139,7 +139,7 @@ def _invalid(field: str, why: str) -> CallError:
 
 
 def connection_id(instance_id: bytes) -> int:
-    """The positive number that stands for one agentk process."""
+    """Return a positive number that identifies an agentk process."""
     return int.from_bytes(instance_id[:8], "big") & _INT63 or 1
 
 

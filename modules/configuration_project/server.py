@@ -57,7 +57,10 @@ class ConfigurationProjectServer:
     async def list_agent_config_files(
         self, request: rpc_pb2.ListAgentConfigFilesRequest, call: Any
     ) -> rpc_pb2.ListAgentConfigFilesResponse:
-        """The configuration files on the default branch; none is no error."""
+        """
+        Return the configuration files on the default branch; an empty list if none
+        exist.
+        """
         asked, info = request.repository, request.gitaly_info
         for name, given in (
             ("repository", asked.relative_path),
@@ -84,7 +87,7 @@ class ConfigurationProjectServer:
             commit = await repository.resolve(request.default_branch or "HEAD")
             entries = await repository.tree(commit, _FOLDER, recursive=True)
         except CallError as error:
-            # Gitaly's versions differ in which one says that there is no such folder.
+            # Versions of Gitaly report a missing folder differently.
             if error.status not in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
                 raise
             return rpc_pb2.ListAgentConfigFilesResponse()

@@ -28,7 +28,7 @@ MAX_MANAGER = 128
 #: Bytes of the options of a delete, which are its body: clients send a hundred.
 MAX_OPTIONS = 4096
 
-#: Subresources for which a POST, PUT or DELETE does not change the object.
+#: Subresources whose POST, PUT or DELETE does not change the object.
 _ASIDE = frozenset(("attach", "exec", "log", "portforward", "proxy", "token"))
 
 #: API servers' name for the field manager of a client without a user agent.

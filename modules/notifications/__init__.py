@@ -1,8 +1,8 @@
 """
-Hears that somebody pushed to a repository, and tells every kas.
+Receives notifications of pushes to repositories, and passes them on to every kas.
 
-    server.py    the half in kas; there is none in agentk
+    server.py    the half in kas; agentk has no half
     webhook.py   the page that Git servers call
-    rpc.proto    what GitLab calls, with GitLab's names and numbers
-    event.proto  what it says, likewise
+    rpc.proto    the service that GitLab calls, with GitLab's names and numbers
+    event.proto  its messages
 """

@@ -29,13 +29,13 @@ __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
 NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
 
-#: Seconds for which a push is remembered: by then every kas has heard of it.
+#: How long a push is remembered, in seconds: by then every kas knows of it.
 REMEMBERED = 60.0
 
 #: Characters of the path of a project, or of the name of a repository.
 MAX_PATH = 1024
 
-#: Names whose first push the log has: those of a GitLab may be many.
+#: Names whose first push appears in the log: a GitLab may have many.
 MAX_NAMES = 1000
 
 #: Seconds until the store is watched again after that failed.
@@ -63,10 +63,10 @@ class NotificationsSettings:
 @implementer(IServerModule)
 class NotificationsServer:
     """
-    Answers `Notifications`, and a webhook.
+    Server of `Notifications` and of a webhook.
 
-    Publishes ``git.pushed``.  Each push passes through the store, which all kas share:
-    the one that hears of it need not be that of the agents.
+    Publishes ``git.pushed``.  Each push passes through the store that all kas share,
+    because the agents of the repository may be connected to another kas.
     """
 
     _log = Logger()
@@ -84,7 +84,7 @@ class NotificationsServer:
             api.web("/git/pushed", Webhook(secret_file, self.pushed))
 
     async def start(self) -> None:
-        """Hear what other kas are told."""
+        """Receive the pushes that other kas store."""
         self._watching = watching = Deferred.fromCoroutine(self._watch())
         watching.addErrback(self._failed)
 
@@ -96,7 +96,7 @@ class NotificationsServer:
     async def git_push_event(
         self, request: rpc_pb2.GitPushEventRequest, call: Any
     ) -> rpc_pb2.GitPushEventResponse:
-        """Somebody pushed to a project of GitLab."""
+        """Publish a push to a project of GitLab."""
         project = request.event.project
         if project.id <= 0:
             why = "has to be above 0"
@@ -107,10 +107,10 @@ class NotificationsServer:
 
     async def pushed(self, name: str) -> None:
         """
-        Have every kas publish that something was pushed to *name*.
+        Have every kas publish a push to the repository *name*.
 
-        :raises CallError: INVALID_ARGUMENT, nothing has this name; UNAVAILABLE, the
-            other kas cannot be told now.
+        :raises CallError: INVALID_ARGUMENT, no repository has this name; UNAVAILABLE,
+            kas cannot reach the store.
         """
         if not 0 < len(name) <= MAX_PATH or not name.isprintable():
             raise CallError(
@@ -121,7 +121,7 @@ class NotificationsServer:
         try:
             await self._store.set(key, name.encode(), expires_after=REMEMBERED)
         except CallError:
-            # Who is connected here need not wait for the store.
+            # Agents that are connected here need not wait for the store.
             self._api.publish("git.pushed", name)
             raise CallError(
                 Status.UNAVAILABLE, "kas cannot notify the other kas of the push now"

@@ -1,4 +1,4 @@
-"""The page that Git servers call when somebody pushed: ``POST /git/pushed/<name>``."""
+"""The webhook for Git servers: ``POST /git/pushed/<name>``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Webhook"]
 
 class Webhook(Resource):
     """
-    Takes what proves that its caller knows the secret, and nothing else of it.
+    Webhook that checks the caller's secret and ignores the rest of the request.
 
     GitLab sends the secret as ``X-Gitlab-Token``; GitHub, Gitea and Forgejo sign the
     body with it (``X-Hub-Signature-256``); a post-receive hook can send it as
-    ``Authorization: Bearer``.  What the body says is not read.
+    ``Authorization: Bearer``.  kas does not read the body.
     """
 
     isLeaf = True
@@ -40,13 +40,13 @@ class Webhook(Resource):
         self._pushed = pushed
 
     def render_POST(self, request: Any) -> Any:
-        """Somebody pushed to the repository that the path names."""
+        """Publish a push to the repository that the path names."""
         if not self._knows_secret(request):
             return _answer(request, 401, "the secret is missing, or it is another one")
         name = b"/".join(request.postpath).decode("utf-8", "replace")
         telling = Deferred.fromCoroutine(self._tell(request, name))
         telling.addErrback(self._failed, request)
-        # A caller that has left is told nothing; its push is published all the same.
+        # A caller that has left gets no response; kas still publishes its push.
         left: Deferred[None] = request.notifyFinish()
         left.addErrback(lambda _: None)
         telling.addCallback(

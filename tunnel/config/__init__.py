@@ -21,7 +21,7 @@ them; keys in ``IGNORED_KEYS`` have no effect, and cause only a remark.
 An error reads ``file:line:column: path: what is wrong, and what to do``.
 
     files.py        a file, or its text, as an instance of a schema
-    flags.py        a command line, likewise
+    flags.py        a command line as an instance of a schema
     nodes.py        the tree of the text, each value with its position
     reader.py       reads that tree by a schema
     schema.py       the parts of schemas

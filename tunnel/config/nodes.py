@@ -27,7 +27,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # A configuration of a thousand modules is far smaller; more is a mistaken file.
 MAX_TEXT = 1024 * 1024
-# Deeper than any schema here; bounds the recursion of those who walk the tree.
+# Deeper than any schema here; bounds the recursion of functions that walk the tree.
 MAX_DEPTH = 32
 # Counted with every alias expanded, which is what defuses a "billion laughs" file.
 MAX_NODES = 20_000
@@ -190,7 +190,7 @@ def parse(text: str, file: str, *, as_json: bool = False) -> Node:
         before = text[: found.start()]
         mark = Mark(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
         code = f"U+{ord(found.group()):04X}"
-        raise Unreadable(mark, f"the character {code} may not stand in YAML; remove it")
+        raise Unreadable(mark, f"YAML does not allow the character {code}; remove it")
     try:
         return _build(yaml.parse(text, Loader=_LOADER), file, as_json)
     except yaml.MarkedYAMLError as error:

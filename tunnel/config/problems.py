@@ -1,4 +1,4 @@
-"""What is wrong in a file, said in one line."""
+"""Problems in a file, each as one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def shown(node: Node, secret: bool) -> str:
-    """What a message says of the value that stands there."""
+    """Return the text that a message shows for a value."""
     if isinstance(node, Mapping):
         return "a section"
     if isinstance(node, Sequence):
@@ -62,7 +62,7 @@ def shown(node: Node, secret: bool) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What a message says of *error*."""
+    """Return the text that a message shows for *error*."""
     # attrs' own validators pass more arguments than the message
     return str(error.args[0]) if error.args else ""
 

@@ -35,12 +35,12 @@ __all__ = ["PartlyRead", "Reader", "Remark", "Section", "camel_case"]
 T = TypeVar("T")
 
 
-#: Gets what is no problem, and yet to be said: one line each.
+#: Receives each remark that is not a problem, as one line.
 Remark = collections.abc.Callable[[str], object]
 
 
 class _Failed:
-    """Stands for a value that was reported as a problem."""
+    """Placeholder for a value that was reported as a problem."""
 
 
 _FAILED: Any = _Failed()
@@ -96,7 +96,7 @@ class Section:
         return str(self._key or self._node.mark)
 
     def keys(self) -> tuple[str, ...]:
-        """What is written in it."""
+        """Return the keys that the file contains."""
         return tuple(key.text for key, _ in self._node.entries)
 
     def read(self, schema: type[T]) -> T:
@@ -111,12 +111,12 @@ class Section:
         return typing.cast(T, value)
 
     def as_written(self) -> dict[str, Any]:
-        """What stands there, typed as YAML and JSON have in common."""
+        """Return the value with the types that YAML and JSON have in common."""
         found: dict[str, Any] = _written(self._node)
         return found
 
     def problems(self, schema: type[Any]) -> tuple[str, ...]:
-        """What `read` would complain about, one line each."""
+        """Return the problems that `read` would report, one line each."""
         try:
             self.read(schema)
         except ConfigurationError as error:
@@ -160,7 +160,7 @@ class Reader:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was found, in the order of the file."""
+        """Return the problems that were found, in the order of the file."""
         return sorted(self._problems, key=lambda p: (p.mark.line, p.mark.column))
 
     def _problem(self, node: Node, path: str, message: str) -> Any:
@@ -391,8 +391,9 @@ class Reader:
     def _validate(
         self, node: Node, attribute: attrs.Attribute[Any], value: Any, path: str
     ) -> None:
-        # Before there is an instance, so that each problem has its own line.  One that
-        # needs the instance fails here in some other way and is met by the constructor.
+        # Validate before an instance exists, so that each problem has its own line.  A
+        # validator that needs the instance fails here in some other way; the
+        # constructor calls it again.
         if attribute.validator is None or attribute.converter:
             return
         try:
@@ -460,7 +461,7 @@ def _check_together(
         name = attribute.alias or attribute.name
         value = values[name] if name in values else made()
         object.__setattr__(draft, attribute.name, value)
-    # What it asks for and is not there is what was wrong.
+    # A missing attribute was the problem itself.
     with contextlib.suppress(AttributeError):
         check(draft)
 
@@ -468,7 +469,7 @@ def _check_together(
 def _may_be_section(
     name: str, node: Node, known: collections.abc.Iterable[str]
 ) -> bool:
-    """Whether *node* is one, or its name is not that of a key with a mistake in it."""
+    """Return whether *node* is a section, or its name is not a mistyped key."""
     return isinstance(node, Mapping) or not likely(name, known)
 
 

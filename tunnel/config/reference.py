@@ -1,4 +1,4 @@
-"""What a schema knows, listed key by key."""
+"""Reference of a schema, key by key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Key:
 
 
 def keys(schema: type[Any], path: str = "") -> Iterator[Key]:
-    """Every key of *schema*, those of nested sections after their own."""
+    """Iterate over the keys of *schema*, each section followed by its own keys."""
     for name, (attribute, wanted) in field_types(schema).items():
         where = f"{path}.{name}" if path else name
         default = attribute.default

@@ -1,4 +1,4 @@
-"""What a schema is written with, besides the annotations of Python."""
+"""The parts of schemas, in addition to Python's annotations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "others_of",
 ]
 
-# What the metadata of a field hold.
+# Keys of a field's metadata.
 DOC = "tunnel.config.doc"
 _KEY = "tunnel.config.key"
 SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
@@ -36,7 +36,7 @@ class MustExist:
 
 class Invalid(ValueError):
     """
-    What a schema's ``__attrs_post_init__`` raises to point at one of its keys.
+    Error with which a schema's ``__attrs_post_init__`` points at one of its keys.
 
     A plain ValueError points at the section; an `ExceptionGroup` of them at several.
     """

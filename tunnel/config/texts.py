@@ -78,7 +78,7 @@ def _parse_bool(text: str) -> bool:
     return text.lower() == "true"
 
 
-#: What a schema may say without a format of its own.
+#: Types that a schema may use without a format of its own.
 SCALARS = {
     str: Text(str, "text"),
     int: Text(_parse_int, "a whole number"),

@@ -13,7 +13,7 @@ def is_url(instance: object, attribute: object, value: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Without what Python says of it: that repeats what stands for the port.
+        # Omit Python's message, which repeats the text in place of the port.
         raise ValueError(
             "this is not a URL; write for example https://host.example.com"
         ) from None

@@ -9,7 +9,7 @@ stable.  Other names in its files may change at any time.
     connection.py   common to both sides: one write per turn, one timer for all
     server.py       `HttpServerFactory`: each request is an `Exchange` for a handler;
                     ends connections that are silent or half-closed for too long
-    client.py       `UpstreamRequest`, and one connection to an upstream, likewise
+    client.py       `UpstreamRequest`, and one connection to an upstream, with timeouts
     pool.py         `UpstreamPool`: chooses the connection for a request; 502, 503 and
                     504 if it has none
 

@@ -536,7 +536,7 @@ def encode_request(
 
 def clean_trailers(lines: bytes) -> bytes:
     """
-    Return trailers as fields, without those that would change the head.
+    Return trailers as fields, except fields that would change the head.
 
     :param lines: each ends with CRLF.
     :raises HeadError: they are malformed.

@@ -395,7 +395,7 @@ class HttpServerConnection(HttpConnection):
     factory: HttpServerFactory
 
     def __init__(self, factory: HttpServerFactory) -> None:
-        # An incomplete head must not be mistaken for one that came too early.
+        # kas must not treat an incomplete head as a head that arrived too early.
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory
         self._state = _HEAD

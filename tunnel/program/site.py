@@ -83,7 +83,7 @@ class Site(ServerFactory):
     Factory that serves pages by their paths.
 
     It creates a page for each GET or HEAD.  It refuses a body, and drops its bytes.
-    When it has too many connections, it closes the one that has been idle longest;
+    When it has too many connections, it closes the longest idle connection;
     connections from this machine count separately.
 
     :param pages: by path, as configured.
