@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
-from agentk.kubernetes.reach import ClusterReach
+from agentk.kubernetes.reachability import ClusterReachability
 from agentk.leader_election import LeaderElection
 from tunnel.program.process_metrics import resumption_metrics
 
@@ -47,7 +47,7 @@ class TunnelCollector(Collector):
 class ReachCollector(Collector):
     """Whether the API server answers."""
 
-    reach: ClusterReach
+    reach: ClusterReachability
 
     def collect(self) -> Iterable[Any]:
         yield GaugeMetricFamily(

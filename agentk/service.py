@@ -30,7 +30,7 @@ from agentk.extra_tunnels import ExtraTunnels
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
 from agentk.kubernetes.kubeconfig import IN_CLUSTER
-from agentk.kubernetes.reach import ClusterReach
+from agentk.kubernetes.reachability import ClusterReachability
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
@@ -47,7 +47,7 @@ from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
-from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.logs import LoggingService
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
@@ -74,7 +74,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TELEMETRY = "GITLAB_AGENT_TELEMETRY_"
 
 
-class AgentkService(LogsItsOwnWay, Service):
+class AgentkService(LoggingService, Service):
     """Everything that one agentk is."""
 
     _log = Logger()
@@ -143,7 +143,7 @@ class AgentkService(LogsItsOwnWay, Service):
         )
         self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)
         self.metrics.register(TunnelCollector(self.dialer, self.extra_tunnels))
-        self.reach = ClusterReach(
+        self.reach = ClusterReachability(
             self._version,
             cluster.target.url,
             cluster.target.advice,

@@ -84,9 +84,9 @@ from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import StoreBackend, Stores
 from tunnel.interfaces import ConnectedAgent, IServerModule
 from tunnel.program import sdnotify
-from tunnel.program.handed import HandedPort
+from tunnel.program.inherited_port import InheritedPort
 from tunnel.program.listening import Listening
-from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.logs import LoggingService
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.sentry import ErrorReports
 from tunnel.program.site import Site
@@ -126,7 +126,7 @@ SHOWN_PROBLEMS = 100
 PEERS_PATIENCE = 2.0
 
 
-class KasService(LogsItsOwnWay, Service):
+class KasService(LoggingService, Service):
     """Everything that one kas is."""
 
     _log = Logger()
@@ -601,7 +601,7 @@ class KasService(LogsItsOwnWay, Service):
             setting="agent.listen.address",
             alpn=(ALPN_TUNNEL, "http/1.1"),
         )
-        if isinstance(self._agent_port, HandedPort):
+        if isinstance(self._agent_port, InheritedPort):
             acceptor.on_already_here = self._agent_port.give_way
         if not settings.tls and settings.network != "unix":
             self._log.warn(

@@ -6,5 +6,5 @@ The Kubernetes API server beside agentk.
     kubeconfig.py       what a kubeconfig says about that
     exec_credential.py  credentials that a program gives
     version.py          which version it is
-    reach.py            whether it answers, told to log, status and kas
+    reachability.py     whether it answers, for the log, status and kas
 """

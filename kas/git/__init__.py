@@ -18,7 +18,7 @@ The git program reads, and no library in kas.  On a repository of 20,000 files
 and holds the interpreter, and so every tunnel, meanwhile.  pygit2 is as fast as git and
 faster for one small file, but it uses the memory of kas, and kas can neither limit nor
 end a thread that parses content pushed by a stranger; git is a child process with
-limits of memory, time and file size, and kas kills it when it takes too long.  The price is
-three milliseconds for a process.  Nothing of a repository is ever run: no working
-tree, no hook, no submodule, no filter, and no protocol but HTTP.
+limits of memory, time and file size, and kas kills it when it takes too long.  Its
+price is three milliseconds for a process.  Nothing of a repository is ever run: no
+working tree, no hook, no submodule, no filter, and no protocol but HTTP.
 """

@@ -22,7 +22,7 @@ from zope.interface import implementer
 from kas.git.limits import GitLimits
 from kas.git.names import MAX_NAME, check_commit, check_path, full_ref, is_commit
 from kas.git.outcomes import Outcomes
-from kas.git.turns import Turns
+from kas.git.single_flight import SingleFlight
 from kas.request_queue import RequestQueue
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
@@ -193,7 +193,7 @@ class GitalyRepository:
             gl_repository=address.gl_repository,
             gl_project_path=address.gl_project_path,
         )
-        self._turns = Turns(self._find)
+        self._turns = SingleFlight(self._find)
         #: As the last list of refs named it; empty: none was read.
         self._default_branch = ""
 

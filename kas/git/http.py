@@ -16,7 +16,7 @@ from zope.interface import implementer
 from kas.git.names import check_commit, full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
-from kas.git.turns import Turns
+from kas.git.single_flight import SingleFlight
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
 
@@ -58,7 +58,7 @@ class HttpRepository:
         self._objects: Objects | None = None
         #: Bytes of the copy; 0: there is none yet.
         self.copy_bytes = 0
-        self._turns = Turns(self._fetched)
+        self._turns = SingleFlight(self._fetched)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""

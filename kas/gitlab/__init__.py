@@ -9,7 +9,7 @@ GitLab as the authority for agents, and for the jobs and users that reach them.
     jobs.py      the authenticator of CI jobs' tokens, and their users in the cluster
     metrics.py   metrics for Prometheus
     projects.py  the repositories of agents, and the posting of their configuration
-    reading.py   reads and checks GitLab's responses
+    json_object.py  reads and checks GitLab's responses
     refusals.py  GitLab's refusals, shared by all kas through Redis
     registrations.py
                  reports of registered agents to GitLab

@@ -63,7 +63,7 @@ class Refusals(Protocol):
         """It said so to this kas, and the others need not ask for *seconds*."""
 
 
-class _Heard(CallError):
+class SharedRefusal(CallError):
     """A refusal that GitLab told another kas."""
 
 
@@ -151,7 +151,7 @@ class AnswerCache(Generic[S, T]):
 
         def ask_gitlab(failure: Failure) -> Deferred[T]:
             # The question was under way, and another kas' refusal may be older.
-            failure.trap(_Heard)
+            failure.trap(SharedRefusal)
             return self.renew(key, subject)
 
         return self._wait(key, subject, None).addErrback(ask_gitlab)
@@ -187,7 +187,7 @@ class AnswerCache(Generic[S, T]):
         await deferLater(self._clock, 0)
         heard = None if known is None else await known.find(key)
         if heard is not None:
-            raise _Heard(heard.status, heard.message)
+            raise SharedRefusal(heard.status, heard.message)
         return await self._ask(subject)
 
     def _left(self, key: bytes, waiter: Deferred[T]) -> None:
@@ -251,12 +251,12 @@ class AnswerCache(Generic[S, T]):
             return result
         error = result.value
         if isinstance(error, CallError) and error.status in _REFUSALS:
-            if not isinstance(error, _Heard):
+            if not isinstance(error, SharedRefusal):
                 self._away = False
             # Without its traceback, whose frames hold what was asked about.
             kept = CallError(error.status, error.message)
             life = lifetimes.error
-            if isinstance(error, _Heard):
+            if isinstance(error, SharedRefusal):
                 # When it ends is known where it is kept for all.
                 life = min(life, PATIENCE)
             elif self._refusals is not None and life > 0:

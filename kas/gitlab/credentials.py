@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from kas.gitlab.cache import AnswerCache, Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
-from kas.gitlab.reading import is_id
+from kas.gitlab.json_object import is_id
 from kas.gitlab.renewal import Renewal
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity

@@ -14,7 +14,7 @@ import attrs
 from zope.interface import implementer
 
 from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
-from kas.gitlab.reading import Said
+from kas.gitlab.json_object import JsonObject
 from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, IAuthenticator, Impersonation
@@ -166,7 +166,7 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
 
     :raises CallError: UNAVAILABLE, it is not what GitLab says.
     """
-    said = Said(raw, "allowed_agents")
+    said = JsonObject(raw, "allowed_agents")
     project = said.object("project")
     user = said.object("user")
     job = _Job(
@@ -183,13 +183,13 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     return _Answer(job, token_id, allowed, 1 + len(str(raw)) // ONE_ANSWER)
 
 
-def _environment(said: Said | None) -> _Environment | None:
+def _environment(said: JsonObject | None) -> _Environment | None:
     if said is None:
         return None
     return _Environment(said.text("slug"), said.text("tier", optional=True))
 
 
-def _read_allowed(said: Said) -> tuple[str, _Allowed]:
+def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
     agent_id = str(said.id("id"))
     config_project_id = said.object("config_project").id("id")
     configuration = said.optional("configuration")
@@ -214,7 +214,7 @@ def _read_allowed(said: Said) -> tuple[str, _Allowed]:
     return agent_id, allowed
 
 
-def _impersonate(said: Said) -> Impersonation:
+def _impersonate(said: JsonObject) -> Impersonation:
     extra: dict[str, tuple[str, ...]] = {}
     entries = said.objects("extra", lambda one: (one.text("key"), one.texts("val")))
     for key, values in entries:

@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from kas.gitlab.client import GitLabClient
-from kas.gitlab.reading import Said
+from kas.gitlab.json_object import JsonObject
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import AgentProject, GitalyAddress
 from tunnel.util.backoff import Backoff
@@ -63,7 +63,7 @@ class AgentProjects:
     def told(self, agent_id: str, said: dict[str, Any]) -> None:
         """GitLab answered with *said* for an agent; what cannot be read is left out."""
         try:
-            project = _project(Said(said, "agent_info"))
+            project = _project(JsonObject(said, "agent_info"))
         except CallError as error:
             self._log.warn(
                 "the repository of agent {agent_id} is unknown: {reason}",
@@ -128,7 +128,7 @@ class AgentProjects:
             self._telling[agent_id] = None
 
 
-def _project(said: Said) -> AgentProject | None:
+def _project(said: JsonObject) -> AgentProject | None:
     gitaly, repository = (
         said.optional("gitaly_info"),
         said.optional("gitaly_repository"),

@@ -19,7 +19,7 @@ from zope.interface import implementer
 from kas.gitlab.cache import Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
-from kas.gitlab.reading import Said
+from kas.gitlab.json_object import JsonObject
 from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
@@ -156,7 +156,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
     :raises CallError: UNAVAILABLE, it is not what GitLab says; PERMISSION_DENIED, kas
         does not know what it means.
     """
-    said = Said(raw, "authorize_proxy_user")
+    said = JsonObject(raw, "authorize_proxy_user")
     agent = said.object("agent")
     agent_id = agent.id("id")
     config_project_id = agent.object("config_project").id("id")
@@ -197,7 +197,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
     return _Answer(access, 1 + len(str(raw)) // ONE_ANSWER)
 
 
-def _roles(user: Said) -> list[str]:
+def _roles(user: JsonObject) -> list[str]:
     groups = []
     for where in ("project", "group"):
         for id_, roles in user.objects(

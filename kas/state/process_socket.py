@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from kas.state.directory import StateDirectory, process_name
 
 if TYPE_CHECKING:
-    from tunnel.program.handed import HandedPort
+    from tunnel.program.inherited_port import InheritedPort
     from tunnel.program.sockets import ListeningSocket
 
 __all__ = [
@@ -85,12 +85,12 @@ class ProcessSocket:
         self._lost = lost
         self._handed = handed
         self._opened: ListeningSocket | None = None
-        self._port: HandedPort | None = None
+        self._port: InheritedPort | None = None
 
     async def open(self) -> None:
         """Listen; where that cannot be, say so and go on without."""
         # kasctl, which looks for the socket, does without Twisted's transports.
-        from tunnel.program.handed import HandedPort
+        from tunnel.program.inherited_port import InheritedPort
 
         descriptor = self._handed
         if descriptor is None:
@@ -98,7 +98,7 @@ class ProcessSocket:
             if self._opened is None:
                 return
             descriptor = self._opened.fileno()
-        self._port = HandedPort(descriptor, self._factory, self._reactor)
+        self._port = InheritedPort(descriptor, self._factory, self._reactor)
         self._port.startListening()
 
     async def _open(self) -> ListeningSocket | None:

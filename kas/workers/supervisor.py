@@ -57,7 +57,7 @@ from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.modules import Prepared
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
-from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.logs import LoggingService
 from tunnel.program.site import Page, Site, as_json, exposition, plain
 from tunnel.program.startup import start_or_exit
 
@@ -71,7 +71,7 @@ _CONTROL, _CALLS = "control", "calls"
 ANSWER_TIMEOUT = 2.3
 
 
-class Supervisor(LogsItsOwnWay, Service):
+class Supervisor(LoggingService, Service):
     """
     Supervisor of several workers.
 

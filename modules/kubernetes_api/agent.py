@@ -51,7 +51,7 @@ from tunnel.interfaces import (
     IStreamReceiver,
     SpanKind,
 )
-from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, climbs, lasts
+from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, escapes_root, lasts
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.for_each import for_each
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
@@ -316,7 +316,7 @@ class AgentRequest:
         self._target = head.target
         self._fields = head.fields
         # kas refuses these as well; agentk does not rely on that.
-        if climbs(head.target.partition(b"?")[0]):
+        if escapes_root(head.target.partition(b"?")[0]):
             self._refuse(
                 400,
                 "kas -> agent: the dot segments of the path lead out of the cluster",

@@ -20,7 +20,7 @@ from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
 from tunnel.errors import TunnelError
 from tunnel.http1 import RequestHead, RequestParser
 from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
-from tunnel.kubernetes import climbs, impersonation_fields
+from tunnel.kubernetes import escapes_root, impersonation_fields
 
 __all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
 
@@ -151,7 +151,7 @@ def enter(
                 400,
                 "client -> kas: /agents/ is not followed by the name or id of an agent",
             )
-    if climbs(path):
+    if escapes_root(path):
         raise Refused(
             400, "client -> kas: the dot segments of the path lead out of the cluster"
         )

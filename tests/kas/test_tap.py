@@ -242,7 +242,7 @@ class MakeServiceTests(_Case):
         """In the format that was asked for, with the level of the configuration."""
         told: list[tuple[str, str]] = []
         self.patch(
-            logs.LogsItsOwnWay,
+            logs.LoggingService,
             "log_as_told",
             lambda service, options, kind, level: told.append((kind, level)),
         )

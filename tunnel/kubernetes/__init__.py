@@ -16,7 +16,7 @@ from tunnel.kubernetes.own_namespace import OwnNamespace, OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import (
     Lasts,
     RequestInfo,
-    climbs,
+    escapes_root,
     lasts,
     only_reads,
     query_flag,
@@ -32,7 +32,7 @@ __all__ = [
     "OwnNamespace",
     "OwnNamespaceRefusal",
     "RequestInfo",
-    "climbs",
+    "escapes_root",
     "impersonation_fields",
     "lasts",
     "only_reads",

@@ -42,7 +42,7 @@ from tunnel.kubernetes.discovery import (
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
-from tunnel.kubernetes.request_info import climbs, why_refused
+from tunnel.kubernetes.request_info import escapes_root, why_refused
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
 from tunnel.util.texts import json_for_yaml
 
@@ -166,7 +166,7 @@ class KubernetesClient:
         """
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")
-        if climbs(path.partition("?")[0].encode("ascii")):
+        if escapes_root(path.partition("?")[0].encode("ascii")):
             raise ValueError(f"{path[:200]!r} leads out of the cluster")
         if _METHOD.fullmatch(method) is None:
             raise ValueError(f"{method[:20]!r} is no method")

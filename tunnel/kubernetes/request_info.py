@@ -22,7 +22,7 @@ from tunnel.interfaces import Access
 __all__ = [
     "Lasts",
     "RequestInfo",
-    "climbs",
+    "escapes_root",
     "lasts",
     "only_reads",
     "query_flag",
@@ -197,7 +197,7 @@ _DOT = re.compile(rb"%2e", re.IGNORECASE)
 _PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
 
 
-def climbs(path: bytes) -> bool:
+def escapes_root(path: bytes) -> bool:
     """
     Whether some server would follow *path* to above where it begins.
 

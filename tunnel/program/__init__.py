@@ -13,12 +13,12 @@ Common parts of the programs kas and agentk.
     listening.py    ports, from the configuration to a TLS listener
     opened.py       descriptions of open ports for other processes
     sockets.py      listening sockets, for other processes or at the path of a file
-    handed.py       a port on another process's socket, shared by several processes
+    inherited_port.py  a port on another process's socket, shared by several processes
     handshakes.py   failed TLS handshakes: counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
     profile.py      the profiler of the process
     tracing.py      spans for OpenTelemetry
     sentry.py       failures for Sentry
-    farewell.py     the last work of a library at shutdown
+    shutdown.py     the last work of a library at shutdown
     process_metrics.py  metrics of the process and its certificates
 """

@@ -20,8 +20,8 @@ from twisted.logger import Logger
 
 from tunnel.config import Listen, expiry_problem
 from tunnel.errors import ConfigurationError
-from tunnel.program.handed import HandedPort
 from tunnel.program.handshakes import FailedHandshakes
+from tunnel.program.inherited_port import InheritedPort
 from tunnel.program.opened import Opened
 from tunnel.program.sockets import ListeningSocket, is_unix, open_socket
 from tunnel.transport.sockets import address_text
@@ -177,7 +177,7 @@ class Listening:
             raise self._refusal(listen, what, setting, error) from error
 
     def _accept(self, descriptor: int, factory: IProtocolFactory) -> IListeningPort:
-        port = HandedPort(descriptor, factory, self.reactor)
+        port = InheritedPort(descriptor, factory, self.reactor)
         port.startListening()
         return port
 

@@ -169,7 +169,7 @@ def log_writer(kind: str, sink: Sink) -> LogWriter:
     return LogWriter(sink, note)
 
 
-class LogsItsOwnWay:
+class LoggingService:
     """
     A service with the log observer of its application.
 

@@ -24,8 +24,8 @@ from zope.interface import implementer
 
 from tunnel import __version__
 from tunnel.config import Sentry
-from tunnel.program.farewell import FAREWELL, say_farewell
 from tunnel.program.logs import MAX_FIELD
+from tunnel.program.shutdown import SHUTDOWN_SECONDS, run_at_shutdown
 
 __all__ = ["ErrorReports"]
 
@@ -77,12 +77,12 @@ class ErrorReports:
         globalLogPublisher.addObserver(self)
 
     async def stop(self, reactor: Any) -> None:
-        """Send what is left; waits for `FAREWELL` seconds at most."""
+        """Send what is left; waits for `SHUTDOWN_SECONDS` seconds at most."""
         client, self._client = self._client, None
         if client is None:
             return
         globalLogPublisher.removeObserver(self)
-        await say_farewell(reactor, partial(client.close, timeout=FAREWELL))
+        await run_at_shutdown(reactor, partial(client.close, timeout=SHUTDOWN_SECONDS))
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")

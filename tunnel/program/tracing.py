@@ -24,7 +24,7 @@ from tunnel import __version__
 from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ISpan, ITracer, SpanKind
-from tunnel.program.farewell import say_farewell
+from tunnel.program.shutdown import run_at_shutdown
 from tunnel.util.texts import clean
 from tunnel.util.traces import TRACEPARENT, trace_id_of
 from tunnel.util.urls import is_private
@@ -200,11 +200,11 @@ class Tracer(Collector):
         self._tracer = self._provider.get_tracer("txkas", __version__)
 
     async def stop(self, reactor: Any) -> None:
-        """Send what is left; waits for `FAREWELL` seconds at most."""
+        """Send what is left; waits for `SHUTDOWN_SECONDS` seconds at most."""
         provider, self._provider, self._tracer = self._provider, None, None
         if provider is None:
             return
-        await say_farewell(reactor, provider.force_flush)
+        await run_at_shutdown(reactor, provider.force_flush)
 
     def begin(
         self,

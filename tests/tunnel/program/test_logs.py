@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ConfigurationError
-from tunnel.program.logs import MAX_FIELD, LogsItsOwnWay, log_levels, observer
+from tunnel.program.logs import MAX_FIELD, LoggingService, log_levels, observer
 
 
 class LogTests(SynchronousTestCase):
@@ -134,7 +134,7 @@ class LogTests(SynchronousTestCase):
         self.assertIn("work is starting on 1.", said_lines[5])
 
 
-class Logging(LogsItsOwnWay, Service):
+class Logging(LoggingService, Service):
     """A service that brings its observer."""
 
 
@@ -166,8 +166,8 @@ class LogAsToldTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, folder)
         self.path = Path(folder) / "log"
 
-    def told(self, kind: str, level: str = "info", **options: object) -> LogsItsOwnWay:
-        service = LogsItsOwnWay()
+    def told(self, kind: str, level: str = "info", **options: object) -> LoggingService:
+        service = LoggingService()
         service.log_as_told(options, kind, level)
         return service
 

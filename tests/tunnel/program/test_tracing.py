@@ -20,7 +20,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from tests.fakes.telemetry import Telemetry
 from tunnel.config import Tracing
 from tunnel.interfaces import SpanKind
-from tunnel.program import farewell, tracing
+from tunnel.program import shutdown, tracing
 from tunnel.program.tracing import Tracer
 from tunnel.util.traces import TRACEPARENT, trace_id_of
 
@@ -40,9 +40,9 @@ async def test_collector_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> No
         assert span is not None
         span.end()
         span.end()
-        monkeypatch.setattr(farewell.say_farewell, "__defaults__", (0.1,))
+        monkeypatch.setattr(shutdown.run_at_shutdown, "__defaults__", (0.1,))
         await tracer.stop(_reactor)
-        (left,) = [one for one in threading.enumerate() if one.name == "farewell"]
+        (left,) = [one for one in threading.enumerate() if one.name == "shutdown"]
         assert left.daemon
         # What comes after that is not traced, and breaks nothing.
         assert tracer.begin("late", SpanKind.SERVER) is None
@@ -163,9 +163,9 @@ async def test_collector_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
             assert span is not None
             span.end()
         assert (tracer.failed, tracer.dropped) == (100, 51)
-        monkeypatch.setattr(farewell.say_farewell, "__defaults__", (0.1,))
+        monkeypatch.setattr(shutdown.run_at_shutdown, "__defaults__", (0.1,))
         await tracer.stop(_reactor)
-        (left,) = [one for one in threading.enumerate() if one.name == "farewell"]
+        (left,) = [one for one in threading.enumerate() if one.name == "shutdown"]
     left.join(30)
 
 

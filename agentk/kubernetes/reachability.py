@@ -16,7 +16,7 @@ from tunnel.errors import CallError
 from tunnel.kubernetes.answers import HOP
 from tunnel.util.texts import clean
 
-__all__ = ["ClusterReach"]
+__all__ = ["ClusterReachability"]
 
 #: Seconds between two looks while the API server answers: one request of no weight.
 CHECK_INTERVAL = 60.0
@@ -30,7 +30,7 @@ FAILURES = 3
 
 
 @attrs.define(eq=False)
-class ClusterReach:
+class ClusterReachability:
     """
     Looks whether the API server answers, from time to time.
 

@@ -10,10 +10,10 @@ from twisted.python.failure import Failure
 
 from tunnel.errors import CallError
 
-__all__ = ["Turns"]
+__all__ = ["SingleFlight"]
 
 
-class Turns:
+class SingleFlight:
     """
     Asks what a ref is at; callers that come while it is asked share the next question.
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-__all__ = ["FAREWELL", "say_farewell"]
+__all__ = ["SHUTDOWN_SECONDS", "run_at_shutdown"]
 
 #: Seconds for what is left at the end.
-FAREWELL = 3.0
+SHUTDOWN_SECONDS = 3.0
 
 
-async def say_farewell(
-    reactor: Any, call: Callable[[], object], seconds: float = FAREWELL
+async def run_at_shutdown(
+    reactor: Any, call: Callable[[], object], seconds: float = SHUTDOWN_SECONDS
 ) -> None:
     """
     Wait for *call*, so many seconds at most.
@@ -34,6 +34,6 @@ async def say_farewell(
         finally:
             reactor.callFromThread(told)
 
-    Thread(target=run, name="farewell", daemon=True).start()
+    Thread(target=run, name="shutdown", daemon=True).start()
     done.addTimeout(seconds, reactor)
     await done.addErrback(lambda _: None)

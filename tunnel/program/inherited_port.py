@@ -26,7 +26,7 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import implementer
 
-__all__ = ["HandedPort"]
+__all__ = ["InheritedPort"]
 
 #: Errors of a process or machine without room for another connection; other processes
 #: on the same socket may have room.
@@ -54,7 +54,7 @@ GIVE_WAY = 0.5
 
 
 @implementer(IListeningPort)
-class HandedPort(FileDescriptor):
+class InheritedPort(FileDescriptor):
     """
     Accepts one connection at a time from a socket that listens already.
 

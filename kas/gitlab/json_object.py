@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tunnel.errors import CallError, Status
 
-__all__ = ["MAX_ID", "Said", "is_id"]
+__all__ = ["MAX_ID", "JsonObject", "is_id"]
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ MAX_ID = 2**63 - 1
 MAX_TEXT = 1024
 
 
-class Said:
+class JsonObject:
     """
     One object of an answer.
 
@@ -50,18 +50,18 @@ class Said:
         """A list of them, which may be missing."""
         return tuple(self._checked(name, one) for one in self._list(name))
 
-    def object(self, name: str) -> Said:
+    def object(self, name: str) -> JsonObject:
         """Return a required object."""
-        return Said(self._raw.get(name), f"{self._place}.{name}")
+        return JsonObject(self._raw.get(name), f"{self._place}.{name}")
 
-    def optional(self, name: str) -> Said | None:
+    def optional(self, name: str) -> JsonObject | None:
         """Return an optional object."""
         return None if self._raw.get(name) is None else self.object(name)
 
-    def objects(self, name: str, read: Callable[[Said], T]) -> tuple[T, ...]:
+    def objects(self, name: str, read: Callable[[JsonObject], T]) -> tuple[T, ...]:
         """A list of objects, which may be missing."""
         place = f"{self._place}.{name}[]"
-        return tuple(read(Said(one, place)) for one in self._list(name))
+        return tuple(read(JsonObject(one, place)) for one in self._list(name))
 
     @property
     def names(self) -> tuple[str, ...]:

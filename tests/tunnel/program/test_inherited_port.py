@@ -20,8 +20,8 @@ from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.config import Listen
-from tunnel.program import handed
-from tunnel.program.handed import GIVE_WAY, PAUSE, HandedPort
+from tunnel.program import inherited_port
+from tunnel.program.inherited_port import GIVE_WAY, PAUSE, InheritedPort
 from tunnel.program.listening import Listening
 
 reactor: Any = _reactor
@@ -65,7 +65,8 @@ async def test_two_accept_from_one_socket() -> None:
     """When one stops the other goes on, and the socket stays its owner's."""
     listening = socket.create_server(("127.0.0.1", 0))
     ports = [
-        HandedPort(listening.fileno(), greeter(name), reactor) for name in (b"1", b"2")
+        InheritedPort(listening.fileno(), greeter(name), reactor)
+        for name in (b"1", b"2")
     ]
     for port in ports:
         port.startListening()
@@ -109,7 +110,7 @@ async def test_a_unix_socket_keeps_its_path_and_mode(tmp_path: Path) -> None:
         listening.bind(str(path))
         path.chmod(0o600)
         listening.listen()
-        port = HandedPort(listening.fileno(), greeter(b"1"), reactor)
+        port = InheritedPort(listening.fileno(), greeter(b"1"), reactor)
         port.startListening()
         assert port.getHost() == UNIXAddress(str(path))
         assert await said(UNIXClientEndpoint(reactor, str(path))) == b"1"
@@ -160,7 +161,7 @@ class AcceptTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = Reads()
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            self.port = HandedPort(listening.fileno(), greeter(b""), self.reactor)
+            self.port = InheritedPort(listening.fileno(), greeter(b""), self.reactor)
         self.addCleanup(self.port._socket.close)
         self.port.startListening()
 
@@ -190,9 +191,9 @@ class AcceptTests(SynchronousTestCase):
         """It is lost, and the next is taken."""
         self.accept(
             PermissionError(errno.EPERM, "a firewall refused it"),
-            *(OSError(number, "gone") for number in handed._PENDING),
+            *(OSError(number, "gone") for number in inherited_port._PENDING),
         )
-        for _ in range(1 + len(handed._PENDING)):
+        for _ in range(1 + len(inherited_port._PENDING)):
             self.port.doRead()
         self.assertEqual(self.reactor.readers, {self.port})
 
@@ -216,8 +217,8 @@ class AcceptTests(SynchronousTestCase):
 
     def test_no_room(self) -> None:
         """It leaves connections to others for a while, and does not spin."""
-        self.accept(*(OSError(number, "full") for number in handed._FULL))
-        for _ in handed._FULL:
+        self.accept(*(OSError(number, "full") for number in inherited_port._FULL))
+        for _ in inherited_port._FULL:
             self.port.doRead()
             self.assertEqual(self.reactor.readers, set())
             self.reactor.advance(PAUSE)
@@ -243,7 +244,7 @@ async def test_clients_that_reset_before_they_are_accepted() -> None:
             with socket.create_connection(address) as client:
                 now = struct.pack("ii", 1, 0)
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
-        port = HandedPort(listening.fileno(), greeter(b"1"), reactor)
+        port = InheritedPort(listening.fileno(), greeter(b"1"), reactor)
         port.startListening()
         assert await said(TCP4ClientEndpoint(reactor, *address)) == b"1"
         await port.stopListening()
@@ -280,7 +281,7 @@ async def test_who_serves_a_connection_fails() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
         factory = Unlucky()
-        port = HandedPort(listening.fileno(), factory, reactor)
+        port = InheritedPort(listening.fileno(), factory, reactor)
         port.startListening()
         clients = [socket.create_connection(address) for _ in range(2)]
         assert await said(TCP4ClientEndpoint(reactor, *address)) == b"1"

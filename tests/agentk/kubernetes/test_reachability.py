@@ -12,11 +12,11 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from agentk.kubernetes.reach import (
+from agentk.kubernetes.reachability import (
     CHECK_INTERVAL,
     FAILURES,
     RETRY_INTERVAL,
-    ClusterReach,
+    ClusterReachability,
 )
 from agentk.kubernetes.version import OtherAnswer
 from agentk.metrics import ReachCollector
@@ -69,7 +69,7 @@ class ReachTests(SynchronousTestCase):
         self.services: frozenset[str] = frozenset([SERVICE.full_name])
         self.version = _Version()
         version: Any = self.version
-        self.reach = ClusterReach(
+        self.reach = ClusterReachability(
             version,
             WHERE,
             "check --kubeconfig (a context)",
