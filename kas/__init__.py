@@ -5,6 +5,7 @@ The server: accepts agents, and carries requests to them.
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
     modules.py      the API of a module's server half
+    operations.py   commands and questions of kasctl for a running kas
     http_client.py  requests to other servers
     request_queue.py  requests to other servers, at a limited rate
     missing.py      messages about missing packages

@@ -17,7 +17,7 @@ import yaml
 
 from kas.ctl.manifest import template
 from kas.fleet.balance import PER_SECOND
-from kas.service import LEAVE_PATIENCE
+from kas.fleet.part import LEAVE_PATIENCE
 from tests.integration.needs import kubernetes, program
 from tunnel.hosting.modules import STOP_TIMEOUT
 

@@ -2,6 +2,7 @@
 The agents that are connected to this kas.
 
     acceptor.py     accepts them: greeting, credential, timing
+    part.py         the listener for agents, as a part of kas
     registry.py     the agents that are connected now; of two connections of one
                     instance the newer one (`kas.directory` decides between kas)
     stream_rate.py  limit on how often an agent may open streams

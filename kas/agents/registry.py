@@ -280,6 +280,11 @@ class Registry:
             return None
         return held
 
+    def credential_id(self, agent: ConnectedAgent) -> str | None:
+        """Return the id of the credential with which *agent* is connected."""
+        connection = self.connection(agent)
+        return None if connection is None else connection.credential_id
+
     def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
         """Return the connection of one instance, if it accepts streams."""
         for agents in (self._agents, self._extra):

@@ -14,7 +14,6 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from functools import partial
@@ -41,17 +40,15 @@ from kas.state.pki import ServerFiles
 from kas.state.process_socket import worker_at
 from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status, TunnelError
-from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, ITracer
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive
 from tunnel.session.roles import KAS
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
-from tunnel.util.flusher import Flusher
 from tunnel.util.until import until
 
 if TYPE_CHECKING:
@@ -78,20 +75,11 @@ class Fleet:
 
     configuration: KasConfiguration
     registry: Registry
-    bus: EventBus
-    reactor: Any
-    flusher: Flusher
-    keepalive: Keepalive
-    kas_id: bytes
-    random: Callable[[], float]
-    #: The time of day.
-    now: Callable[[], float]
-    environ: Mapping[str, str]
+    runtime: Runtime
     addresses: Callable[[], Iterable[str]]
-    #: Makes the development certificate, if need be, and returns it.
+    #: Returns the development certificate, and creates it if necessary.
     development: Callable[[], ServerFiles]
-    tracer: ITracer | None = None
-    #: Where the other workers of this kas are reached.
+    #: Addresses of the other workers of this kas.
     sibling_urls: Sequence[str] = ()
     directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
@@ -105,29 +93,35 @@ class Fleet:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._me = KasRecord(self.kas_id, "", version=__version__)
-        self.directory = Directory(self._me, None, self.reactor, self.random)
+        self._me = KasRecord(self.runtime.instance_id, "", version=__version__)
+        self.directory = Directory(
+            self._me, None, self.runtime.reactor, self.runtime.random
+        )
         if self.configuration.private_api is None:
             return
         listen = self.configuration.private_api.listen
-        self._own = own_address(listen, self.environ, self.addresses)
+        self._own = own_address(listen, self.runtime.environ, self.addresses)
         self._me = attrs.evolve(self._me, url=self._own.url)
-        secrets = _secrets(listen, self.reactor)
-        self._tokens = PeerTokens(secrets, self._me.url, lambda: self.now())
+        secrets = _secrets(listen, self.runtime.reactor)
+        self._tokens = PeerTokens(secrets, self._me.url, lambda: self.runtime.now())
         if listen.tls or self._own.url.startswith("tls:"):
             self._tls_context()  # says now what is wrong with it
-        dispatcher = Dispatcher(self.reactor, tracer=self.tracer)
+        dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.gateway = Gateway(
-            self._tokens.verify, self.registry, dispatcher, self.kas_id, self.tracer
+            self._tokens.verify,
+            self.registry,
+            dispatcher,
+            self.runtime.instance_id,
+            self.runtime.tracer,
         )
         self.peers = Peers(
             endpoint=self._endpoint,
             hello=self._hello,
-            clock=self.reactor,
-            flusher=self.flusher,
-            keepalive=self.keepalive,
-            random=self.random,
+            clock=self.runtime.reactor,
+            flusher=self.runtime.flusher,
+            keepalive=self.runtime.keepalive,
+            random=self.runtime.random,
         )
         store: Store | None = None
         redis = self.configuration.redis
@@ -136,19 +130,28 @@ class Fleet:
             from kas.directory.redis_store import RedisStore
 
             in_redis = RedisStore(
-                self._me, redis, self.reactor, self.random, now=self.now
+                self._me,
+                redis,
+                self.runtime.reactor,
+                self.runtime.random,
+                now=self.runtime.now,
             )
             store, self.redis = in_redis, in_redis.client
         elif self.sibling_urls:
             store = self.siblings = SiblingStore(
-                self._me, self.sibling_urls, self, self.reactor, self.random, self.now
+                self._me,
+                self.sibling_urls,
+                self,
+                self.runtime.reactor,
+                self.runtime.random,
+                self.runtime.now,
             )
         if store is not None:
             self.directory = Directory(
                 self._me,
                 store,
-                self.reactor,
-                self.random,
+                self.runtime.reactor,
+                self.runtime.random,
                 sessions=self,
                 siblings=self.sibling_urls,
                 on_superseded=self._superseded,
@@ -163,9 +166,9 @@ class Fleet:
                 listen,
                 GatewayFactory(
                     self.gateway,
-                    clock=self.reactor,
-                    flusher=self.flusher,
-                    keepalive=self.keepalive,
+                    clock=self.runtime.reactor,
+                    flusher=self.runtime.flusher,
+                    keepalive=self.runtime.keepalive,
                 ),
                 what="other kas",
                 setting="private_api.listen.address",
@@ -178,9 +181,9 @@ class Fleet:
                 )
             if self.siblings is None:
                 self._log.info("other kas reach this one at {url}", url=self._own.url)
-        self.bus.subscribe("kas", "agent.connected", self._connected)
-        self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
-        self.bus.subscribe("kas", "agent.changed", self._connected)
+        self.runtime.bus.subscribe("kas", "agent.connected", self._connected)
+        self.runtime.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        self.runtime.bus.subscribe("kas", "agent.changed", self._connected)
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:
@@ -214,7 +217,7 @@ class Fleet:
     # Our agents, in the directory.
 
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
-        return AgentRecord(agent, self.kas_id, self._me.url)
+        return AgentRecord(agent, self.runtime.instance_id, self._me.url)
 
     def _connected(self, agent: ConnectedAgent) -> None:
         self.update()
@@ -296,7 +299,9 @@ class Fleet:
         for peer in asked:
             peer.prepare()
         await until(
-            lambda: not any(peer.dialling for peer in asked), self.reactor, patience
+            lambda: not any(peer.dialling for peer in asked),
+            self.runtime.reactor,
+            patience,
         )
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
@@ -353,7 +358,7 @@ class Fleet:
             stream: IStream = tunnel.open_stream(open_, receiver)
             return stream
 
-        return ServiceClient(_DIRECTORY, opener, self.reactor)
+        return ServiceClient(_DIRECTORY, opener, self.runtime.reactor)
 
     # kas.directory.sibling_store.SiblingCalls: what workers of one kas ask of each
     # other.
@@ -390,7 +395,7 @@ class Fleet:
         return pb.Hello(
             role=KAS,
             credential=self._tokens.sign(url),
-            instance_id=self.kas_id,
+            instance_id=self.runtime.instance_id,
             generation=1,
         )
 
@@ -400,7 +405,7 @@ class Fleet:
             # A program that can write to Redis must not get our token in plain text.
             raise ConfigurationError(["its address has no TLS, and ours has"])
         return client_endpoint(
-            self.reactor,
+            self.runtime.reactor,
             KasAddress(
                 address.scheme,
                 address.host,

@@ -8,6 +8,7 @@ GitLab as the authority for agents, and for the jobs and users that reach them.
     credentials.py  common parts of the authenticators of jobs and users
     jobs.py      the authenticator of CI jobs' tokens, and their users in the cluster
     metrics.py   metrics for Prometheus
+    part.py      GitLab as a part of kas
     projects.py  the repositories of agents, and the posting of their configuration
     json_object.py  reads and checks GitLab's responses
     refusals.py  GitLab's refusals, shared by all kas through Redis

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
@@ -55,6 +55,19 @@ _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 _T = TypeVar("_T")
 
 
+class RunningCheck(Protocol):
+    """A repeated check of accepted credentials."""
+
+    def start(self) -> None:
+        """Check from now on."""
+
+    def stop(self) -> None:
+        """Check no more."""
+
+    def on_revoked(self, callback: Callable[[str], object]) -> object:
+        """Call *callback* with the id of each credential that is no longer valid."""
+
+
 @attrs.define(eq=False)
 class Authenticators:
     """
@@ -90,6 +103,7 @@ class Authenticators:
     )
     #: Answers that did not come yet.
     checks: int = attrs.field(default=0, init=False)
+    _running: list[RunningCheck] = attrs.field(factory=list, init=False)
     _log = Logger()
 
     def add(
@@ -120,6 +134,25 @@ class Authenticators:
                 self._agents.pop(prefix, None)
 
         return remove
+
+    def run(self, check: RunningCheck) -> None:
+        """Start and stop *check* with this object, and report its revocations."""
+        self._running.append(check)
+
+    def start(self, revoked: Callable[[str], object]) -> None:
+        """
+        Start all running checks.
+
+        :param revoked: called with the id of each credential that is no longer valid.
+        """
+        for check in self._running:
+            check.on_revoked(revoked)
+            check.start()
+
+    def stop(self) -> None:
+        """Stop all running checks."""
+        for check in self._running:
+            check.stop()
 
     def authenticate_agent(
         self, token: bytes, peer: HasPeer | None = None

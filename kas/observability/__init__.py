@@ -2,6 +2,7 @@
 Health, metrics and status of one kas.
 
     site.py             /liveness, /readiness and /metrics
+    part.py             the listener for them, as a part of kas
     audit.py            the audit log
     fleet_metrics.py    metrics of the fleet
     redis_metrics.py    metrics of each client of Redis

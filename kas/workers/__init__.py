@@ -7,6 +7,7 @@ Several processes that are one kas to operators, agents and clients.
     sharing.py     checks whether workers can share the configured listeners
     worker.py      a worker's settings from the supervisor, and their effects
     parent.py      its connection to the supervisor
+    supervised.py  the same as a part of kas
     limits.py      limits that apply to all workers together
     summary.py     the metrics and states of all, as one
 """

@@ -582,22 +582,34 @@ class Supervisor(LoggingService, Service):
         return add_agents(found, silent, alone=self._configuration.redis is None)
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
-        """Have one worker write a change that `kasctl` made to the audit log."""
+        """
+        Have one worker write a change that `kasctl` made to the audit log.
+
+        This does not wait: workers that hang would keep `kasctl` for seconds each.
+        """
         parse_change(body)
+        Deferred.fromCoroutine(self._record_change(body)).addErrback(
+            lambda failure: self._log.failure("while recording a change", failure)
+        )
+        return {}
+
+    async def _record_change(self, body: bytes) -> None:
         for worker in self._workers:
             if worker.opened is None:
                 continue
             try:
                 await self._ask(worker, "control", "/changes", b"POST", body=body)
+                return
             except Exception as error:
                 self._log.warn(
                     "worker {number} did not record a change: {reason}",
                     number=worker.number,
                     reason=_why(error),
                 )
-            else:
-                return {}
-        raise _no_worker_answers()
+        self._log.error(
+            "no worker answers: the audit log has no entry for {change}",
+            change=body.decode(errors="replace"),
+        )
 
     def _development_certificate(self) -> tuple[Path, Path]:
         names = certificate_names(self._configuration, self._modules, self._environ)

@@ -21,6 +21,7 @@ from kas.config.schema import read_configuration
 from kas.routing.stream import RoutedStream
 from kas.service import KasService
 from kas.state import running
+from kas.state.development_certificate import DevelopmentCertificate
 from kas.state.directory import StateDirectory
 from tests.kas.world import Agent, World
 from tunnel.errors import ConfigurationError, ErrorCode
@@ -293,7 +294,7 @@ class CertificateTests(_Case):
         said: list[str] = []
         service = self.service(own)
         observer: Any = lambda event: said.append(formatEvent(event))  # noqa: E731
-        self.patch(KasService, "_log", Logger(observer=observer))
+        self.patch(DevelopmentCertificate, "_log", Logger(observer=observer))
         service.startService()
 
         def warned() -> int:
@@ -394,13 +395,13 @@ class StopTests(_Case):
         for steps in (10, 21):
             service = self.service(CONFIGURATION + more)
             service.startService()
-            assert service._site is not None
-            service._site.making = 1
+            assert service._observability.site is not None
+            service._observability.site.making = 1
             stopping = service.stopService()
             self.assertEqual(self.reactor.open, [])
             self.reactor.pump([DRAIN_STEP] * 9)
             self.assertNoResult(stopping)
-            service._site.making = int(steps > 10)
+            service._observability.site.making = int(steps > 10)
             self.reactor.pump([DRAIN_STEP] * (steps - 9))
             self.successResultOf(stopping)
 

@@ -5,6 +5,8 @@ Common parts of the programs kas and agentk.
     maker.py        both as plugins of twistd
     reactor.py      the reactor that both run in
     options.py      common options
+    runtime.py      clock, randomness, metrics and others that most parts use
+    parts.py        parts: started in order, drained by phases, stopped in reverse
     startup.py      startup errors, signals
     tuning.py       the process: memory, clock
     logs.py         the log: text, JSON lines, levels

@@ -26,3 +26,8 @@ async def until(
             return False
         await deferLater(clock, min(step, left))
     return True
+
+
+async def rest_of(period: float, since: float, clock: IReactorTime) -> None:
+    """Wait until *period* seconds have passed since *since*."""
+    await until(lambda: False, clock, period - (clock.seconds() - since))

@@ -35,6 +35,7 @@ from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Keepalive
 from tunnel.util.flusher import Flusher
 
@@ -65,20 +66,24 @@ class Kas:
         self.clock = net.clock
         self.registry = Registry()
         self.bus = EventBus()
+        #: Seconds by which the time of day is wrong.
+        self.clock_error = 0.0
         reactor: Any = MemoryReactorClock()
         reactor.callLater = self.clock.callLater
         reactor.seconds = self.clock.seconds
         self.fleet = Fleet(
             read_configuration(text, "kas.yaml"),
             self.registry,
-            self.bus,
-            reactor,
-            Flusher(self.clock),
-            Keepalive(self.clock),
-            bytes([number]) * 16,
-            lambda: 0.5,
-            self.clock.seconds,
-            {},
+            Runtime(
+                reactor=reactor,
+                now=lambda: self.clock.seconds() + self.clock_error,
+                random=lambda: 0.5,
+                environ={},
+                instance_id=bytes([number]) * 16,
+                flusher=Flusher(self.clock),
+                keepalive=Keepalive(self.clock),
+                bus=self.bus,
+            ),
             lambda: ["127.0.0.1"],
             lambda: pki.ensure(StateDirectory.open(state or Path()), time.time, "kas"),
         )
@@ -156,7 +161,7 @@ def test_a_wrong_clock_shows_on_both_sides(
 ) -> None:
     right, wrong = pair(net, secret)
     net.clock.advance(7200)
-    wrong.fleet.now = lambda: net.clock.seconds() + seconds
+    wrong.clock_error = seconds
     dial_all(wrong)
     assert wrong.fleet.peers is not None
     problem = wrong.fleet.peers.at(right.fleet._me.url).problem
@@ -166,7 +171,7 @@ def test_a_wrong_clock_shows_on_both_sides(
     dial_all(right)
     assert "check the clocks" in wrong.fleet.gateway.refusal
     # It is forgotten once one is taken.
-    wrong.fleet.now = net.clock.seconds
+    wrong.clock_error = 0.0
     net.clock.advance(60)
     dial_all(right)
     assert wrong.fleet.gateway.refusal == ""

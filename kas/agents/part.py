@@ -1,0 +1,77 @@
+"""The agents as a part of kas: their listener and their tunnels."""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+
+from kas.agents.acceptor import AgentAcceptor, AgentFactory
+from kas.config.schema import AgentListen
+from kas.state.running import AGENTS
+from tunnel.errors import ErrorCode
+from tunnel.program.inherited_port import InheritedPort
+from tunnel.program.listening import Listening
+from tunnel.program.parts import Part, Phase
+from tunnel.program.runtime import Runtime
+from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
+from tunnel.transport.tls import ALPN_TUNNEL
+from tunnel.transport.websocket import wrap_websocket_server
+
+__all__ = ["AgentsPart"]
+
+
+class AgentsPart(Part):
+    """The listener to which agentk connects, and the tunnels behind it."""
+
+    _log = Logger()
+    name = "agents"
+
+    def __init__(
+        self,
+        settings: AgentListen,
+        acceptor: AgentAcceptor,
+        listening: Listening,
+        runtime: Runtime,
+    ) -> None:
+        self._settings = settings
+        self._acceptor = acceptor
+        self._listening = listening
+        self._runtime = runtime
+        self._port: IListeningPort | None = None
+
+    async def start(self) -> None:
+        """Listen for agents."""
+        settings, runtime = self._settings, self._runtime
+        tunnels = AgentFactory(
+            self._acceptor,
+            clock=runtime.reactor,
+            flusher=runtime.flusher,
+            keepalive=runtime.keepalive,
+        )
+        # The first bytes tell a WebSocket from the tunnel itself, so one port does
+        # for both whatever proxies are in between.
+        factory = TunnelOrWebSocketFactory(
+            tunnels, wrap_websocket_server(tunnels, runtime.reactor), runtime.reactor
+        )
+        self._port = await self._listening.listen(
+            settings,
+            factory,
+            what=AGENTS,
+            setting="agent.listen.address",
+            alpn=(ALPN_TUNNEL, "http/1.1"),
+        )
+        if isinstance(self._port, InheritedPort):
+            self._acceptor.on_already_here = self._port.give_way
+        if not settings.tls and settings.network != "unix":
+            self._log.warn(
+                "agents connect without TLS: tokens and traffic can be read on the "
+                "way; set certificate_file and key_file in agent.listen"
+            )
+
+    async def drain(self, phase: Phase) -> None:
+        """Close the port, and at last the tunnels."""
+        if phase is Phase.LISTENERS and self._port is not None:
+            await self._listening.close(self._port)
+        if phase is Phase.SESSIONS:
+            for connection in self._acceptor.registry.tunnels():
+                connection.tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")

@@ -1,0 +1,185 @@
+"""GitLab as a part of kas: credentials, projects of agents, and usage reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kas.config.gitlab import GitLab
+from kas.config.schema import KasConfiguration
+from kas.gitlab.access import GitLabForAgents
+from kas.gitlab.agents import GitLabAgents
+from kas.gitlab.cache import Lifetimes, Refusals
+from kas.gitlab.client import MAX_REQUESTS, GitLabClient
+from kas.gitlab.jobs import GitLabJobs
+from kas.gitlab.metrics import GitLabCollector
+from kas.gitlab.projects import AgentProjects
+from kas.gitlab.registrations import Registrations
+from kas.gitlab.usage import UsageReport
+from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
+from kas.http_client import make_agent
+from kas.identity.authenticators import Authenticators
+from kas.identity.failed_checks import FailedChecks
+from tunnel.config import CredentialCaching
+from tunnel.hosting.stores import Stores
+from tunnel.interfaces import ConnectedAgent
+from tunnel.program.parts import Part, Phase
+from tunnel.program.runtime import Runtime
+
+__all__ = ["GitLabPart"]
+
+
+class GitLabPart(Part):
+    """
+    GitLab as the source of agents, jobs and users, beside the identity file.
+
+    :param settings: the section ``gitlab``.
+    :param caching: lifetimes of cached responses about users.
+    :param credential_of: returns the id of a connected agent's credential.
+    :param redis: the Redis client of the directory; None: kas is alone, and shares no
+        refusals.
+    """
+
+    name = "gitlab"
+
+    def __init__(
+        self,
+        settings: GitLab,
+        configuration: KasConfiguration,
+        caching: CredentialCaching,
+        runtime: Runtime,
+        credential_of: Callable[[ConnectedAgent], str | None],
+        stores: Stores,
+        redis: Any,
+    ) -> None:
+        self._settings = settings
+        self._configuration = configuration
+        self._caching = caching
+        self._runtime = runtime
+        self._credential_of = credential_of
+        self._redis = redis
+        reactor = runtime.reactor
+        agent = make_agent(
+            settings.ca_certificate_file,
+            "gitlab.ca_certificate_file",
+            reactor,
+            runtime.environ,
+            connections=MAX_REQUESTS,
+        )
+        self._client = client = GitLabClient(settings, agent, reactor, runtime.now)
+        self.projects = AgentProjects(
+            reactor, client, moved=partial(runtime.bus.publish, "agent.moved")
+        )
+        self._agents: GitLabAgents | None = None
+        self.usage: UsageReport | None = None
+        self._registrations: Registrations | None = None
+        period = configuration.observability.usage_reporting_period
+        if period:
+            store = stores.open("kas.gitlab", "usage")
+            me = runtime.instance_id.hex()
+            self.usage = UsageReport(client.post, store, me, period, reactor)
+            self._registrations = Registrations(client.post, period, reactor)
+            runtime.bus.subscribe(
+                "kas", "agent.connected", self._registrations.connected
+            )
+        #: Answers agents' requests to GitLab.
+        self.access = GitLabForAgents(client, self._token, reactor)
+        runtime.metrics.register(GitLabCollector(client, self.access))
+
+    def _make_agents(self, in_use: Callable[[], set[str]]) -> GitLabAgents:
+        times = self._configuration.agent
+        lifetimes = Lifetimes(
+            success=times.info_cache_ttl,
+            error=times.info_cache_error_ttl,
+            outage=times.info_cache_outage_ttl,
+        )
+        return GitLabAgents(
+            self._client,
+            lifetimes,
+            in_use,
+            self._runtime.reactor,
+            self.projects,
+            self._shared_refusals(self._client.is_taken, "agent_info_errs"),
+        )
+
+    def serve(
+        self,
+        authenticators: Authenticators,
+        agents_in_use: Callable[[], set[str]],
+        in_use: Callable[[], set[str]],
+    ) -> None:
+        """
+        Check credentials of agents, jobs and users with GitLab.
+
+        :param agents_in_use: returns the ids of credentials of connected agents.
+        :param in_use: returns the ids of users' credentials that hold something open.
+        """
+        reactor, client = self._runtime.reactor, self._client
+        authenticators.failed = FailedChecks(
+            self._settings.failed_checks_per_address_per_minute, reactor
+        )
+        caching = self._caching
+        lifetimes = Lifetimes(
+            success=caching.allowed_agent_cache_ttl,
+            error=caching.allowed_agent_cache_error_ttl,
+            outage=caching.allowed_agent_cache_outage_ttl,
+        )
+        # The request contains nothing of this kas: only the job's own token.
+        of_jobs = self._shared_refusals(lambda: True, "allowed_agents_errs")
+        jobs = GitLabJobs(client, lifetimes, in_use, reactor, of_jobs)
+        users = [
+            GitLabUsers(
+                kind,
+                client,
+                lifetimes,
+                in_use,
+                reactor,
+                self._shared_refusals(
+                    client.is_taken, f"auth_proxy_user_errs:{kind.access_type}"
+                ),
+            )
+            for kind in (PERSONAL_ACCESS_TOKENS, SESSIONS)
+        ]
+        checkers: list[GitLabAgents | GitLabJobs | GitLabUsers]
+        self._agents = self._make_agents(agents_in_use)
+        checkers = [self._agents, jobs, *users]
+        for one in checkers:
+            authenticators.add(one)
+            authenticators.run(one.renewal)
+
+    def _shared_refusals(
+        self, proven: Callable[[], bool], family: str
+    ) -> Refusals | None:
+        """Return GitLab's refusals, shared by all kas; None: this kas is alone."""
+        settings = self._configuration.redis
+        if self._redis is None or settings is None:
+            return None
+        # Here, because it imports the reactor.
+        from kas.gitlab.refusals import SharedRefusals
+
+        prefix, clock = settings.key_prefix, self._runtime.reactor
+        return SharedRefusals(self._redis, prefix, family, clock, proven)
+
+    def _token(self, agent: ConnectedAgent) -> bytes | None:
+        """Return the token of GitLab with which an agent is connected."""
+        credential_id = self._credential_of(agent)
+        if credential_id is None or self._agents is None:
+            return None
+        return self._agents.renewal.subject(credential_id)
+
+    async def start(self) -> None:
+        """Report usage and registrations from now on."""
+        if self.usage is not None:
+            self.usage.start()
+        if self._registrations is not None:
+            self._registrations.start()
+
+    async def drain(self, phase: Phase) -> None:
+        """Send the last reports, once modules have stopped."""
+        if phase is not Phase.STORES:
+            return
+        if self._registrations is not None:
+            self._registrations.stop()
+        if self.usage is not None:
+            await self.usage.stop()

@@ -1,0 +1,66 @@
+"""The observability listener as a part of kas; it answers until the end."""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IListeningPort
+
+from kas.config.schema import Observability
+from kas.observability.site import Health, make_site
+from kas.state.running import OBSERVABILITY
+from tunnel.program.listening import Listening
+from tunnel.program.parts import Part, Phase
+from tunnel.program.runtime import Runtime
+from tunnel.program.site import Site
+from tunnel.util.until import rest_of, until
+
+__all__ = ["ObservabilityPart"]
+
+
+class ObservabilityPart(Part):
+    """The listener for probes, metrics and status."""
+
+    name = "observability"
+
+    def __init__(
+        self,
+        settings: Observability,
+        health: Health,
+        listening: Listening,
+        runtime: Runtime,
+    ) -> None:
+        self._settings = settings
+        self._health = health
+        self._listening = listening
+        self._runtime = runtime
+        self.site: Site | None = None
+        self._port: IListeningPort | None = None
+        self._ending_since: float | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        runtime = self._runtime
+        self.site = make_site(
+            self._settings, self._health, runtime.metrics, runtime.reactor
+        )
+        self._port = await self._listening.listen(
+            self._settings.listen,
+            self.site,
+            what=OBSERVABILITY,
+            setting="observability.listen.address",
+        )
+
+    async def drain(self, phase: Phase) -> None:
+        """Note when the end began; operators watch the rest of it."""
+        if phase is Phase.READINESS:
+            self._ending_since = self._runtime.reactor.seconds()
+
+    async def stop(self) -> None:
+        """Answer probes for the configured periods, and finish the last pages."""
+        site, port, clock = self.site, self._port, self._runtime.reactor
+        if site is None or port is None:
+            return
+        listen = self._settings.listen
+        if self._ending_since is not None:
+            await rest_of(listen.listen_grace_period, self._ending_since, clock)
+        await self._listening.close(port)
+        await until(lambda: not site.making, clock, listen.shutdown_grace_period)

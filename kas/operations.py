@@ -1,0 +1,152 @@
+"""The commands and questions of `kasctl` for a running kas."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+from twisted.logger import Logger
+
+from kas.agents.acceptor import AgentAcceptor
+from kas.agents.last_seen import LastSeen
+from kas.agents.registry import Registry
+from kas.fleet.balance import Balance
+from kas.fleet.fleet import Fleet
+from kas.identity.file_authenticator import FileAuthenticator
+from kas.observability.audit import AuditLog
+from kas.observability.overview import overview
+from kas.observability.site import Health
+from kas.routing.router import Router
+from kas.state.control import parse_change
+
+__all__ = ["Operations", "describe"]
+
+#: Problems of agents that `kasctl status` shows.
+SHOWN_PROBLEMS = 100
+
+#: Seconds that other kas have for an answer when an operator asks for them and waits.
+PEERS_PATIENCE = 2.0
+
+
+def describe(
+    draining: bool,
+    registry: Registry,
+    fleet: Fleet,
+    problems: Mapping[str, Mapping[str, tuple[str, str]]],
+) -> dict[str, Any]:
+    """
+    Describe this process, Redis and the other kas.
+
+    :param problems: problems of agents that modules reported: name and reason, by
+        module and agent id.
+    """
+    known: dict[str, Any] = {"pid": os.getpid(), "draining": draining}
+    clusters = {
+        one.agent.agent_name: one.agent.cluster_problem
+        for one in registry
+        if one.agent.cluster_problem
+    }
+    if clusters:
+        known["cluster_problems"] = clusters
+    reported = [
+        (f"{name}: {module}", why)
+        for module, agents in problems.items()
+        for name, why in agents.values()
+    ]
+    reported += [
+        (f"{one.agent.agent_name}: {module}", f"restarting: {why}")
+        for one in registry
+        for module, why in one.restarting.items()
+    ]
+    if reported:
+        known["agent_problems"] = dict(reported[:SHOWN_PROBLEMS])
+    if fleet.redis is not None:
+        known["redis"] = {
+            "up": fleet.redis.up,
+            "news": fleet.redis.listening,
+            "reason": fleet.redis.reason,
+        }
+    if fleet.peers is not None and fleet.siblings is None:
+        others = [fleet.peers.at(one.url) for one in fleet.others()]
+        known["own_url"] = fleet.directory.me.url
+        known["peers"] = len(others)
+        known["peer_sessions"] = fleet.peers.connected
+        unreached = {peer.url: peer.problem for peer in others if peer.problem}
+        if unreached:
+            known["peer_problems"] = unreached
+        known["unreachable_peers"] = sorted(
+            peer.url for peer in others if not peer.worth_trying
+        )
+    if fleet.gateway is not None and fleet.gateway.refusal:
+        known["refused_peer"] = fleet.gateway.refusal
+    return known
+
+
+@attrs.frozen(eq=False)
+class Operations:
+    """See `kas.state.control.Controlled`."""
+
+    acceptor: AgentAcceptor
+    fleet: Fleet
+    balance: Balance
+    router: Router
+    health: Health
+    identity: FileAuthenticator
+    last_seen: LastSeen
+    audit: AuditLog
+    #: See `describe`.
+    about: Callable[[], dict[str, Any]]
+    _log = Logger()
+
+    async def drain(self) -> dict[str, Any]:
+        """Move every agent to another kas, accept none, and be not ready."""
+        self._log.info("drained by order: every agent is asked to connect elsewhere")
+        self.health.ready = False
+        self.balance.stop()
+        self.acceptor.draining = True
+        self.fleet.update(draining=True)
+        tunnels = self.acceptor.registry.tunnels()
+        self.balance.send_away(tunnels, "this kas is being drained")
+        return await self.progress()
+
+    async def undrain(self) -> dict[str, Any]:
+        """Accept agents again."""
+        self._log.info("taken into service again")
+        self.acceptor.draining = False
+        self.fleet.update(draining=False)
+        self.balance.start()
+        self.health.ready = True
+        return await self.progress()
+
+    async def rebalance(self) -> dict[str, Any]:
+        """Move agents above the mean; ``asked`` counts them."""
+        asked = self.balance.rebalance()
+        return await self.progress() | ({"asked": asked} if asked else {})
+
+    async def record_change(self, body: bytes) -> dict[str, Any]:
+        """Write a change that `kasctl` made to the audit log."""
+        self.audit.record("kasctl", parse_change(body))
+        return {}
+
+    async def progress(self) -> dict[str, Any]:
+        """Return the numbers of agents and requests that are still here."""
+        registry = self.acceptor.registry
+        streams = sum(one.tunnel.load for one in registry.tunnels())
+        return {
+            **self.about(),
+            "ready": self.health.ready,
+            "agents": registry.agents,
+            "requests": streams + self.router.remote,
+        }
+
+    async def agents(self) -> dict[str, Any]:
+        """Return every agent; see `kas.observability.overview`."""
+        agents = self.identity.agents()
+        return await overview(agents, self.fleet.directory, self.last_seen)
+
+    async def peers(self) -> dict[str, Any]:
+        """Describe the other kas, after dialling those without a session."""
+        await self.fleet.dial_all(PEERS_PATIENCE)
+        return self.about()

@@ -1,0 +1,93 @@
+"""The development certificate of a running kas: made, renewed, and watched."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from kas.state import pki
+from kas.state.directory import StateDirectory
+from tunnel.errors import ConfigurationError
+from tunnel.program.parts import Part, Phase
+from tunnel.program.runtime import Runtime
+
+__all__ = ["DevelopmentCertificate"]
+
+#: Seconds between two checks whether the certificate is due for renewal.  That is after
+#: two thirds of its life, so hours do not matter.
+RENEWAL_INTERVAL = 3600.0
+
+ONE_DAY = 24 * 3600.0
+
+
+class DevelopmentCertificate(Part):
+    """
+    Certificate of the development CA, which kas creates on first use.
+
+    :param names: host names and addresses of the certificate.
+    """
+
+    _log = Logger()
+    name = "the development certificate"
+
+    def __init__(
+        self, state: StateDirectory, runtime: Runtime, names: Sequence[str]
+    ) -> None:
+        self._state = state
+        self._runtime = runtime
+        self._names = names
+        self._renewal = LoopingCall(self._renew)
+        self._renewal.clock = runtime.reactor
+        self._warned_at: float | None = None
+
+    def files(self) -> pki.ServerFiles:
+        """Return the current files, and create or renew them if necessary."""
+        now, host = self._runtime.now, socket.gethostname()
+        return pki.ensure(self._state, now, host, self._names)
+
+    def certificate(self) -> tuple[Path, Path]:
+        """Return the files of the certificate and its key, which stay valid."""
+        files = self.files()
+        if not self._renewal.running:
+            self._log.info(
+                "development certificate {file}, pin {pin}",
+                file=str(files.certificate_file),
+                pin=files.pin,
+            )
+            self._warn_of_expiry(files)
+            renewing = self._renewal.start(RENEWAL_INTERVAL, now=False)
+            renewing.addErrback(
+                lambda failure: self._log.failure("while renewing", failure)
+            )
+        return files.certificate_file, files.key_file
+
+    def _renew(self) -> None:
+        # The listeners read the new file by themselves.
+        try:
+            files = self.files()
+        except (ConfigurationError, OSError):
+            self._log.failure("the development certificate was not renewed")
+        else:
+            self._warn_of_expiry(files)
+
+    def _warn_of_expiry(self, files: pki.ServerFiles) -> None:
+        """Warn once a day, while kas cannot renew the certificate."""
+        now = self._runtime.reactor.seconds()
+        warned = self._warned_at
+        if files.problem is None or (warned is not None and now - warned < ONE_DAY):
+            return
+        self._warned_at = now
+        self._log.warn(
+            "{problem}; the certificate expires on {day}",
+            problem=files.problem,
+            day=f"{files.expires_at:%Y-%m-%d}",
+        )
+
+    async def drain(self, phase: Phase) -> None:
+        """Renew no more."""
+        if phase is Phase.READINESS and self._renewal.running:
+            self._renewal.stop()

@@ -1,0 +1,67 @@
+"""The record of a running kas in its state directory, from its start to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from kas.state import running
+from kas.state.directory import StateDirectory
+from tunnel.program.opened import Opened
+from tunnel.program.parts import Part, Phase
+
+__all__ = ["RunningRecord"]
+
+
+class RunningRecord(Part):
+    """
+    Record of this process, and the lock against a second kas without Redis.
+
+    :param alone: kas has no Redis: no other kas may use the state directory.
+    :param opened: returns the open ports.
+    """
+
+    name = "the record of this process"
+
+    def __init__(
+        self,
+        state: StateDirectory,
+        alone: bool,
+        opened: Callable[[], Sequence[Opened]],
+    ) -> None:
+        self._state = state
+        self._alone = alone
+        self._opened = opened
+        #: Open while no other kas without Redis may use the state directory.
+        self._lock: int | None = None
+
+    async def start(self) -> None:
+        """
+        Take the lock.
+
+        :raises ConfigurationError: another kas uses the state directory.
+        """
+        running.refuse_twins(self._state)
+        if self._alone:
+            self._lock = running.hold(self._state)
+
+    def publish(self) -> None:
+        """Write the record, so that `kasctl` finds this process and its ports."""
+        running.tell(self._state, self._opened())
+
+    async def drain(self, phase: Phase) -> None:
+        """Mark the record, and let a successor start while this process ends."""
+        if phase is not Phase.READINESS:
+            return
+        running.leave(self._state)
+        self._release()
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    async def stop(self) -> None:
+        """Remove the record."""
+        self._release()
+        running.forget(self._state)

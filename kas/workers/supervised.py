@@ -1,0 +1,56 @@
+"""A worker as a part of its own process: its connection to the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from kas.workers.parent import Parent
+from tunnel.program.listening import Listening
+from tunnel.program.parts import Part
+
+__all__ = ["SupervisedWorker"]
+
+
+class SupervisedWorker(Part):
+    """
+    Connection of a worker to its supervisor, which keeps the record of this kas.
+
+    :param draining: returns whether this worker accepts no agents now.
+    """
+
+    _log = Logger()
+    name = "the connection to the supervisor"
+
+    def __init__(
+        self, listening: Listening, draining: Callable[[], bool], reactor: Any
+    ) -> None:
+        self._listening = listening
+        self._parent = Parent(reactor, draining, self._orphaned)
+
+    def listen_to_supervisor(self) -> None:
+        """Notice from now on whether the supervisor lives."""
+        self._parent.start()
+
+    def publish(self) -> None:
+        """Report the open ports to the supervisor."""
+        self._parent.ready(self._listening.opened)
+
+    async def stop(self) -> None:
+        """Report no more."""
+        self._parent.stop()
+
+    def _orphaned(self) -> None:
+        """
+        Stop, because the supervisor is dead, and its successor needs every port now.
+
+        Running requests may finish, as after an order to stop.
+        """
+        self._log.warn("the supervisor is gone: this worker ends what it has")
+        self._listening.ending = True
+        Deferred.fromCoroutine(self._listening.close_all()).addErrback(
+            lambda failure: self._log.failure("while closing ports", failure)
+        )
