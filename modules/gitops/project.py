@@ -37,7 +37,7 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims
+from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims, Waits
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
@@ -70,6 +70,9 @@ _T = TypeVar("_T")
 
 #: Seconds before a commit that could not be applied is tried again, likewise.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
+
+#: Seconds between two looks, at least, when a wait for another agent ends.
+LOOK_SOONEST = 1.0
 
 #: Seconds after which all of it is applied again, at most: what others changed is put
 #: right.  The second where that is seen when it happens.
@@ -257,8 +260,8 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: Since when deletes have waited for other agents; see `Claims`.
-        self._deletes_wait: dict[ObjectKey, float] = {}
+        #: Of deletes, for other agents; see `Claims`.
+        self._deletes_wait = Waits()
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
@@ -271,6 +274,8 @@ class Project:
         #: The same with the objects that wait for other agents.
         self._only_waits = False
         self._delayed: set[ObjectKey] = set()
+        #: When the first of the waits for other agents ends; infinite: none does.
+        self._wait_ends = math.inf
         #: Objects that others have not given up yet, and will; and since when those
         #: have been awaited of which that is not sure.
         self._awaited: set[ObjectKey] = set()
@@ -444,7 +449,14 @@ class Project:
             return State.FAILED if self._said else State.WAITING
         if self.report.release:
             return State.HELD
+        if self._said and self._awaits_agents:
+            return State.WAITING
         return State.FAILED if self._said else State.CURRENT
+
+    @property
+    def _awaits_agents(self) -> bool:
+        """Nothing but deletes is left to do, and these wait for other agents a while."""
+        return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
 
     @property
     def is_current(self) -> bool:
@@ -460,8 +472,8 @@ class Project:
 
     @property
     def hands_over(self) -> bool:
-        """It fails only because objects stay until another project takes them."""
-        return self.state is State.FAILED and self._only_waits
+        """Objects stay until another project takes them, and nothing else is wrong."""
+        return self.state in (State.FAILED, State.WAITING) and self._only_waits
 
     @property
     def drift_delay(self) -> str:
@@ -627,7 +639,7 @@ class Project:
             # wait, and ends none.
             stays=self._handover.stays,
             given=self._gives,
-            claims=partial(self._others_claims, snapshot, dict(self._deletes_wait)),
+            claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -757,6 +769,8 @@ class Project:
                 backoff.reset()
             if not self._changed:
                 pause = self._pause() if well else backoff.pause()
+                left = self._wait_ends - self._api.clock.seconds()
+                pause = min(pause, max(left, LOOK_SOONEST))
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
     def _pause(self) -> float:
@@ -828,6 +842,7 @@ class Project:
         self._offered.clear()
         self._handed.clear()
         self._delayed.clear()
+        self._wait_ends = math.inf
         self._awaited.clear()
         self._follows_same.clear()
         try:
@@ -868,7 +883,6 @@ class Project:
         lines += [str(one) for one in (*report.failed, *self._braked(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
-        self._tell(snapshot.commit, lines)
         stays = {one.key: one.reason for one in report.blocked}
         late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
         if late:
@@ -888,6 +902,7 @@ class Project:
         self._only_waits = (
             not wrong and not failed and stays.keys() <= self._handed | self._delayed
         )
+        self._tell(snapshot.commit, lines, is_wrong=not self._awaits_agents)
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -997,13 +1012,13 @@ class Project:
     async def _others_claims(
         self,
         snapshot: Snapshot,
-        waits: dict[ObjectKey, float],
+        waits: Waits,
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
         return await self._claims_of(snapshot, waits).of(objects)
 
-    def _claims_of(self, snapshot: Snapshot, waits: dict[ObjectKey, float]) -> Claims:
+    def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
         return Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
@@ -1024,6 +1039,8 @@ class Project:
         self._delayed |= delayed
         if delayed:
             self._waits_for_others = True
+            left = min(found[key].seconds for key in delayed)
+            self._wait_ends = self._api.clock.seconds() + left
         return found
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
