@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from modules.agent_configuration.document import Document, path_of, read_document
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import (
     GitAddress,
     GitalyAddress,
@@ -207,7 +207,7 @@ class FollowedRepository:
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()
-        self._wake(CallError(Status.UNAVAILABLE, "kas stops"))
+        self._wake(Stopping())
 
     def _left(self, agent_name: str, follower: Follower) -> None:
         agent = self._agents.get(agent_name)

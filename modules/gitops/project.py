@@ -455,7 +455,7 @@ class Project:
 
     @property
     def _awaits_agents(self) -> bool:
-        """Nothing but deletes is left to do, and these wait for other agents a while."""
+        """Only deletes are left, which wait for other agents for some time."""
         return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
 
     @property
