@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 from twisted.python.reflect import namedAny
 
-from kas.config.schema import KasConfiguration
+from kas.config.schema import KasConfiguration, Observability
 from kas.ctl.common import SIZE, Ctl, command, printable
 from tunnel.config import (
     Listen,
@@ -95,6 +95,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
             begin, end = validity(certificate)
             unusable = now < begin or end <= now
             (problems if unusable else warnings).append(f"{file}: {place}: {text}")
+    problems += audit_problems(configuration.observability, file)
     if problems:
         raise ConfigurationError([*problems, *warnings])
     names = [module.name for module in modules]
@@ -106,6 +107,23 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         {"problems": [], "warnings": warnings, "modules": names, "workers": workers},
         f"{file} is usable; workers: {workers}; modules: {shown}",
     )
+
+
+def audit_problems(observability: Observability, file: str) -> Iterator[str]:
+    """
+    Say why kas cannot write its audit log.
+
+    The check creates no file, and the user who runs it may not be the user of kas.
+    """
+    audit = observability.audit
+    if audit is None:
+        return
+    path, folder = audit.file, audit.file.parent
+    where = f"{file}: observability.audit.file: {path}"
+    if not folder.is_dir():
+        yield f"{where}: there is no folder {folder}; create it"
+    elif path.is_dir():
+        yield f"{where}: is a folder; name a file in it"
 
 
 @command(config, "schema")

@@ -216,7 +216,10 @@ class Control:
         if request.id:
             found = [one for one in found if one.state_id == request.id]
             if not found:
-                text = f"there is no state {request.id[:64]!r}, or no more"
+                text = (
+                    f"no state {request.id[:64]!r} is kept, or it is kept no longer: "
+                    "'kasctl gitops kept' without it lists the states"
+                )
                 raise CallError(Status.NOT_FOUND, text)
         return pb.GetKeptResponse(
             states=[
@@ -250,7 +253,15 @@ class Control:
 
     async def sync(self, request: pb.SyncRequest, call: Any) -> pb.SyncResponse:
         """Apply the newest commit now."""
-        return pb.SyncResponse(commit=await self._project(request.project).sync())
+        try:
+            project = self._project(request.project)
+        except CallError as error:
+            if not self.projects:
+                raise
+            # A project that only the newest commit of the agent's file has.
+            text = f"{error.message} (to read a new configuration, sync one of these)"
+            raise CallError(error.status, text) from None
+        return pb.SyncResponse(commit=await project.sync())
 
     async def repair(self, request: pb.RepairRequest, call: Any) -> pb.RepairResponse:
         """Take fields of objects back from other field managers."""

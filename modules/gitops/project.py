@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
@@ -312,6 +313,8 @@ class Project:
         self._ends = False
         #: What is wrong with them; said once.
         self._said: list[str] = []
+        #: The commit that they are of.
+        self._said_of = ""
         #: The last commit that came, where it cannot be used, and why; the one before
         #: is worked on.
         self._refused = Report("")
@@ -397,19 +400,24 @@ class Project:
     @property
     def next_reason(self) -> str:
         """Why `next_commit` is not applied; empty: it is, or there is none."""
-        if not self.next_commit:
+        newest = self.next_commit
+        if not newest:
             return ""
         if self.orders.suspended:
             return "the project is suspended"
         if self.orders.pinned:
             return f"the project is pinned to {self.orders.pinned[:12]}"
-        if self._refused.problems:
+        if self._refused.problems and self._refused.commit == newest:
             return _bounded(self._refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
-        if self._busy:
-            return "agentk is applying it"
-        return self._said[0] if self._said else "agentk is about to apply it"
+        # Else what was said is of a commit before.
+        if self.commit == newest:
+            if self._busy:
+                return "agentk is applying it"
+            if self._said and self._said_of == newest:
+                return self._said[0]
+        return "agentk is about to apply it"
 
     @property
     def problems(self) -> list[str]:
@@ -417,19 +425,30 @@ class Project:
         refused = self._refused
         pruning = self._pruning
         said = self._said
+        if self._busy and self._said_of != (self.orders.pinned or self.commit):
+            # Another commit is worked on.
+            said = []
         if pruning is not None:
             # Of what was said before some is waited for no longer.
             said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
         why = _bounded(
-            f"commit {refused.commit[:12]}: {one}" for one in refused.problems
+            f"commit {refused.commit[:12]}: {one}"
+            for one in refused.problems
+            # The commit is not followed.
+            if not self.orders.pinned
         )
         return [*filter(None, [self._commits.problem]), *why, *said]
 
     @property
     def release(self) -> str:
-        """See `Report.release`; empty as well while the approved deletes are made."""
+        """
+        See `Report.release`; empty as well while the approved deletes are made, or if
+        an approval would change nothing now.
+        """
         approved = self._pruning is not None and self._pruning.approved
-        return "" if self.report is None or approved else self.report.release
+        if self.report is None or approved or self.orders.suspended:
+            return ""
+        return self.report.release
 
     @property
     def state(self) -> State:
@@ -510,11 +529,12 @@ class Project:
         """
         report = self.report
         if report is None or not report.held:
-            raise CallError(Status.FAILED_PRECONDITION, "nothing is held")
+            text = f"nothing is held: {self._how_to_look}"
+            raise CallError(Status.FAILED_PRECONDITION, text)
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                "other objects are held, or by another commit: look at the status",
+                f"other objects are held, or by another commit: {self._how_to_look}",
             )
 
         def approved(orders: Orders) -> Orders:
@@ -1242,6 +1262,14 @@ class Project:
 
     # What an operator reads.
 
+    @property
+    def _how_to_look(self) -> str:
+        """The command that shows the status."""
+        words = shlex.join(
+            [self._api.agent_name, self.settings.label or self.repository]
+        )
+        return f"see 'kasctl gitops status {words}'"
+
     def _how_to_release(self, report: Report) -> str:
         count = len(report.held)
         what = "1 object waits" if count == 1 else f"{count} objects wait"
@@ -1284,6 +1312,7 @@ class Project:
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
         """What keeps it from being current; once, for as long as it stays so."""
         lines = _bounded(lines)
+        self._said_of = commit
         if lines == self._said:
             return
         self._said = lines

@@ -601,6 +601,27 @@ class HandoverTests(HalvesTestCase):
         self.passes(LOOK_AGAIN)
         self.assertEqual(self.notices(), [])
 
+    def test_other_agents_wait_for_no_former_project(self) -> None:
+        """Its inventory says so once the objects are those of the new one."""
+        self.begin(A)
+        former = f"inventory-{self.project('apps').inventory}"
+        followed = self.live(former)["metadata"]["annotations"][SOURCE]
+        # One object may not be taken yet.
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        self.configure({**A, "id": "twin"})
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
+        self.cluster._answers.clear()
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.passes(LOOK_AGAIN)
+        self.assertNotIn(SOURCE, self.live(former)["metadata"]["annotations"])
+        # It comes back, and is followed again.
+        self.configure(A)
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
+
     def test_a_project_that_was_removed(self) -> None:
         """Its objects stay, and are named while another project follows the same."""
         self.begin(A)
