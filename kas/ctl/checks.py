@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 from twisted.python.reflect import namedAny
 
-from kas.config.schema import KasConfiguration, Observability
+from kas.config.schema import KasConfiguration
 from kas.ctl.common import SIZE, Ctl, command, printable
 from tunnel.config import (
     Listen,
@@ -82,6 +82,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         return
     # Here, because it imports every module that the file asks for.
     from kas.config.loading import listeners, load
+    from kas.observability.audit import file_problems
     from kas.workers.sharing import check_listeners
 
     remarks: list[str] = []
@@ -95,7 +96,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
             begin, end = validity(certificate)
             unusable = now < begin or end <= now
             (problems if unusable else warnings).append(f"{file}: {place}: {text}")
-    problems += audit_problems(configuration.observability, file)
+    problems += file_problems(configuration.observability.audit, file)
     if problems:
         raise ConfigurationError([*problems, *warnings])
     names = [module.name for module in modules]
@@ -107,23 +108,6 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         {"problems": [], "warnings": warnings, "modules": names, "workers": workers},
         f"{file} is usable; workers: {workers}; modules: {shown}",
     )
-
-
-def audit_problems(observability: Observability, file: str) -> Iterator[str]:
-    """
-    Say why kas cannot write its audit log.
-
-    The check creates no file, and the user who runs it may not be the user of kas.
-    """
-    audit = observability.audit
-    if audit is None:
-        return
-    path, folder = audit.file, audit.file.parent
-    where = f"{file}: observability.audit.file: {path}"
-    if not folder.is_dir():
-        yield f"{where}: there is no folder {folder}; create it"
-    elif path.is_dir():
-        yield f"{where}: is a folder; name a file in it"
 
 
 @command(config, "schema")

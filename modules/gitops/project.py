@@ -979,7 +979,7 @@ class Project:
             return True
         found = self._follows_same.get(owner)
         if found is None:
-            claims = self._claims_of(snapshot, {})
+            claims = self._claims_of(snapshot, Waits())
             found = self._follows_same[owner] = await claims.may_follow(owner)
         return found
 

@@ -284,8 +284,10 @@ class OidcAuthenticatorTests(OidcCase):
             (only_users, plain, "this user or its groups"),
             (with_groups, other, "this user or its groups"),
         ):
-            asked = self.settled(authenticator.authorize_user("test", token))
-            message = self.failureResultOf(asked, CallError).value.message
+            asked = authenticator.authorize_user("test", token)
+            assert isinstance(asked, Deferred)
+            refused = self.failureResultOf(self.settled(asked), CallError)
+            message = refused.value.message
             self.assertIn(says, message)
             if says.endswith("its groups"):
                 self.assertTrue(message.endswith(says))

@@ -390,7 +390,8 @@ class ClaimsTests(ReconcileCase):
         stays = object_("stays-too")
         self.apply("one", STAYS, MOVES, stays, commit="c1")
         self.apply("two", *config_maps(1), MOVES, commit="c2")
-        asked = attrs.evolve(self.asked("one", "c2"), client=_Blind(self.client, LABEL))
+        client: Any = _Blind(self.client, LABEL)
+        asked = attrs.evolve(self.asked("one", "c2"), client=client)
         report = self.apply("one", stays, commit="c2", claims=asked.of)
         (blocked,) = report.blocked
         self.assertEqual(blocked.key.name, "moves")
@@ -409,7 +410,9 @@ class ClaimsTests(ReconcileCase):
     def test_long_texts_that_anyone_wrote(self) -> None:
         """Agentk keeps the beginning of each alone."""
         self.plant("x", "x", annotations={SOURCE: "y" * claims.MAX_FACT * 2})
-        said = claims._said(self.cluster.objects.find("v1", "ConfigMap", "x", "a"))
+        found = self.cluster.objects.find("v1", "ConfigMap", "x", "a")
+        assert found is not None
+        said = claims._said(found)
         self.assertEqual(len(said[SOURCE]), claims.MAX_FACT)
 
     def test_many_that_anyone_wrote(self) -> None:
