@@ -116,7 +116,7 @@ def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
     path, folder = audit.file, audit.file.parent
     where = f"{configuration}: observability.audit.file: {path}"
     if not folder.is_dir():
-        return [f"{where}: there is no folder {folder}; create it"]
+        return [f"{where}: folder {folder} does not exist; create it"]
     if path.is_dir():
         return [f"{where}: is a folder; name a file in it"]
     return []

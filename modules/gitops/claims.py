@@ -72,7 +72,7 @@ MAX_FACT = 4096
 #: Where the namespace stands among them; no annotation has that name.
 _NAMESPACE = ""
 
-#: Stands for the inventories beyond `MAX_SEEN`; no label is so.
+#: Name of the inventories beyond `MAX_SEEN`; a label cannot be like this.
 _UNSEEN = "?"
 
 #: Seconds for which the delete of an object waits for other agents to come to the
@@ -234,7 +234,7 @@ class Claims:
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
         for inventory, keys in named.items():
-            # Whatever was seen: others may hide it among many.
+            # Others may hide it among many that were seen.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
                 found |= await self._claimed(inventory, keys)
         behind: dict[str, str] = {}

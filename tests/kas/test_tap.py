@@ -99,7 +99,7 @@ class OptionsTests(_Case):
         """kas would fail to start with the audit log there."""
         file = self.yaml("observability: {audit: {file: /none/audit.log}}")
         (line,) = self.refused("--check", "--configuration-file", file)
-        self.assertIn("/none/audit.log: there is no folder /none; create it", line)
+        self.assertIn("/none/audit.log: folder /none does not exist; create it", line)
 
     def test_log_formats(self) -> None:
         """Three of them; another one is named with the choice there is."""

@@ -35,7 +35,7 @@ SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the
 #: Characters of a page, or of another answer, that go into an error text.
 _EXCERPT = 200
 
-#: What stands for the middle of a text that is too long.
+#: Placeholder for the middle of a text that is too long.
 _GAP = " ... "
 
 #: Characters that a string of JSON may hold as they are and a string of YAML may not:

@@ -110,7 +110,7 @@ class TestConfigCheck:
         file, log = kasctl.path / "kas.yaml", kasctl.path / "logs" / "audit.log"
         file.write_text(f"observability: {{audit: {{file: {log}}}}}")
         said = kasctl.fails("config", "check", str(file))
-        assert f"audit.file: {log}: there is no folder {log.parent}" in said
+        assert f"audit.file: {log}: folder {log.parent} does not exist" in said
         log.mkdir(parents=True)
         assert "is a folder" in kasctl.fails("config", "check", str(file))
         log.rmdir()

@@ -602,7 +602,7 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.notices(), [])
 
     def test_other_agents_wait_for_no_former_project(self) -> None:
-        """Its inventory says so once the objects are those of the new one."""
+        """Its inventory says so once the new project has the objects."""
         self.begin(A)
         former = f"inventory-{self.project('apps').inventory}"
         followed = self.live(former)["metadata"]["annotations"][SOURCE]

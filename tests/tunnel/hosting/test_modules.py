@@ -161,7 +161,7 @@ class StartTests(HostCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_a_file_that_cannot_be_written(self) -> None:
-        """The module is not the cause, and leaving it out is no remedy."""
+        """The module is not the cause, and leaving it out does not help."""
         error = PermissionError(errno.EACCES, "Permission denied", "/none/x")
         self.raises("make b", error)
         (problem,) = self.fails(self.host("a", "b", "c"))
