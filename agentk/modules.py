@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from agentk.dialer import Dialer
 from agentk.leader_election import LeaderElection
-from tunnel.errors import CallError, Status
+from tunnel.errors import NOT_LEADING, CallError, Status
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
 from tunnel.hosting.gitlab_access import GitLabAccess
@@ -115,7 +115,7 @@ class AgentModuleApi(ModuleApi):
 
     def _must_lead(self) -> None:
         if not self.leads:
-            raise CallError(Status.UNAVAILABLE, "this agentk does not lead")
+            raise CallError(Status.UNAVAILABLE, NOT_LEADING)
 
     @property
     def own_namespace(self) -> IOwnNamespace:

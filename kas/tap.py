@@ -21,6 +21,7 @@ try:
     from kas.config.loading import load
     from kas.config.schema import KasConfiguration
     from kas.config.workers import EXPECTED, parse_workers
+    from kas.observability.audit import file_problems
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
     from kas.workers.folder import check_path
@@ -109,6 +110,9 @@ class Options(ProgramOptions):
             check_listeners(
                 self.configuration, self.modules, self["configuration-file"]
             )
+            audit = self.configuration.observability.audit
+            if problems := file_problems(audit, self["configuration-file"]):
+                raise ConfigurationError(problems)
 
     def _look_at_state(self) -> None:
         # Only a start creates the directory; an existing one can be checked now.

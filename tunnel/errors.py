@@ -22,6 +22,7 @@ from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 
 __all__ = [
+    "NOT_LEADING",
     "AgentUnavailable",
     "CallError",
     "ConfigurationError",
@@ -29,9 +30,13 @@ __all__ = [
     "ProtocolError",
     "SessionClosed",
     "Status",
+    "Stopping",
     "StreamReset",
     "TunnelError",
 ]
+
+#: The text with which an agentk refuses a stream that only the leader takes.
+NOT_LEADING = "this agentk does not lead"
 
 
 class ErrorCode(IntEnum):
@@ -207,3 +212,10 @@ def _packed(message: Message) -> Any:
     packed = Any()
     packed.Pack(message)
     return packed
+
+
+class Stopping(CallError):
+    """This kas stops; an agent that asks again reaches another one."""
+
+    def __init__(self) -> None:
+        super().__init__(Status.UNAVAILABLE, "kas stops")

@@ -160,10 +160,14 @@ class LastSeen:
             and agent.created_at.timestamp() >= self._since
         )
 
+    def name(self, agent_id: str) -> str:
+        """Return the name of an agent; its id if the name is not known."""
+        agent = self._find(agent_id)
+        return agent_id if agent is None else agent.name
+
     def absence(self, agent_id: str) -> str:
         """That it is not connected, and since when, as the beginning of a sentence."""
-        agent = self._find(agent_id)
-        name = agent_id if agent is None else agent.name
+        agent, name = self._find(agent_id), self.name(agent_id)
         seen = self._seen.get(agent_id)
         if seen is not None:
             when = _time_of_day(seen)

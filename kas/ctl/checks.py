@@ -82,6 +82,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         return
     # Here, because it imports every module that the file asks for.
     from kas.config.loading import listeners, load
+    from kas.observability.audit import file_problems
     from kas.workers.sharing import check_listeners
 
     remarks: list[str] = []
@@ -95,6 +96,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
             begin, end = validity(certificate)
             unusable = now < begin or end <= now
             (problems if unusable else warnings).append(f"{file}: {place}: {text}")
+    problems += file_problems(configuration.observability.audit, file)
     if problems:
         raise ConfigurationError([*problems, *warnings])
     names = [module.name for module in modules]

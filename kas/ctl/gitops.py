@@ -59,7 +59,9 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
     lines = [f"  {printable(one)}" for one in refused]
     if refused:
         lines.insert(
-            0, "what its file says in Git is refused, and what was before stays"
+            0,
+            "the agent's file in Git is refused; the previous configuration stays in "
+            "effect",
         )
     if not projects and not receivers:
         text = (
@@ -269,7 +271,7 @@ def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -
     """
     request = {"agent": agent, "project": project, "release": release}
     callee.call(f"{_SERVICE}/Approve", request, TIMEOUT)
-    ctl.result({"approved": release}, f"they go with the next look at {project}")
+    ctl.result({"approved": release}, f"agentk deletes these objects of {project} now")
 
 
 @command(gitops, "drift")
@@ -488,7 +490,8 @@ def _repair(
     request = {"agent": agent, "project": project, "objects": references}
     callee.call(f"{_SERVICE}/Repair", request, TIMEOUT)
     if not wait:
-        what = f"{len(objects)} objects" if objects else "all objects"
+        count = f"{len(objects)} object" + "s" * (len(objects) > 1)
+        what = count if objects else "all objects"
         ctl.result({"repairing": list(objects)}, f"agentk repairs {what} of {project}")
         return
     commit = before.get("commit", "")

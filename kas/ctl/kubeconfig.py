@@ -378,7 +378,7 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
     """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    found = [one for some in kas for one in some.listeners if _port(one) == port]
+    found = [one for some in kas for one in some.listeners if port_of(one) == port]
     proxies = [one for one in found if one.what == KUBERNETES_API]
     if found and not proxies:
         there = [one.url(KUBERNETES_API) for one in kas]
@@ -407,7 +407,8 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
         )
 
 
-def _port(listener: Opened) -> int | None:
+def port_of(listener: Opened) -> int | None:
+    """Return the port of a listener; None: it is a unix socket."""
     port = listener.address.rpartition(":")[2]
     return int(port) if port.isdecimal() else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,10 +24,18 @@ from kas.ctl.authority import (
 from kas.ctl.common import DURATION, Ctl, command, no_token_made
 from kas.ctl.completion import complete_agents
 from kas.ctl.identities import GRACE
+from kas.ctl.kubeconfig import port_of
 from kas.ctl.secret_files import secret_file
 from kas.identity.file import Agent
 from kas.identity.store import IdentityError, IdentityStore, Show
-from kas.state.running import AGENTS
+from kas.state.running import (
+    AGENTS,
+    EXTERNAL_API,
+    KUBERNETES_API,
+    OBSERVABILITY,
+    WEB,
+    Running,
+)
 from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, installed
 from tunnel.transport.address import KasAddress, parse_kas_address
@@ -48,6 +56,13 @@ GITOPS = "gitops"
 #: Memory of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB each,
 #: which rarely need it at the same time.  Beyond its limit the kernel may kill the pod.
 GITOPS_MEMORY = "2Gi"
+#: Ports of other listeners of kas, as the documentation has them.
+_USUAL_PORTS = {
+    8151: OBSERVABILITY,
+    8153: EXTERNAL_API,
+    8154: KUBERNETES_API,
+    8156: WEB,
+}
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -175,6 +190,8 @@ def _manifest(
             "not answer there; name kas as the cluster reaches it (--force allows it, "
             "for pods with hostNetwork).  No token was made"
         )
+    if not system_cas:
+        _check_port(address, ctl.all_running())
     store = ctl.store(create=True)
     # What kas itself says is not mistyped.
     lenient = system_cas or kas_address is None
@@ -252,6 +269,38 @@ def _is_local(host: str) -> bool:
         return name == "localhost" or name.endswith(".localhost")
     mapped = getattr(address, "ipv4_mapped", None) or address
     return mapped.is_loopback or mapped.is_unspecified
+
+
+def _check_port(address: KasAddress, kas: Sequence[Running]) -> None:
+    """
+    Refuse the port of another listener of kas, before a token is made for it.
+
+    :raises ConfigurationError: with the actual listener.
+    """
+    if address.scheme == "unix":
+        return
+    found = [
+        one for some in kas for one in some.listeners if port_of(one) == address.port
+    ]
+    agents = [one.find(AGENTS) for one in kas]
+    shown = ", ".join(one.address for one in agents if one) or "not on a port"
+    if found:
+        if all(one.what != AGENTS for one in found):
+            raise ConfigurationError(
+                [
+                    f"--kas-address: on port {address.port} kas listens for "
+                    f"{found[0].what}; it listens for agents on: {shown}.  No token "
+                    "was made"
+                ]
+            )
+    elif not any(agents) and (what := _USUAL_PORTS.get(address.port)):
+        raise ConfigurationError(
+            [
+                f"--kas-address: port {address.port} is usually for {what}, and 8150 "
+                "for agents; pass --system-cas if another server answers there.  No "
+                "token was made"
+            ]
+        )
 
 
 def _authority(

@@ -202,7 +202,8 @@ class Authenticators:
         known = " or ".join(f"{one!r}" for one in self._users)
         raise CallError(
             Status.UNAUTHENTICATED,
-            f"credentials of kind {kind[:20]!r} are not known here; use {known}",
+            f"credentials of kind {kind[:20]!r} are not known here; use {known}; "
+            "if your kubeconfig names it, its token was changed: get a new kubeconfig",
         )
 
     def _bounded(

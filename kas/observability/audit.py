@@ -25,7 +25,7 @@ from tunnel.interfaces import AuditEvent, AuditLevel
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.util.texts import clean
 
-__all__ = ["MAX_TEXT", "AuditLog"]
+__all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
 #: Characters of one text: paths may have 64 KiB, and whole ones fill the disk.
 MAX_TEXT = 2048
@@ -101,6 +101,25 @@ class AuditLog(Collector):
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
+
+
+def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
+    """
+    Say why kas cannot write its audit log, without creating the file.
+
+    Modes are not checked, because the caller may not be the user of kas.
+
+    :param configuration: the file of kas, for the messages.
+    """
+    if audit is None:
+        return []
+    path, folder = audit.file, audit.file.parent
+    where = f"{configuration}: observability.audit.file: {path}"
+    if not folder.is_dir():
+        return [f"{where}: folder {folder} does not exist; create it"]
+    if path.is_dir():
+        return [f"{where}: is a folder; name a file in it"]
+    return []
 
 
 def _sink(file: Path) -> FileSink:

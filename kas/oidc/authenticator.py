@@ -233,6 +233,18 @@ class OidcAuthenticator:
             key,
         )
 
+    def _missing_groups(self, user: Impersonation) -> str:
+        """Say why a user has no groups, as the end of a message."""
+        settings = self._settings
+        if user.groups or not any(entry.groups for entry in settings.access):
+            return ""
+        if not settings.groups_claim:
+            return "; kas reads no groups, because oidc.groups_claim is empty"
+        return (
+            f"; the token has no groups (claim {settings.groups_claim!r}); request "
+            "them with --oidc-scope groups of 'kasctl kubeconfig'"
+        )
+
     def _access(self, verified: _Verified, agent: str) -> Access:
         found = self._find_agent(agent)
         limits = None if found is None else verified.reach.limits(*found)
@@ -241,7 +253,8 @@ class OidcAuthenticator:
             raise CallError(
                 Status.PERMISSION_DENIED,
                 f"{verified.impersonation.username} has no access to an agent "
-                f"{agent[:63]!r}: no entry of oidc.access for this user or its groups",
+                f"{agent[:63]!r}: no entry of oidc.access for this user or its groups"
+                f"{self._missing_groups(verified.impersonation)}",
             )
         agent_id, agent_name = found
         known = verified.answers.get(agent_id)

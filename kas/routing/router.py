@@ -72,6 +72,9 @@ class Absences(Protocol):
     def absence(self, agent_id: str) -> str:
         """That the agent is not connected, and since when: begins a sentence."""
 
+    def name(self, agent_id: str) -> str:
+        """Return the name of an agent; its id if the name is not known."""
+
 
 class _Unknown:
     """`Absences` of a router that was given none."""
@@ -84,6 +87,9 @@ class _Unknown:
 
     def absence(self, agent_id: str) -> str:
         return f"agent {agent_id} is not connected"
+
+    def name(self, agent_id: str) -> str:
+        return agent_id
 
 
 _random = secrets.SystemRandom().random
@@ -239,6 +245,11 @@ class Router:
                 why = peer.problem or "does not answer"
                 return f"the kas at {peer.url} {why}"
         return ""
+
+    def cluster_problem(self, agent_id: str) -> str:
+        """Return why no instance of an agent reaches its cluster; empty: one does."""
+        problems = [path.agent.cluster_problem for path in self.paths(agent_id)]
+        return problems[0] if problems and all(problems) else ""
 
     def _through(self, record: AgentRecord) -> AgentPath | None:
         """That through the kas which has the instance, if there is a session to it."""

@@ -11,6 +11,7 @@ from zope.interface import classImplements
 
 from kas.routing.router import AgentPath, Router
 from tunnel.errors import (
+    NOT_LEADING,
     AgentUnavailable,
     ErrorCode,
     SessionClosed,
@@ -228,7 +229,7 @@ class RoutedStream:
             self._late = router.clock.callLater(left, self._too_late)
             self._waiter = _Waiter(router, agent_id, self._woken)
         elif router.revoked(agent_id):
-            text = f"agent {agent_id} was revoked"
+            text = f"agent {router.absences.name(agent_id)} was revoked"
             self._close(AgentUnavailable(agent_id, text))
             return
         elif self._late is not None and router.absences.never(agent_id):
@@ -267,17 +268,30 @@ class RoutedStream:
 
     def _unavailable(self, why: str, *, waited: bool = True) -> AgentUnavailable:
         agent = self._agent_id
+        name = self._router.absences.name(agent)
         reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
             # The agent may be well: the path to it is not.
-            text = f"agent {agent} is connected to another kas, and {there}"
+            text = f"agent {name} is connected to another kas, and {there}"
+        elif problem := self._no_leader:
+            text = (
+                f"agent {name}: no agentk leads, because it {problem.rstrip('.')}: see "
+                "'kasctl status'"
+            )
         elif self._why:
-            text = f"agent {agent} could not be reached ({self._why}); {why}"
+            text = f"agent {name} could not be reached ({self._why}); {why}"
         else:
             reason = "AGENT_NOT_CONNECTED"
             absence = self._router.absences.absence(agent)
             text = f"{absence}; {why}; check that agentk runs and reaches kas"
         return AgentUnavailable(agent, text, reason, waited=waited)
+
+    @property
+    def _no_leader(self) -> str:
+        """Why no agentk leads, as far as that refused the stream and is known."""
+        if NOT_LEADING not in self._why:
+            return ""
+        return self._router.cluster_problem(self._agent_id)
 
     def absence(self) -> AgentUnavailable | None:
         """
@@ -336,7 +350,10 @@ class RoutedStream:
         self._attempts += 1
         self._tried = (*self._tried, path.agent.instance_id)[-MAX_LOST:]
         self._router.refused(path, reason)
-        if self._attempts > 1 or not self._take_best():
+        if self._no_leader:
+            # Nor does another one lead soon.
+            self._close(self._unavailable("", waited=False))
+        elif self._attempts > 1 or not self._take_best():
             self._wait()
 
     def _may_retry(self, reason: StreamReset | SessionClosed) -> bool:

@@ -114,6 +114,15 @@ class StateDirectory:
             raise ConfigurationError(
                 [f"{path}: others can write to it (mode {mode:o}); chmod 700 {path}"]
             )
+        lacks = found.st_mode & stat.S_IRWXU != stat.S_IRWXU
+        if create and lacks and found.st_uid == os.geteuid() != 0:
+            mode = stat.S_IMODE(found.st_mode)
+            raise ConfigurationError(
+                [
+                    f"{path}: its owner cannot write to it (mode {mode:o}); "
+                    f"chmod 700 {path}"
+                ]
+            )
         return cls(path)
 
     def file(self, name: str) -> Path:

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from modules.agent_configuration.document import Document, path_of, read_document
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import (
     GitAddress,
     GitalyAddress,
@@ -200,6 +200,8 @@ class FollowedRepository:
 
     def stop(self) -> None:
         """Tell no one any more."""
+        # Before the agents leave, which is another reason.
+        self._wake(Stopping())
         for agent in tuple(self._agents.values()):
             for follower in tuple(agent.followers):
                 follower.end()
@@ -207,7 +209,6 @@ class FollowedRepository:
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()
-        self._wake(CallError(Status.UNAVAILABLE, "kas stops"))
 
     def _left(self, agent_name: str, follower: Follower) -> None:
         agent = self._agents.get(agent_name)

@@ -91,6 +91,8 @@ class Commits:
     #: Why kas sends none, and why what it sent cannot be read; each is said once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
+    #: kas, or what it asks, was away when it sent none.
+    _was_away: bool = attrs.field(default=False, init=False)
     #: What is to be read, and what reads it or waits for it.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
@@ -117,10 +119,19 @@ class Commits:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        await in_parallel([self._follow, self._read_all], ends=self._end)
+        end = self._api.subscribe("tunnel.connected", lambda _: self._reconnected())
+        try:
+            await in_parallel([self._follow, self._read_all], ends=self._end)
+        finally:
+            end()
 
     def _end(self) -> None:
         self._ends = True
+
+    def _reconnected(self) -> None:
+        """Forget why kas could not be asked: it is asked again within seconds."""
+        if self._was_away and not self.refused:
+            self._sends()
 
     async def at(self, ref: rpc_pb2.Ref | None) -> tuple[Snapshot, Source]:
         """
@@ -195,6 +206,7 @@ class Commits:
                 if not self.at_location.repository:
                     await self._ask_repository()
                 self._not_sent = self._complain(self._not_sent, error)
+                self._was_away = error.status is Status.UNAVAILABLE
                 self.refused = began[0] if began else self.refused
                 if began and error.status is Status.NOT_FOUND:
                     # No repository answers so for a commit that it cannot read.

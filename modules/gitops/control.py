@@ -22,7 +22,7 @@ from modules.gitops.receivers import Receiver, key_of
 from modules.gitops.settings import ReceiverObject
 from modules.gitops.snapshot import ref_message
 from tunnel.errors import CallError, Status
-from tunnel.util.texts import clean
+from tunnel.util.texts import clean, shortened
 
 __all__ = ["Control"]
 
@@ -161,19 +161,19 @@ class Control:
         answer = pb.GetStatusResponse(
             receivers=told,
             configuration_problems=[
-                one[:MAX_PROBLEM] for one in self._refused()[:MAX_LINES]
+                shortened(one, MAX_PROBLEM) for one in self._refused()[:MAX_LINES]
             ],
         )
         left = MAX_WRONG_BYTES
         for one in found:
             status = _status(one)
             notices = self._notices(one)[:MAX_LINES]
-            status.notices[:] = [line[:MAX_PROBLEM] for line in notices]
+            status.notices[:] = [shortened(line, MAX_PROBLEM) for line in notices]
             wrong = (*status.problems, *status.notices)
             left -= sum(len(line.encode()) for line in wrong)
             if left < 0:
                 status.problems[:] = [
-                    line[:SHORT_PROBLEM] for line in status.problems[:1]
+                    shortened(line, SHORT_PROBLEM) for line in status.problems[:1]
                 ]
                 status.ClearField("notices")
             answer.projects.append(status)
@@ -216,7 +216,10 @@ class Control:
         if request.id:
             found = [one for one in found if one.state_id == request.id]
             if not found:
-                text = f"there is no state {request.id[:64]!r}, or no more"
+                text = (
+                    f"no state {request.id[:64]!r} is kept, or it is kept no longer: "
+                    "'kasctl gitops kept' without it lists the states"
+                )
                 raise CallError(Status.NOT_FOUND, text)
         return pb.GetKeptResponse(
             states=[
@@ -250,7 +253,15 @@ class Control:
 
     async def sync(self, request: pb.SyncRequest, call: Any) -> pb.SyncResponse:
         """Apply the newest commit now."""
-        return pb.SyncResponse(commit=await self._project(request.project).sync())
+        try:
+            project = self._project(request.project)
+        except CallError as error:
+            if not self.projects:
+                raise
+            # A project that only the newest commit of the agent's file has.
+            text = f"{error.message} (to read a new configuration, sync one of these)"
+            raise CallError(error.status, text) from None
+        return pb.SyncResponse(commit=await project.sync())
 
     async def repair(self, request: pb.RepairRequest, call: Any) -> pb.RepairResponse:
         """Take fields of objects back from other field managers."""
@@ -290,7 +301,9 @@ class Control:
             self._previews.discard(call)
         return pb.PreviewResponse(
             commit=found.commit,
-            problems=[str(one)[:MAX_PROBLEM] for one in found.problems[:MAX_LINES]],
+            problems=[
+                shortened(str(one), MAX_PROBLEM) for one in found.problems[:MAX_LINES]
+            ],
             objects=_weighed(
                 _Room(),
                 found.objects,
@@ -332,13 +345,13 @@ def _status(project: Project) -> pb.ProjectStatus:
         repository=project.repository,
         state=_STATES[project.state],
         next_commit=project.next_commit,
-        next_reason=project.next_reason[:MAX_REASON],
-        problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
+        next_reason=shortened(project.next_reason, MAX_REASON),
+        problems=[shortened(one, MAX_PROBLEM) for one in project.problems[:MAX_LINES]],
         pinned=project.orders.pinned[:MAX_COMMIT],
         ref=ref_message(project.settings.ref),
         drifted=len(project.drifts.present),
         hands_over=project.hands_over,
-        drift_delay=project.drift_delay[:MAX_REASON],
+        drift_delay=shortened(project.drift_delay, MAX_REASON),
     )
     report = project.report
     if report is None:
@@ -367,15 +380,15 @@ async def _received(
         project=receiver.settings.project,
         object=object_reference(key_of(one)),
         commit=receiver.told.get(one, ""),
-        problem=receiver.problems.get(one, receiver.problem)[:MAX_REASON],
+        problem=shortened(receiver.problems.get(one, receiver.problem), MAX_REASON),
     )
     try:
         health = await receiver.health(one, until)
     except CallError as error:
-        status.reason = error.message[:MAX_REASON]
+        status.reason = shortened(error.message, MAX_REASON)
     else:
         status.health = health.status.value
-        status.reason = health.reason[:MAX_REASON]
+        status.reason = shortened(health.reason, MAX_REASON)
     return status
 
 
@@ -385,7 +398,7 @@ def _previewed(project: str, found: ObjectPreview) -> pb.ObjectPreview:
         drift=None if drift is None else drift_message(project, drift),
         object=object_reference(found.key),
         effect=found.effect.value,
-        reason=found.reason[:MAX_REASON],
+        reason=shortened(found.reason, MAX_REASON),
         place=str(found.origin or ""),
         fields=[
             pb.FieldPreview(path=one.path, before=one.live, after=one.wanted)
@@ -399,6 +412,6 @@ def _object(result: Result) -> pb.ObjectStatus:
     return pb.ObjectStatus(
         object=object_reference(result.key),
         outcome=result.outcome.value,
-        reason=result.reason[:MAX_REASON],
+        reason=shortened(result.reason, MAX_REASON),
         place=str(result.origin or ""),
     )

@@ -13,7 +13,7 @@ from modules.gitops import reports_pb2
 from modules.gitops.project import Project, State
 from tunnel.errors import CallError
 from tunnel.interfaces import IServiceClient
-from tunnel.util.texts import clean
+from tunnel.util.texts import clean, shortened
 
 __all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
 
@@ -76,4 +76,6 @@ class FailingReports:
 
 def _problem(project: Project) -> str:
     problems = project.problems
-    return clean(problems[0], MAX_PROBLEM, " ") if problems else ""
+    if not problems:
+        return ""
+    return clean(shortened(problems[0], MAX_PROBLEM), MAX_PROBLEM, " ")

@@ -31,6 +31,7 @@ from twisted.logger import Logger
 from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.orders import Approval, Orders, OrderStore
+from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
@@ -378,6 +379,27 @@ class InventoryStore:
         else:
             await self._replace(inventory, count, datas, facts)
         await self._remove_former(moved)
+
+    async def release(self) -> None:
+        """
+        Note that no object is left of what was read: other agents wait for it no more.
+
+        :raises CallError: ABORTED, it was written since then; as `IKubernetesClient`.
+        """
+        if not self._parts:
+            return
+        metadata = self._parts[0]["metadata"]
+        change = {
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": {SOURCE: None},
+        }
+        await self._client.patch(
+            _CONFIG_MAPS,
+            metadata["name"],
+            {"metadata": change},
+            self.namespace,
+            field_manager=FIELD_MANAGER,
+        )
 
     async def _replace(
         self,

@@ -4,7 +4,8 @@ Objects of inventories that no project of the agent has any more.
 A project under a new name takes the objects that Git still has from its former
 inventory.  An object that had left Git before, and waited for an approval, stays in the
 former inventory, which nothing works on.  agentk looks for such objects, and names them
-in its log and in the status of the project that follows the same ref.
+in its log and in the status of the project that follows the same ref.  An inventory
+without such objects is marked, so that no other agent waits for its commits.
 """
 
 from __future__ import annotations
@@ -116,12 +117,27 @@ class Leftovers:
         for inventory, followed in (await self._former()).items():
             store = self._store(inventory)
             # Other users may write ConfigMaps that look like one.
-            if await store.is_of_us(inventory) and (
-                staying := await self._staying(inventory, store)
-            ):
+            if not await store.is_of_us(inventory):
+                continue
+            staying, is_empty = await self._staying(inventory, store)
+            if staying:
                 line = _line(inventory, self._namespace, staying)
                 lines.setdefault(followed, []).append(line)
+            if is_empty and followed.ref:
+                await self._release(inventory, store)
         return lines
+
+    async def _release(self, inventory: str, store: InventoryStore) -> None:
+        """Have no other agent wait for an inventory that owns nothing any more."""
+        try:
+            await store.release()
+        except CallError as error:
+            # Others wait once; the next look tries it again.
+            self._log.debug(
+                "cannot release the former inventory {inventory}: {why}",
+                inventory=inventory,
+                why=error.message,
+            )
 
     async def _former(self) -> dict[str, Location]:
         """Return the ids of former inventories, and what their projects followed."""
@@ -148,22 +164,32 @@ class Leftovers:
                 break
         return dict(sorted(found.items())[:MAX_INVENTORIES])
 
-    async def _staying(self, inventory: str, store: InventoryStore) -> list[ObjectKey]:
-        """Return the objects that still have the mark of a former inventory."""
+    async def _staying(
+        self, inventory: str, store: InventoryStore
+    ) -> tuple[list[ObjectKey], bool]:
+        """
+        Return the objects that still have the mark of a former inventory.
+
+        Without those that a project has in Git: it takes them, or says why it cannot.
+        The second value tells whether there are certainly none besides.
+        """
         entries = (await store.read()).entries
         every = await self._client.resources()
         kinds = {(one.group, one.kind): one for one in every}
         found: list[ObjectKey] = []
+        is_empty = len(entries) <= MAX_LOOKED
         for key in sorted(entries)[:MAX_LOOKED]:
-            if any(one.has_in_git(key) for one in self._projects.values()):
-                # That project takes it, or says why it cannot.
+            is_wanted = any(one.has_in_git(key) for one in self._projects.values())
+            if is_wanted and not is_empty:
                 continue
             live = await live_object(
                 self._client, kinds.get((key.group, key.kind)), key
             )
             if live is not None and owner_of(live) == inventory:
-                found.append(key)
-        return found
+                is_empty = False
+                if not is_wanted:
+                    found.append(key)
+        return found, is_empty
 
 
 def _line(inventory: str, namespace: str, staying: Sequence[ObjectKey]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
@@ -37,7 +38,7 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims
+from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims, Waits
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
 from modules.gitops.decryption import Decryptor
@@ -70,6 +71,9 @@ _T = TypeVar("_T")
 
 #: Seconds before a commit that could not be applied is tried again, likewise.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
+
+#: Seconds between two looks, at least, when a wait for another agent ends.
+LOOK_SOONEST = 1.0
 
 #: Seconds after which all of it is applied again, at most: what others changed is put
 #: right.  The second where that is seen when it happens.
@@ -257,8 +261,8 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: Since when deletes have waited for other agents; see `Claims`.
-        self._deletes_wait: dict[ObjectKey, float] = {}
+        #: Of deletes, for other agents; see `Claims`.
+        self._deletes_wait = Waits()
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
@@ -271,6 +275,8 @@ class Project:
         #: The same with the objects that wait for other agents.
         self._only_waits = False
         self._delayed: set[ObjectKey] = set()
+        #: When the first of the waits for other agents ends; infinite: none does.
+        self._wait_ends = math.inf
         #: Objects that others have not given up yet, and will; and since when those
         #: have been awaited of which that is not sure.
         self._awaited: set[ObjectKey] = set()
@@ -307,6 +313,8 @@ class Project:
         self._ends = False
         #: What is wrong with them; said once.
         self._said: list[str] = []
+        #: The commit that they are of.
+        self._said_of = ""
         #: The last commit that came, where it cannot be used, and why; the one before
         #: is worked on.
         self._refused = Report("")
@@ -392,19 +400,24 @@ class Project:
     @property
     def next_reason(self) -> str:
         """Why `next_commit` is not applied; empty: it is, or there is none."""
-        if not self.next_commit:
+        newest = self.next_commit
+        if not newest:
             return ""
         if self.orders.suspended:
             return "the project is suspended"
         if self.orders.pinned:
             return f"the project is pinned to {self.orders.pinned[:12]}"
-        if self._refused.problems:
+        if self._refused.problems and self._refused.commit == newest:
             return _bounded(self._refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
-        if self._busy:
-            return "agentk is applying it"
-        return self._said[0] if self._said else "agentk is about to apply it"
+        # Else what was said is of a commit before.
+        if self.commit == newest:
+            if self._busy:
+                return "agentk is applying it"
+            if self._said and self._said_of == newest:
+                return self._said[0]
+        return "agentk is about to apply it"
 
     @property
     def problems(self) -> list[str]:
@@ -412,19 +425,30 @@ class Project:
         refused = self._refused
         pruning = self._pruning
         said = self._said
+        if self._busy and self._said_of != (self.orders.pinned or self.commit):
+            # Another commit is worked on.
+            said = []
         if pruning is not None:
             # Of what was said before some is waited for no longer.
             said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
         why = _bounded(
-            f"commit {refused.commit[:12]}: {one}" for one in refused.problems
+            f"commit {refused.commit[:12]}: {one}"
+            for one in refused.problems
+            # The commit is not followed.
+            if not self.orders.pinned
         )
         return [*filter(None, [self._commits.problem]), *why, *said]
 
     @property
     def release(self) -> str:
-        """See `Report.release`; empty as well while the approved deletes are made."""
+        """
+        See `Report.release`; empty as well while the approved deletes are made, or if
+        an approval would change nothing now.
+        """
         approved = self._pruning is not None and self._pruning.approved
-        return "" if self.report is None or approved else self.report.release
+        if self.report is None or approved or self.orders.suspended:
+            return ""
+        return self.report.release
 
     @property
     def state(self) -> State:
@@ -444,7 +468,14 @@ class Project:
             return State.FAILED if self._said else State.WAITING
         if self.report.release:
             return State.HELD
+        if self._said and self._awaits_agents:
+            return State.WAITING
         return State.FAILED if self._said else State.CURRENT
+
+    @property
+    def _awaits_agents(self) -> bool:
+        """Only deletes are left, which wait for other agents for some time."""
+        return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
 
     @property
     def is_current(self) -> bool:
@@ -460,8 +491,8 @@ class Project:
 
     @property
     def hands_over(self) -> bool:
-        """It fails only because objects stay until another project takes them."""
-        return self.state is State.FAILED and self._only_waits
+        """Objects stay until another project takes them, and nothing else is wrong."""
+        return self.state in (State.FAILED, State.WAITING) and self._only_waits
 
     @property
     def drift_delay(self) -> str:
@@ -498,11 +529,12 @@ class Project:
         """
         report = self.report
         if report is None or not report.held:
-            raise CallError(Status.FAILED_PRECONDITION, "nothing is held")
+            text = f"nothing is held: {self._how_to_look}"
+            raise CallError(Status.FAILED_PRECONDITION, text)
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                "other objects are held, or by another commit: look at the status",
+                f"other objects are held, or by another commit: {self._how_to_look}",
             )
 
         def approved(orders: Orders) -> Orders:
@@ -627,7 +659,7 @@ class Project:
             # wait, and ends none.
             stays=self._handover.stays,
             given=self._gives,
-            claims=partial(self._others_claims, snapshot, dict(self._deletes_wait)),
+            claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -757,6 +789,8 @@ class Project:
                 backoff.reset()
             if not self._changed:
                 pause = self._pause() if well else backoff.pause()
+                left = self._wait_ends - self._api.clock.seconds()
+                pause = min(pause, max(left, LOOK_SOONEST))
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
     def _pause(self) -> float:
@@ -828,6 +862,7 @@ class Project:
         self._offered.clear()
         self._handed.clear()
         self._delayed.clear()
+        self._wait_ends = math.inf
         self._awaited.clear()
         self._follows_same.clear()
         try:
@@ -868,7 +903,6 @@ class Project:
         lines += [str(one) for one in (*report.failed, *self._braked(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
-        self._tell(snapshot.commit, lines)
         stays = {one.key: one.reason for one in report.blocked}
         late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
         if late:
@@ -888,6 +922,7 @@ class Project:
         self._only_waits = (
             not wrong and not failed and stays.keys() <= self._handed | self._delayed
         )
+        self._tell(snapshot.commit, lines, is_wrong=not self._awaits_agents)
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
@@ -944,7 +979,7 @@ class Project:
             return True
         found = self._follows_same.get(owner)
         if found is None:
-            claims = self._claims_of(snapshot, {})
+            claims = self._claims_of(snapshot, Waits())
             found = self._follows_same[owner] = await claims.may_follow(owner)
         return found
 
@@ -997,13 +1032,13 @@ class Project:
     async def _others_claims(
         self,
         snapshot: Snapshot,
-        waits: dict[ObjectKey, float],
+        waits: Waits,
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Mapping[ObjectKey, Claim]:
         """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
         return await self._claims_of(snapshot, waits).of(objects)
 
-    def _claims_of(self, snapshot: Snapshot, waits: dict[ObjectKey, float]) -> Claims:
+    def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
         return Claims(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
@@ -1024,6 +1059,8 @@ class Project:
         self._delayed |= delayed
         if delayed:
             self._waits_for_others = True
+            left = min(found[key].seconds for key in delayed)
+            self._wait_ends = self._api.clock.seconds() + left
         return found
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
@@ -1225,6 +1262,14 @@ class Project:
 
     # What an operator reads.
 
+    @property
+    def _how_to_look(self) -> str:
+        """The command that shows the status."""
+        words = shlex.join(
+            [self._api.agent_name, self.settings.label or self.repository]
+        )
+        return f"see 'kasctl gitops status {words}'"
+
     def _how_to_release(self, report: Report) -> str:
         count = len(report.held)
         what = "1 object waits" if count == 1 else f"{count} objects wait"
@@ -1267,6 +1312,7 @@ class Project:
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
         """What keeps it from being current; once, for as long as it stays so."""
         lines = _bounded(lines)
+        self._said_of = commit
         if lines == self._said:
             return
         self._said = lines

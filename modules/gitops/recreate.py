@@ -88,11 +88,14 @@ async def why_not_anew(
             raise
         return None
     if (manifest.key.group, manifest.key.kind) in _NEVER:
-        return "it would have to be deleted and made anew, which only a person does"
+        return (
+            "it would have to be deleted and recreated, which agentk does not do for "
+            "this kind: delete it with kubectl if its content may be lost"
+        )
     if not is_allowed(manifest):
         return (
-            "it would have to be deleted and made anew, which it is if it is annotated "
-            f'with {RECREATE}: "true" in Git'
+            "to have agentk delete and recreate it, annotate it with "
+            f'{RECREATE}: "true" in Git'
         )
     return ""
 

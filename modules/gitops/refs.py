@@ -15,7 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import IRepository
 from tunnel.util.backoff import Backoff
 from tunnel.util.timers import call_by, cancel_call
@@ -108,7 +108,7 @@ class FollowedRef:
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()
-        self._fail(CallError(Status.UNAVAILABLE, "kas stops"))
+        self._fail(Stopping())
 
     def _look_at(self, when: float) -> None:
         if self._looking is not None:

@@ -6,8 +6,12 @@ import re
 
 from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError
+from tunnel.util.texts import shortened
 
 __all__ = ["words_of", "words_of_foreign"]
+
+#: Characters of the API server's words: they may quote a whole object in the middle.
+MAX_SAID = 500
 
 _QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
 
@@ -74,10 +78,11 @@ def words_of_foreign(error: CallError) -> str:
 def words_of(key: ObjectKey, error: CallError) -> str:
     """What the API server says of an object, without what may be a secret's content."""
     said = error.message
+    short = shortened(said, MAX_SAID)
     if (sealed := _SEALED.match(said)) is not None:
         return f"{sealed['path']}: {_SEALED_WORDS}"
     if (key.group, key.kind) != ("", "Secret"):
-        return f"{said}; {_QUOTES}" if re.search(_NO_TEXT, said) else said
+        return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
     if found := _wrong_in_secret(said):
         return f"the API server refuses it: {'; '.join(found)}"
     # A webhook that has no room, or no time, may quote it as well.

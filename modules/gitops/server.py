@@ -24,7 +24,7 @@ from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
 from modules.gitops.webhooks import DriftWebhook
 from modules.repositories import project_of
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import (
     ConnectedAgent,
     GitAddress,
@@ -163,8 +163,8 @@ class GitopsServer:
         try:
             try:
                 commit = await self._commit(agent, name, address, request)
-            except _Moved:
-                # agentk asks again, for what is there now.
+            except (_Moved, Stopping):
+                # agentk asks again, for what is there now, or another kas.
                 return
             repository = self._api.repositories.open(address)
             header = _Response.Header(

@@ -95,6 +95,12 @@ class OptionsTests(_Case):
             self.refused("--check", "--configuration-file", self.yaml("agents: {}"))
         )
 
+    def test_check_finds_a_missing_folder(self) -> None:
+        """kas would fail to start with the audit log there."""
+        file = self.yaml("observability: {audit: {file: /none/audit.log}}")
+        (line,) = self.refused("--check", "--configuration-file", file)
+        self.assertIn("/none/audit.log: folder /none does not exist; create it", line)
+
     def test_log_formats(self) -> None:
         """Three of them; another one is named with the choice there is."""
         for kind in ("auto", "json", "text"):

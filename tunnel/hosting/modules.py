@@ -27,6 +27,7 @@ from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.util.backoff import Backoff
+from tunnel.util.files import in_words
 
 #: Seconds before a failed module is made again: at first, and at most.  It doubles
 #: with every failure, and starts again once the module ran for the longest of them.
@@ -203,6 +204,10 @@ class ModuleHost:
             if isinstance(error, ConfigurationError):
                 raise
             self._log.failure("module {name} did not start", name=name)
+            if isinstance(error, PermissionError) and error.filename is not None:
+                # The module is not the cause, and it may need the file.
+                text = f"module {name} cannot start: {in_words(error)}"
+                raise ConfigurationError([text]) from error
             raise ConfigurationError(
                 [
                     f"module {name} did not start: {_one_line(error)}; "

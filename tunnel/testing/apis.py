@@ -24,6 +24,7 @@ from zope.interface.verify import verifyObject
 
 from tunnel.config import Listen
 from tunnel.errors import (
+    NOT_LEADING,
     AgentUnavailable,
     CallError,
     ErrorCode,
@@ -398,7 +399,7 @@ class FakeAgentModuleApi(_FakeApi):
     def handle_as_leader(self, service: Any, implementation: object) -> None:
         def must_lead() -> None:
             if not self.leads:
-                raise CallError(Status.UNAVAILABLE, "this agentk does not lead")
+                raise CallError(Status.UNAVAILABLE, NOT_LEADING)
 
         self._end.dispatcher.handle(self.name, service, implementation, must_lead)
 

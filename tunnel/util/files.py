@@ -310,6 +310,10 @@ def warn_if_public(path: Path) -> None:
 # Errors of the operating system.
 
 
+#: Mode of a file that its owner may read and write.
+_READ_AND_WRITE = stat.S_IRUSR | stat.S_IWUSR
+
+
 def in_words(error: Exception) -> str:
     """Describe *error* with the path and, if rights are missing, its owner."""
     if not isinstance(error, OSError) or error.strerror is None:
@@ -333,6 +337,10 @@ def _owner(path: Path) -> str:
         what = "it" if one == path else str(one)
         mode = stat.S_IMODE(found.st_mode)
         owned = f"{what} belongs to {name} (mode {mode:03o})"
+        needed = stat.S_IRWXU if stat.S_ISDIR(found.st_mode) else _READ_AND_WRITE
+        if found.st_uid == os.geteuid() and mode & needed != needed:
+            bits = "u+rwx" if needed == stat.S_IRWXU else "u+rw"
+            return f"; {owned}: chmod {bits} {one}"
         who = name if found.st_uid == 0 else f"{name} or as root"
         return f"; {owned}: run this as {who}"
     return ""

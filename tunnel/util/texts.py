@@ -23,6 +23,7 @@ __all__ = [
     "excerpt",
     "is_subject",
     "json_for_yaml",
+    "shortened",
 ]
 
 #: Characters of a Kubernetes user or group: what is longer is a slip.
@@ -33,6 +34,9 @@ SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the
 
 #: Characters of a page, or of another answer, that go into an error text.
 _EXCERPT = 200
+
+#: Placeholder for the middle of a text that is too long.
+_GAP = " ... "
 
 #: Characters that a string of JSON may hold as they are and a string of YAML may not:
 #: YAML refuses some, and reads others as the end of a line.
@@ -49,6 +53,18 @@ def clean(text: str, most: int, instead: str = "?") -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else instead for one in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """
+    Return at most *most* characters of a text: its beginning and its end.
+
+    The end of an error message often says what is wrong, or what to do.
+    """
+    if len(text) <= most:
+        return text
+    end = (most - len(_GAP)) // 2
+    return text[: most - len(_GAP) - end] + _GAP + text[len(text) - end :]
 
 
 def excerpt(body: bytes) -> str:

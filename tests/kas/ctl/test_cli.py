@@ -105,6 +105,18 @@ class TestConfigCheck:
         result = kasctl.run("config", "check", str(file), "--output", "json")
         assert len(json.loads(result.stdout)["problems"]) == 2
 
+    def test_the_folder_of_the_audit_log(self, kasctl: Kasctl) -> None:
+        """kas would not start without it; the check creates nothing."""
+        file, log = kasctl.path / "kas.yaml", kasctl.path / "logs" / "audit.log"
+        file.write_text(f"observability: {{audit: {{file: {log}}}}}")
+        said = kasctl.fails("config", "check", str(file))
+        assert f"audit.file: {log}: folder {log.parent} does not exist" in said
+        log.mkdir(parents=True)
+        assert "is a folder" in kasctl.fails("config", "check", str(file))
+        log.rmdir()
+        assert "is usable" in kasctl.ok("config", "check", str(file))
+        assert not log.exists()
+
     def test_no_file(self, kasctl: Kasctl) -> None:
         assert "cannot be read" in kasctl.fails("config", "check", "/none")
 

@@ -283,3 +283,13 @@ class TestKeptStates:
         for states in ([], [state, state]):
             found = shown({"states": states}, "kept", "prod", "apps", "4f0c")
             assert found.startswith("Error: ")
+
+
+def test_how_many_are_repaired(shown: Any) -> None:
+    answer = {"projects": [{"id": "web"}]}
+    for objects, said in (
+        (("ConfigMap/a",), "agentk repairs 1 object of web"),
+        (("ConfigMap/a", "ConfigMap/b"), "agentk repairs 2 objects of web"),
+        ((), "agentk repairs all objects of web"),
+    ):
+        assert shown(answer, "repair", "prod", "web", *objects).strip() == said

@@ -198,6 +198,31 @@ def test_where_kas_is(kasctl: Kasctl) -> None:
 
 
 @pytest.mark.parametrize(
+    ("port", "what"),
+    [
+        (8151, "health and metrics"),
+        (8153, "the external API"),
+        (8154, "kubernetes_api"),
+        (8156, "pages of modules"),
+    ],
+)
+def test_the_port_of_another_listener(kasctl: Kasctl, port: int, what: str) -> None:
+    """A mistyped port costs no token, whether kas runs here or not."""
+    address = ("--kas-address", f"tls://192.0.2.2:{port}")
+    said = kasctl.fails(*COMMAND, *address)
+    assert f"port {port} is usually for {what}, and 8150 for agents" in said
+    state = StateDirectory.open(kasctl.state)
+    agents = Opened("agents", "192.0.2.2:9150", state.file("server.crt"))
+    running.tell(state, [agents, Opened(what, f"192.0.2.2:{port}")])
+    said = kasctl.fails(*COMMAND, *address)
+    assert f"on port {port} kas listens for {what}" in said
+    assert "it listens for agents on: 192.0.2.2:9150.  No token was made" in said
+    assert kasctl.store().load().agents == ()
+    # Another server may use any port.
+    assert "Secret" in by_kind(kasctl.run(*COMMAND, *address, "--system-cas").stdout)
+
+
+@pytest.mark.parametrize(
     ("arguments", "says", "code"),
     [
         (("--namespace", "A_b"), "is not the name of a namespace", 2),

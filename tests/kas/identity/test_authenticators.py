@@ -116,7 +116,8 @@ class AuthenticatorsTests(IdentityCase):
         self.assertEqual(
             error.message,
             "credentials of kind 'pat' are not known here; "
-            "use 'user' or 'remote' or 'ci'",
+            "use 'user' or 'remote' or 'ci'; if your kubeconfig names it, its token "
+            "was changed: get a new kubeconfig",
         )
         self.assertLess(len(self.refused("x" * 999).message), 200)
 

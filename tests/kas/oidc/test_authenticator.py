@@ -267,6 +267,31 @@ class OidcAuthenticatorTests(OidcCase):
                 agent=agent,
             )
 
+    def test_no_groups_in_the_token(self) -> None:
+        """The refusal says how to request them, if an entry has groups."""
+        entry = OidcAccess(groups=("oidc:dev",), agents=("test",))
+        with_groups = self.make(access=(entry,))
+        without = self.make(access=(entry,), groups_claim="")
+        only_users = self.make(
+            access=(OidcAccess(users=("oidc:bob",), agents=("test",)),)
+        )
+        plain = self.provider.token(sub="eve")
+        other = self.provider.token(sub="eve", groups=["other"])
+        request = "no groups (claim 'groups'); request them with --oidc-scope groups"
+        for authenticator, token, says in (
+            (with_groups, plain, request),
+            (without, plain, "oidc.groups_claim is empty"),
+            (only_users, plain, "this user or its groups"),
+            (with_groups, other, "this user or its groups"),
+        ):
+            asked = authenticator.authorize_user("test", token)
+            assert isinstance(asked, Deferred)
+            refused = self.failureResultOf(self.settled(asked), CallError)
+            message = refused.value.message
+            self.assertIn(says, message)
+            if says.endswith("its groups"):
+                self.assertTrue(message.endswith(says))
+
     def test_wrong_tokens(self) -> None:
         """Each is refused, with what is wrong and nothing of the token."""
         authenticator = self.make(clock_skew=30.0)

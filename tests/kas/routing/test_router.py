@@ -671,6 +671,9 @@ class Sought:
     def absence(self, agent_id: str) -> str:
         return f"agent {agent_id} is not connected"
 
+    def name(self, agent_id: str) -> str:
+        return f"name-of-{agent_id}"
+
 
 class OtherKasTests(ManyCase):
     """Paths through the kas that has the agent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 
 from kas.directory.directory import Directory
@@ -12,8 +13,15 @@ from kas.fleet.peers import Peers
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
 from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, Kas, ManyCase
+from tests.kas.routing.test_router import Sought
 from tests.tunnel.producers import Producer
-from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
+from tunnel.errors import (
+    NOT_LEADING,
+    AgentUnavailable,
+    ErrorCode,
+    SessionClosed,
+    StreamReset,
+)
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_DOUBT
@@ -250,7 +258,41 @@ class RepeatTests(ManyCase):
         self.many.later(ROUTING_TIMEOUT + 1)
         (reason,) = self.client.closed
         self.assertIsInstance(reason, AgentUnavailable)
-        self.assertIn("could not be reached (", str(reason))
+        self.assertIn("agent 7 could not be reached (", str(reason))
+
+    def test_no_agentk_leads(self) -> None:
+        """The client learns the reason at once if no instance reaches its cluster."""
+        sought = Sought([])
+        self.one.router.absences = sought
+        agents = [self.many.agent(self.one, instance=one * 16) for one in (b"a", b"b")]
+        self.one.open(self.client, fin=True)
+        self.many.settle()
+        problem = "cannot reach the Kubernetes API at api (refused); check it."
+        connections = list(self.one.registry.instances("7"))
+        self.refuse(agents, NOT_LEADING)
+        # One that reaches its cluster may lead soon.
+        self.assertEqual(self.client.closed, [])
+        for one in connections:
+            changed = attrs.evolve(one.agent, cluster_problem=problem)
+            one.agent = one.tunnel.agent = changed
+        self.many.later(LOOK_AGAIN)
+        self.refuse(agents, NOT_LEADING)
+        (reason,) = self.client.closed
+        self.assertIsInstance(reason, AgentUnavailable)
+        self.assertEqual(
+            str(reason),
+            f"agent name-of-7: no agentk leads, because it {problem[:-1]}: see "
+            "'kasctl status'",
+        )
+
+    def refuse(self, agents: list[Any], why: str) -> None:
+        """Have agents refuse the streams that they have."""
+        for _ in agents:
+            for agent in agents:
+                for stream, *_ in agent.streams:
+                    stream.reset(ErrorCode.REFUSED, why)
+                agent.streams.clear()
+            self.many.settle()
 
 
 class UserTests(ManyCase):

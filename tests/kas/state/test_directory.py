@@ -51,6 +51,23 @@ def test_refused_when_others_can_write(tmp_path: Path, mode: int) -> None:
         StateDirectory.open(path)
 
 
+def test_refused_when_its_owner_cannot_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kas would fail later, in a module; a command that reads may use it."""
+    path = tmp_path / "state"
+    path.mkdir()
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    path.chmod(0o500)
+    with pytest.raises(ConfigurationError, match=r"mode 500\); chmod 700"):
+        StateDirectory.open(path)
+    StateDirectory.open(path, create=False)
+    path.chmod(0o700)
+    StateDirectory.open(path)
+
+
 def test_refused_when_it_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(ConfigurationError, match="state"):

@@ -23,7 +23,7 @@ from modules.agent_configuration.document import MAX_SECTIONS, Document, path_of
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.repositories import RepositorySettings
 from tunnel.config import field
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import (
     AgentProject,
     GitAddress,
@@ -246,6 +246,14 @@ class HalvesTests(SynchronousTestCase):
         self.successResultOf(Deferred.fromCoroutine(self.agent.stop()))
         self.pair.settle()
         self.failureResultOf(asked, CallError)
+
+    def test_told_at_a_commit_when_kas_stops(self) -> None:
+        """GitOps then has its agents ask another kas, and shows no failure."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        asked = self.told_at(self.repository.commit({FILE: FLUX}))
+        self.successResultOf(Deferred.fromCoroutine(self.server.stop()))
+        self.failureResultOf(asked, Stopping)
 
     def test_poll(self) -> None:
         """Without any push it is looked at once a period."""

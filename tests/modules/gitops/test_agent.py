@@ -268,6 +268,11 @@ class HalvesTests(HalvesTestCase):
         self.passes(30)
         (problem,) = project.problems
         self.assertIn("no tunnel", problem)
+        # It is asked again within seconds, and may answer otherwise.
+        self.agent._api.publish("tunnel.connected", "1")
+        self.assertEqual(project.problems, [])
+        self.passes(ASK_FIRST + RETRY_MOST)
+        self.assertEqual(len(project.problems), 1)
         self.apps.down = None
         self.agent._api.publish("tunnel.connected", "1")
         self.passes(ASK_MOST)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
+
 from modules.gitops import claims
 from modules.gitops.act import BUSY_TIMES, CLAIMED_MEANWHILE, TAKEN_MEANWHILE, Outcome
 from modules.gitops.brakes import CLAIMED_BY, GIVEN_BY, OWNER
-from modules.gitops.claims import OTHERS_SECONDS, Claims, _may_be_same
+from modules.gitops.claims import OTHERS_SECONDS, Claims, Waits, _may_be_same
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.manifests import read_source
 from modules.gitops.plan import MAX_OWNER
@@ -33,6 +35,20 @@ class _Refused:
         raise CallError(Status.PERMISSION_DENIED, "forbidden")
 
 
+class _Blind(_Refused):
+    """A client that may not list ConfigMaps."""
+
+    def __init__(self, client: Any, selector: str) -> None:
+        super().__init__(client)
+        self._selector = selector
+
+    async def list(self, *given: Any, **more: Any) -> Any:
+        if more.get("label_selector", "").startswith(self._selector):
+            raise CallError(Status.PERMISSION_DENIED, "forbidden")
+        async for page in self._client.list(*given, **more):
+            yield page
+
+
 class ClaimsTests(ReconcileCase):
     """Two agents in one cluster, each with an inventory."""
 
@@ -42,7 +58,7 @@ class ClaimsTests(ReconcileCase):
     def setUp(self) -> None:
         super().setUp()
         #: Deletes that wait, by agent.
-        self.waits: dict[str, dict[Any, float]] = {"one": {}, "two": {}}
+        self.waits = {"one": Waits(), "two": Waits()}
 
     def apply(
         self, agent: str, *objects: Any, commit: str, source: str = "apps", **given: Any
@@ -266,9 +282,9 @@ class ClaimsTests(ReconcileCase):
         annotations = {SOURCE: "apps", PARTS: "1"}
         self.plant("x", "x", annotations=annotations)
         self.apply("one", *config_maps(1), STAYS, commit="c2")
-        self.assertEqual(len(self.waits["one"]), 1)
+        self.assertEqual(len(self.waits["one"].begun), 1)
         self.apply("one", *config_maps(1), STAYS, MOVES, commit="c3")
-        self.assertEqual(self.waits["one"], {})
+        self.assertEqual(self.waits["one"].begun, {})
         self.time += OTHERS_SECONDS
         self.apply("one", *config_maps(1), STAYS, commit="c4")
         self.assertIsNotNone(self.live("moves"))
@@ -281,7 +297,7 @@ class ClaimsTests(ReconcileCase):
         self.assertIsNotNone(self.live("stays"))
         self.plant("x", "x", annotations={**annotations, COMMIT: "c5"})
         self.apply("one", *config_maps(1), commit="c5", prune=False)
-        self.assertEqual(self.waits["one"], {})
+        self.assertEqual(self.waits["one"].begun, {})
 
     def plant(self, name: str, of: str, **more: Any) -> None:
         """A ConfigMap of a user with a namespace of its own."""
@@ -305,6 +321,99 @@ class ClaimsTests(ReconcileCase):
         self.apply("one", STAYS, commit="c2")
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.handed_over(uid)
+
+    def test_a_slow_agent_delays_no_later_commit(self) -> None:
+        """Where it stays at its commit for the whole wait, until it has another one."""
+        more, most = object_("more"), object_("most")
+        self.apply("one", STAYS, MOVES, more, most, commit="c1")
+        self.apply("two", *config_maps(1), commit="c1")
+        self.apply("one", STAYS, more, most, commit="c2")
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, more, most, commit="c2")
+        self.assertIsNone(self.live("moves"))
+        self.apply("one", STAYS, most, commit="c3")
+        self.assertIsNone(self.live("more"))
+        # It goes on, and counts again.
+        self.apply("two", *config_maps(1), commit="c3")
+        self.apply("one", STAYS, commit="c4")
+        self.assertIsNotNone(self.live("most"))
+        self.apply("two", *config_maps(1), commit="c4")
+        self.apply("one", STAYS, commit="c4")
+        self.assertIsNone(self.live("most"))
+
+    def test_a_wait_that_did_not_end(self) -> None:
+        """It does not show that an agent is slow, however long ago it began."""
+        self.begin()
+        self.apply("one", STAYS, commit="c2")
+        self.apply("one", STAYS, MOVES, commit="c1")
+        self.time += 10 * OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c3")
+        self.assertIsNotNone(self.live("moves"))
+
+    def test_a_claim_among_many(self) -> None:
+        """It is found by its name, and what is not seen may come to claim the rest."""
+        self.patch(claims, "MAX_SEEN", claims.PAGE)
+        uid, stays = self.begin(), object_("stays-too")
+        self.apply("one", STAYS, MOVES, stays, commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        for number in range(claims.PAGE):
+            self.plant(f"x{number}", "x")
+        self.apply("one", stays, commit="c2")
+        self.assertIsNotNone(self.live("stays"))
+        self.assertEqual(self.owner(), "")
+        report = self.apply("one", stays, commit="c2")
+        self.assertIn("say that they are inventories", report.blocked[0].reason)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+        self.time += OTHERS_SECONDS
+        self.apply("one", stays, commit="c2")
+        self.assertIsNone(self.live("stays"))
+
+    def test_a_claim_of_an_own_inventory_among_many(self) -> None:
+        """What a project of before has left claims nothing, seen or not."""
+        self.patch(claims, "MAX_SEEN", claims.PAGE)
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        inventory = self.live("inventory-two")
+        inventory["metadata"]["annotations"][WRITER] = "one@one/lease"
+        self.objects.put(inventory)
+        for number in range(claims.PAGE):
+            self.plant(f"x{number}", "x")
+        self.apply("one", STAYS, commit="c2")
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c2")
+        self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_that_may_not_be_read(self) -> None:
+        """The object stays; objects that name no inventory go."""
+        self.begin()
+        stays = object_("stays-too")
+        self.apply("one", STAYS, MOVES, stays, commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        client: Any = _Blind(self.client, LABEL)
+        asked = attrs.evolve(self.asked("one", "c2"), client=client)
+        report = self.apply("one", stays, commit="c2", claims=asked.of)
+        (blocked,) = report.blocked
+        self.assertEqual(blocked.key.name, "moves")
+        self.assertIn(f"remove the annotation {CLAIMED_BY}", blocked.reason)
+        self.assertIsNone(self.live("stays"))
+
+    def test_a_mark_that_is_no_inventory(self) -> None:
+        """Text that cannot be a label names nothing."""
+        self.begin(source="")
+        live = self.live("moves")
+        live["metadata"]["annotations"][CLAIMED_BY] = "a,b"
+        self.objects.put(live)
+        self.apply("one", STAYS, commit="c2", source="")
+        self.assertIsNone(self.live("moves"))
+
+    def test_long_texts_that_anyone_wrote(self) -> None:
+        """Agentk keeps the beginning of each alone."""
+        self.plant("x", "x", annotations={SOURCE: "y" * claims.MAX_FACT * 2})
+        found = self.cluster.objects.find("v1", "ConfigMap", "x", "a")
+        assert found is not None
+        said = claims._said(found)
+        self.assertEqual(len(said[SOURCE]), claims.MAX_FACT)
 
     def test_many_that_anyone_wrote(self) -> None:
         """Where they hide which one claims an object, it stays."""

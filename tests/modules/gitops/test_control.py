@@ -176,6 +176,7 @@ class ControlTests(HalvesTestCase):
         error = self.refused("Approve", request)
         self.assertIs(error.status, Status.FAILED_PRECONDITION)
         self.assertIn("other objects are held", error.message)
+        self.assertIn("see 'kasctl gitops status agent-1 apps'", error.message)
         self.assertIsNotNone(self.live("m002"))
         request.release = held.release
         self.ask("Approve", request)

@@ -6,16 +6,18 @@ import copy
 import json
 from typing import Any
 
+from twisted.logger import LogLevel
+
 from modules.gitops import control_pb2, leftovers, rpc_pb2
 from modules.gitops.brakes import OWNER
-from modules.gitops.claims import OTHERS_SECONDS
+from modules.gitops.claims import OTHERS_SECONDS, Waits
 from modules.gitops.handover import names
-from modules.gitops.inventory import LABEL, PARTS, SOURCE
+from modules.gitops.inventory import LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.leftovers import LOOK_AGAIN
 from modules.gitops.manifests import ObjectKey, read_source
 from modules.gitops.operators import CONTROL
 from modules.gitops.plan import FOLDER_GONE
-from modules.gitops.project import TRY_MOST, Project, State
+from modules.gitops.project import LOOK_SOONEST, TRY_MOST, Project, State
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
 from tests.modules.gitops.test_reconcile import object_
@@ -72,7 +74,7 @@ class HandoverTests(HalvesTestCase):
         twin._waits_for_others = False
         for name in ("apps", "twin"):
             project = self.project(name)
-            before = {one: copy.copy(getattr(project, one)) for one in names}
+            before = {one: copy.deepcopy(getattr(project, one)) for one in names}
             self.pair.run(project.preview(rpc_pb2.Ref(commit=commit)))
             after = {one: getattr(project, one) for one in names}
             self.assertEqual(after, before, name)
@@ -287,7 +289,7 @@ class HandoverTests(HalvesTestCase):
                 "name": "inventory-x",
                 "namespace": "x",
                 "labels": {LABEL: "x"},
-                "annotations": {SOURCE: name, PARTS: "1"},
+                "annotations": {SOURCE: name, PARTS: "1", WRITER: "other@x/lease"},
             },
         }
         self.cluster.objects.put(behind)
@@ -295,19 +297,54 @@ class HandoverTests(HalvesTestCase):
         head = self.apps.commit({"a/a.yaml": text(STAYS)}, "refs/heads/next")
         preview = self.project("apps").preview(rpc_pb2.Ref(branch="next"))
         self.assertEqual(self.pair.run(preview).commit, head)
-        self.assertEqual(self.project("apps")._deletes_wait, {})
+        self.assertEqual(self.project("apps")._deletes_wait, Waits())
         self.move()
         self.passes(5)
         (why,) = self.project("apps").problems
-        self.assertIn("of another agent, which follows the same", why)
+        self.assertIn("waits up to 2 minutes for agent other, which follows", why)
+        self.assertIs(self.project("apps").state, State.WAITING)
         self.assertTrue(self.project("apps").hands_over)
-        self.assertEqual(len(self.project("apps")._deletes_wait), 1)
+        self.assertEqual(len(self.project("apps")._deletes_wait.begun), 1)
         bad = object_("bad", "Unknown", "x.io/v1")
         self.apps.commit({"a/a.yaml": text(STAYS, bad)})
         self.pushed()
         self.passes(5)
         self.assertIs(self.project("apps").state, State.FAILED)
         self.assertFalse(self.project("apps").hands_over)
+
+    def test_after_another_agent(self) -> None:
+        """The delete is made when the wait ends, and no later one waits for it."""
+        self.begin(A)
+        inventory = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "inventory-x",
+                "namespace": "x",
+                "labels": {LABEL: "x"},
+                "annotations": {
+                    SOURCE: self.project("apps")._first_snapshot().followed,
+                    PARTS: "1",
+                },
+            },
+        }
+        self.cluster.objects.put(inventory)
+        self.move()
+        self.passes(5)
+        apps = self.project("apps")
+        self.assertIs(apps.state, State.WAITING)
+        self.passes(OTHERS_SECONDS - 10)
+        self.assertEqual(self.deleted(), [])
+        self.passes(10 + LOOK_SOONEST)
+        self.assertEqual(self.deleted(), ["moves"])
+        self.assertIs(apps.state, State.CURRENT)
+        lines = [one for one in self.log if "waits up to" in one.get("line", "")]
+        self.assertEqual([one["log_level"] for one in lines], [LogLevel.info])
+        # The other project may be suspended, pinned or renamed.
+        self.apps.commit({"a/a.yaml": text(object_("more"))})
+        self.pushed()
+        self.passes(5)
+        self.assertEqual(self.deleted(), ["moves", "stays"])
 
     def test_one_that_nobody_wants(self) -> None:
         """It goes once all have read the commit, and at once."""
@@ -563,6 +600,27 @@ class HandoverTests(HalvesTestCase):
             objects.remove("v1", "ConfigMap", f"gone{number}", "default")
         self.passes(LOOK_AGAIN)
         self.assertEqual(self.notices(), [])
+
+    def test_other_agents_wait_for_no_former_project(self) -> None:
+        """Its inventory says so once the new project has the objects."""
+        self.begin(A)
+        former = f"inventory-{self.project('apps').inventory}"
+        followed = self.live(former)["metadata"]["annotations"][SOURCE]
+        # One object may not be taken yet.
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        self.configure({**A, "id": "twin"})
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
+        self.cluster._answers.clear()
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.passes(LOOK_AGAIN)
+        self.assertNotIn(SOURCE, self.live(former)["metadata"]["annotations"])
+        # It comes back, and is followed again.
+        self.configure(A)
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
 
     def test_a_project_that_was_removed(self) -> None:
         """Its objects stay, and are named while another project follows the same."""

@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any
 
+import attrs
+
 from modules.gitops import control_pb2 as pb
 from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import COMMIT, HELD_BEFORE, WRITES
@@ -431,9 +433,58 @@ class OrdersTests(HalvesTestCase):
         self.ask("Resume")
         self.passes(1)
         self.assertEqual(self.status().next_reason, "")
-        self.apps.commit({"a.yaml": "a: ["})
+        broken = self.apps.commit({"a.yaml": "a: ["})
         self.pushed()
         self.assertIn("a.yaml:2:1", self.status().next_reason)
+        # The reason of a newer one is another.
+        self.apps.down = CallError(Status.UNAVAILABLE, "no Git server")
+        project = self.agent.projects["apps"]
+        project._commits.refused = "f" * 40
+        project._commits._not_sent = "it is too large"
+        found = self.status()
+        self.assertEqual(found.next_reason, "it is too large")
+        self.assertIn(f"commit {broken[:12]}: a.yaml:2:1", found.problems[1])
+        # Nor does it matter after an undo, for the commit of that.
+        self.ask("Undo", commit=first)
+        self.passes(1)
+        self.assertEqual(list(self.status().problems), ["it is too large"])
+
+    def test_lines_of_another_commit(self) -> None:
+        """They are not shown while a commit is worked on that may have none."""
+        self.begin()
+        self.cluster.objects.put(object_("m009", metadata={"namespace": "default"}))
+        self.commit(*config_maps(1, 2, 3, 9))
+        project = self.agent.projects["apps"]
+        self.assertEqual(len(project.problems), 1)
+        project._busy = True
+        self.assertEqual(len(project.problems), 1)
+        project.orders = attrs.evolve(project.orders, pinned="f" * 40)
+        self.assertEqual(project.problems, [])
+
+    def test_no_approval_while_it_is_suspended(self) -> None:
+        """Status offers it again once the project is resumed."""
+        self.begin()
+        self.commit(*config_maps(1), *config_maps(*range(10, 30)))
+        self.commit(*config_maps(1))
+        self.assertNotEqual(self.status().release, "")
+        self.ask("Suspend")
+        self.passes(1)
+        self.assertEqual(self.status().release, "")
+        self.ask("Resume")
+        self.passes(1)
+        self.assertNotEqual(self.status().release, "")
+
+    def test_sync_of_a_project_that_only_git_has(self) -> None:
+        """The refusal says how agentk reads the file that has it."""
+        self.begin()
+        client = self.pair.external(CONTROL)
+        request = pb.SyncRequest(agent="1", project="new")
+        with self.assertRaises(CallError) as caught:
+            self.pair.run(client.call("Sync", request))
+        self.assertIn(
+            "there is: apps (to read a new configuration, sync one of these)",
+            caught.exception.message,
+        )
 
     def taken(self) -> None:
         """Another field manager has a field that Git has, and agentk only reports."""

@@ -20,7 +20,7 @@ from tests.modules.gitops.test_reconcile import (
 from tunnel.testing.objects import Refusal
 
 ALLOWED = {RECREATE: "true"}
-TEXT = "would have to be deleted and made anew"
+TEXT = "delete and recreate it"
 
 
 def fixed(value: str, name: str = "fixed", **annotations: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class RecreateTests(ReconcileCase):
         (failed,) = report.failed
         self.assertIn("field is immutable", failed.reason)
         self.assertIn(
-            f'{TEXT}, which it is if it is annotated with {RECREATE}: "true"',
+            f'{TEXT}, annotate it with {RECREATE}: "true"',
             failed.reason,
         )
         self.assertEqual((self.uid(), self.live("fixed")["data"]), (uid, {"n": "1"}))
@@ -188,7 +188,7 @@ class RecreateTests(ReconcileCase):
         metadata = {"annotations": ALLOWED}
         changed = object_("space", "Namespace", metadata=metadata, spec={"a": "b"})
         (failed,) = self.commit(changed).failed
-        self.assertIn("which only a person does", failed.reason)
+        self.assertIn("which agentk does not do for this kind", failed.reason)
         self.assertIsNotNone(self.live("space", "Namespace", namespace=""))
 
     def test_permissions(self) -> None:

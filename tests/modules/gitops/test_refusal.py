@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.refusal import words_of
+from modules.gitops.refusal import MAX_SAID, words_of
 from tunnel.kubernetes.answers import error_of
 
 SECRET = ObjectKey("", "Secret", "web", "db")
@@ -99,3 +99,14 @@ def test_one_that_is_immutable(key: ObjectKey, path: str) -> None:
     assert "give it another name in Git" in told
     quoting = f'{key.kind} "db" is invalid: data: Invalid value: "hunter2": no'
     assert ("hunter2" in said(key, quoting, 422)) is (key is CONFIG_MAP)
+
+
+def test_long_words() -> None:
+    """The API server quotes a whole object; what is wrong comes after it."""
+    quoted = "core.PodTemplateSpec{" + 3000 * "x" + "}"
+    words = f"spec.template: Invalid value: {quoted}: field is immutable"
+    key = ObjectKey("batch", "Job", "web", "migrate")
+    told = said(key, f'Job.batch "migrate" is invalid: {words}', 422)
+    assert len(told) == MAX_SAID
+    assert "spec.template: Invalid value: core.Pod" in told
+    assert told.endswith("}: field is immutable")

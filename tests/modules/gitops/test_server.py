@@ -762,7 +762,7 @@ class ServerTests(SynchronousTestCase):
         reading = self.ask(commit=commit)
         self.server._api.publish("kas.draining", None)
         self.pair.settle()
-        self.assertEqual(self.refused(reading)[0], Status.UNAVAILABLE)
+        self.assertEqual((reading.ended, reading.parts), (True, []))
         late = self.ask()
         self.assertTrue(late.ended)
         self.assertEqual(late.parts, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import attrs
@@ -158,6 +159,17 @@ class StartTests(HostCase):
             ["make a", "make b", "release c", "release b", "release a"],
         )
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_a_file_that_cannot_be_written(self) -> None:
+        """The module is not the cause, and leaving it out does not help."""
+        error = PermissionError(errno.EACCES, "Permission denied", "/none/x")
+        self.raises("make b", error)
+        (problem,) = self.fails(self.host("a", "b", "c"))
+        self.assertTrue(
+            problem.startswith("module b cannot start: /none/x: Permission denied; ")
+        )
+        self.assertNotIn("leave the module out", problem)
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
 
     def test_starting_fails(self) -> None:
         """Those that were started are stopped again, the last first."""

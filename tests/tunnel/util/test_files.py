@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
@@ -15,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tunnel.util.files import (
     WatchedFile,
     file_version,
+    in_words,
     reread_files,
     warn_if_public,
 )
@@ -155,3 +158,17 @@ class WatchedFileTests(SynchronousTestCase):
         self.clock.advance(2.0)
         with self.assertRaises(ZeroDivisionError):
             self.file.get()
+
+
+@pytest.mark.parametrize(("is_folder", "bits"), [(True, "u+rwx"), (False, "u+rw")])
+def test_a_file_that_its_owner_may_not_write(
+    tmp_path: Path, is_folder: bool, bits: str
+) -> None:
+    """The owner changes the mode; to run it as the owner would not help."""
+    path = tmp_path / "x"
+    path.mkdir() if is_folder else path.touch()
+    path.chmod(0o500 if is_folder else 0o400)
+    error = PermissionError(errno.EACCES, "Permission denied", str(path))
+    assert in_words(error).endswith(f"): chmod {bits} {path}")
+    path.chmod(0o700)
+    assert "run this as" in in_words(error)

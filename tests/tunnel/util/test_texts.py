@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.hostile import HOSTILE
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.util.texts import clean, clean_message, json_for_yaml
+from tunnel.util.texts import clean, clean_message, json_for_yaml, shortened
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -67,3 +67,11 @@ class YamlTests(SynchronousTestCase):
     def test_half_a_character(self) -> None:
         """It becomes what Go's readers of JSON make of it."""
         self.assertEqual(json.loads(json_for_yaml("a\ud83d")), "a\ufffd")
+
+
+def test_shortened() -> None:
+    """The middle is left out, and neither the beginning nor the end."""
+    assert shortened("abc", 3) == "abc"
+    text = shortened("a" * 500 + "b" * 500, 100)
+    assert len(text) == 100
+    assert text == "a" * 48 + " ... " + "b" * 47
