@@ -221,6 +221,8 @@ class Project:
         self._api = api
         self._random = random
         self._now = now
+        self._threads = renderer.threads
+        self._preview_threads = preview_renderer.threads
         self._claim = claim
         self._inventories = inventories
         account = settings.service_account
@@ -628,6 +630,7 @@ class Project:
             stays=self._handover.stays,
             given=self._gives,
             claims=partial(self._others_claims, snapshot, dict(self._deletes_wait)),
+            threads=self._preview_threads,
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -1169,6 +1172,7 @@ class Project:
             claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
             pruned=self._note_pruned,
+            threads=self._threads,
         )
 
     # What others change.
