@@ -101,9 +101,11 @@ class GitopsAgent:
         self._decryptor = Decryptor(children, options.sops, threads=commit_threads)
         of_previews = ChildProcesses(api.reactor, PREVIEWS_AT_ONCE)
         preview_threads = TextThreads(PREVIEW_THREADS)
-        self._preview_renderer, self._preview_decryptor = (
-            attrs.evolve(one, children=of_previews, threads=preview_threads)
-            for one in (self._renderer, self._decryptor)
+        self._preview_renderer = attrs.evolve(
+            self._renderer, children=of_previews, threads=preview_threads
+        )
+        self._preview_decryptor = attrs.evolve(
+            self._decryptor, children=of_previews, threads=preview_threads
         )
         self._inventories = options.inventory_namespace
         # Who writes orders decides what is applied with agentk's rights.

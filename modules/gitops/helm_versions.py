@@ -97,11 +97,11 @@ class _Asking:
     """
     The templates of one chart.
 
-    :ivar tokens: looked at so far; likewise *bytes*.
+    :ivar tokens: looked at so far; likewise *size*, in bytes.
     """
 
     tokens: int = 0
-    bytes: int = 0
+    size: int = 0
 
     def changed(self, path: str, data: bytes) -> bytes:
         """
@@ -111,8 +111,8 @@ class _Asking:
         """
         if "/templates/" not in f"/{path}" or not any(one in data for one in _HAS):
             return data
-        self.bytes += len(data)
-        if self.bytes > MAX_BYTES:
+        self.size += len(data)
+        if self.size > MAX_BYTES:
             raise _too_large(path, f"{_TEMPLATES} have more than {MAX_BYTES} bytes")
         try:
             text = data.decode()

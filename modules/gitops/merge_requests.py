@@ -69,6 +69,9 @@ MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 #: Previews of one merge request, and seconds for each.
 MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
 
+#: Objects of one preview; agentk sends no more.
+MAX_OBJECTS = 5000
+
 #: Seconds for all of them: agents that take their time keep other ones waiting.
 ALL_SECONDS = 300.0
 
@@ -380,6 +383,8 @@ class MergeRequests(Resource):
                 timeout = min(PREVIEW_SECONDS, left)
                 try:
                     preview = await client.call("Preview", request, timeout=timeout)
+                    # A message has room for millions that are empty.
+                    del preview.objects[MAX_OBJECTS:]
                 except CallError as error:
                     if last or error.status not in _AGAIN:
                         return Asked(agent.agent_name, called, problem=error.message)

@@ -189,7 +189,7 @@ def test_folders_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         looked += 1
         return path.rpartition("/")[0]
 
-    monkeypatch.setattr(links.posixpath, "dirname", dirname)
+    monkeypatch.setattr("modules.gitops.links.posixpath.dirname", dirname)
     folder = "/".join(["d"] * 64)
     entries = [
         TreeEntry(f"{folder}/{number}", TreeEntryKind.FILE, "")

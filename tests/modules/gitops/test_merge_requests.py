@@ -95,6 +95,7 @@ class Agent:
         self._clock, self._projects, self._seconds = clock, projects, seconds
         self._repository = repository
         self._now = self.most = 0
+        self.objects = 0
 
     async def call(self, method: str, request: Any, *, timeout: float) -> Any:
         if method == "GetStatus":
@@ -112,7 +113,8 @@ class Agent:
         self._now -= 1
         if self._seconds > timeout:
             raise CallError(Status.DEADLINE_EXCEEDED, "too late")
-        return pb.PreviewResponse(commit="c" * 40)
+        objects = [pb.ObjectPreview()] * self.objects
+        return pb.PreviewResponse(commit="c" * 40, objects=objects)
 
 
 class MergeRequestCase(HalvesTestCase):
@@ -318,6 +320,16 @@ class MergeRequestTests(MergeRequestCase):
         self.assertIn("`b`, project `p0`: no object", body)
         self.assertIn("other previews took 300 s", body)
         self.assertIn("31 more projects follow", body)
+
+    def test_an_agent_with_too_many_objects(self) -> None:
+        """kas looks at no more of them than agentk sends."""
+        agent = attrs.evolve(AGENT, agent_id="a", agent_name="a")
+        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        client = Agent(self.clock, 1, 0)
+        client.objects = merge_requests.MAX_OBJECTS + 1
+        self.patch(self.server._api, "client", lambda service, agent_id: client)
+        self.tell(event("c" * 40))
+        self.assertIn(f"{merge_requests.MAX_OBJECTS} unknown", self.body())
 
     def test_another_branch_that_is_followed(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))}, "refs/heads/prod")

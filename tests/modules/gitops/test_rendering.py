@@ -25,7 +25,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import provider
 
-from modules.gitops import child_processes, launcher, rendering
+from modules.gitops import child_processes, helm_versions, launcher, rendering
 from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
@@ -438,7 +438,7 @@ def test_a_kustomization_with_many_bases(monkeypatch: pytest.MonkeyPatch) -> Non
 @async_test
 async def test_templates_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chart is refused, and the file is named."""
-    monkeypatch.setattr(rendering.helm_versions, "MAX_TOKENS_OF_ACTION", 20)
+    monkeypatch.setattr(helm_versions, "MAX_TOKENS_OF_ACTION", 20)
     template = "{{ .Capabilities.APIVersions.Has " + "(" * 20
     files = {**CHART, "web/templates/asks.yaml": template}
     said = await refused(files, kind="helm", path="web")

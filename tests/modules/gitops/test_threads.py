@@ -22,8 +22,8 @@ class TextThreadsTests(SynchronousTestCase):
     def begin(self, work: Any, *args: Any) -> Deferred[Any]:
         (name,) = args
         # As `deferToThread`: cancelling it ends nothing.
-        self.begun[name] = found = Deferred()
-        return found
+        self.begun[name] = Deferred()
+        return self.begun[name]
 
     def run_of(self, name: str) -> Deferred[Any]:
         return Deferred.fromCoroutine(self.threads.run(str, name))
