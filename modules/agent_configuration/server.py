@@ -140,8 +140,9 @@ class AgentConfigurationServer:
         self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
         #: How many streams each agent has.
         self._counts: dict[str, int] = {}
-        #: One stream for each agentk: a second ends the first.
-        self._streams: dict[bytes, _Stream] = {}
+        #: One stream for each agentk, by agent and instance: a second ends the first.
+        #: Each agentk chooses its instance id, so two agents may have the same.
+        self._streams: dict[tuple[str, bytes], _Stream] = {}
         self._draining = False
         api.handle(CONFIGURATION, self)
         api.tells_configurations(self._was_told)
@@ -165,7 +166,7 @@ class AgentConfigurationServer:
         followed = self._repository_of(agent)
         if self._draining:
             return
-        before = self._streams.pop(agent.instance_id, None)
+        before = self._streams.pop(_key(agent), None)
         if before is None and self._counts.get(agent.agent_id, 0) >= MAX_STREAMS:
             text = f"{MAX_STREAMS} agentk of this agent follow its configuration"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
@@ -173,7 +174,7 @@ class AgentConfigurationServer:
         stream = _Stream(agent, followed)
         if before is not None:
             before.end()
-        self._streams[agent.instance_id] = stream
+        self._streams[_key(agent)] = stream
         has = request.commit_id
         # It may know of a problem that is over.
         unwell = bool(has)
@@ -205,8 +206,8 @@ class AgentConfigurationServer:
         finally:
             stream.leave()
             one_less(self._counts, agent.agent_id)
-            if self._streams.get(agent.instance_id) is stream:
-                del self._streams[agent.instance_id]
+            if self._streams.get(_key(agent)) is stream:
+                del self._streams[_key(agent)]
             if not self._streams_of(agent.agent_id):
                 self._show(agent, "")
 
@@ -215,7 +216,7 @@ class AgentConfigurationServer:
     ) -> rpc_pb2.RefusedResponse:
         """A module of agentk cannot use its section: once for each that it is told."""
         agent: ConnectedAgent = call.agent
-        stream = self._streams.get(agent.instance_id)
+        stream = self._streams.get(_key(agent))
         if stream is None or not stream.told or stream.told != request.commit_id:
             text = "this agentk was not told of that commit, or refused it already"
             raise CallError(Status.FAILED_PRECONDITION, text)
@@ -234,13 +235,13 @@ class AgentConfigurationServer:
         self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
     ) -> bool:
         """See `IServerModuleApi.configuration_told`."""
-        while (stream := self._streams.get(agent.instance_id)) is not None:
+        while (stream := self._streams.get(_key(agent))) is not None:
             if stream.followed.address != address:
                 break
             if not await stream.followed.at(agent.agent_name, commit):
                 return False
             await stream.settled()
-            if self._streams.get(agent.instance_id) is stream:
+            if self._streams.get(_key(agent)) is stream:
                 break
         return True
 
@@ -401,6 +402,10 @@ class AgentConfigurationServer:
                 agent_name=agent.agent_name,
                 reason=error.message,
             )
+
+
+def _key(agent: ConnectedAgent) -> tuple[str, bytes]:
+    return agent.agent_id, agent.instance_id
 
 
 def _unpacked(value: bytes) -> tuple[str, dict[str, Any]]:

@@ -71,6 +71,7 @@ What is in a Git repository lives in the cluster.
     merge_requests.py  in kas: previews of merge requests, once GitLab says there is one
     comments.py     ... and the comment there that tells them
     comment_text.py what it says
+    threads.py      threads that read texts of repositories
     parallel.py     several requests at the same time, and no more than so many
     pause.py        the pause before kas is asked again
     health.py       whether an object has become what its specification says

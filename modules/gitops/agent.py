@@ -41,6 +41,7 @@ from modules.gitops.settings import (
     ReceiverSettings,
     is_namespace,
 )
+from modules.gitops.threads import COMMIT_THREADS, PREVIEW_THREADS, TextThreads
 from modules.gitops.watches import KindWatches
 from modules.gitops.writer import InventoryWriter
 from tunnel.config import ExistingFile, field
@@ -93,11 +94,19 @@ class GitopsAgent:
         self._random = SystemRandom().random
         options: GitopsOptions = api.configuration
         children = ChildProcesses(api.reactor)
-        self._renderer = Renderer(children, options.kustomize, options.helm)
-        self._decryptor = Decryptor(children, options.sops)
+        commit_threads = TextThreads(COMMIT_THREADS)
+        self._renderer = Renderer(
+            children, options.kustomize, options.helm, threads=commit_threads
+        )
+        self._decryptor = Decryptor(children, options.sops, threads=commit_threads)
         of_previews = ChildProcesses(api.reactor, PREVIEWS_AT_ONCE)
-        self._preview_renderer = attrs.evolve(self._renderer, children=of_previews)
-        self._preview_decryptor = attrs.evolve(self._decryptor, children=of_previews)
+        preview_threads = TextThreads(PREVIEW_THREADS)
+        self._preview_renderer = attrs.evolve(
+            self._renderer, children=of_previews, threads=preview_threads
+        )
+        self._preview_decryptor = attrs.evolve(
+            self._decryptor, children=of_previews, threads=preview_threads
+        )
         self._inventories = options.inventory_namespace
         # Who writes orders decides what is applied with agentk's rights.
         api.own_namespace.keep_records()

@@ -28,8 +28,9 @@ __all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 AT_ONCE = 2
 
 #: Those of previews, whose charts and kustomizations have been read by no other person
-#: than their author: where one loops it holds other previews, and no commit.
-PREVIEWS_AT_ONCE = 1
+#: than their author: where one loops it holds no commit.  As many as agentk makes
+#: previews, so that a merge request does not hold an operator either.
+PREVIEWS_AT_ONCE = 2
 
 #: Seconds until one is killed; and of its work, all cores together.
 SECONDS, CPU_SECONDS = 60.0, 60

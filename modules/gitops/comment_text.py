@@ -128,7 +128,7 @@ def _lines(objects: Iterable[pb.ObjectPreview]) -> Iterator[str]:
             text += f": {one.reason}"
         sign = "!" if one.effect in _BAD else _SIGNS.get(one.effect, "?")
         yield f"{sign} {clean(text, MAX_LINE)}"
-        for field in list(one.fields)[:MAX_FIELDS]:
+        for field in one.fields[:MAX_FIELDS]:
             before, after = field.before or "absent", field.after or "absent"
             yield f"    {clean(f'{field.path}: {before} -> {after}', MAX_LINE)}"
         more = one.more_fields + max(0, len(one.fields) - MAX_FIELDS)

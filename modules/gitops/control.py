@@ -58,6 +58,10 @@ MAX_DRIFTS = 1000
 #: API server up to three times for each object.
 MAX_PREVIEWS = 2
 
+#: Those of merge requests among them: whoever pushes charts that loop keeps no operator
+#: from a preview.
+MAX_MERGE_REQUESTS = 1
+
 #: Seconds for all objects of other engines: kas waits ten for a whole answer.
 HEALTH_SECONDS = 5.0
 
@@ -143,8 +147,8 @@ class Control:
     _refused: Callable[[], Sequence[str]]
     _seconds: Callable[[], float]
     _notices: Callable[[Project], Sequence[str]] = lambda project: ()
-    #: The calls that wait for one.
-    _previews: set[Any] = attrs.field(factory=set, init=False)
+    #: The calls that wait for one, and whether it is for a merge request.
+    _previews: dict[Any, bool] = attrs.field(factory=dict, init=False)
 
     async def get_status(
         self, request: pb.GetStatusRequest, call: Any
@@ -291,14 +295,17 @@ class Control:
     ) -> pb.PreviewResponse:
         """What a commit would change."""
         project = self._project(request.project)
-        if len(self._previews) >= MAX_PREVIEWS:
-            text = f"{MAX_PREVIEWS} previews are under way: try again"
+        of_merge_requests = sum(self._previews.values())
+        if len(self._previews) >= MAX_PREVIEWS or (
+            request.merge_request and of_merge_requests >= MAX_MERGE_REQUESTS
+        ):
+            text = f"{len(self._previews)} previews are under way: try again"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        self._previews.add(call)
+        self._previews[call] = request.merge_request
         try:
             found = await project.preview(request.ref, request.path)
         finally:
-            self._previews.discard(call)
+            del self._previews[call]
         return pb.PreviewResponse(
             commit=found.commit,
             problems=[

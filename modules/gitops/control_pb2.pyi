@@ -365,16 +365,18 @@ class ObjectDrift(_message.Message):
     def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., kind: _Optional[_Union[ObjectDrift.Kind, str]] = ..., state: _Optional[_Union[ObjectDrift.State, str]] = ..., reason: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[ObjectDrift.Field, _Mapping]]] = ..., more_fields: _Optional[int] = ..., writers: _Optional[_Iterable[_Union[ObjectDrift.Writer, _Mapping]]] = ..., found_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., commit: _Optional[str] = ..., place: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PreviewRequest(_message.Message):
-    __slots__ = ("agent", "project", "ref", "path")
+    __slots__ = ("agent", "project", "ref", "path", "merge_request")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    MERGE_REQUEST_FIELD_NUMBER: _ClassVar[int]
     agent: str
     project: str
     ref: _rpc_pb2.Ref
     path: str
-    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
+    merge_request: bool
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., path: _Optional[str] = ..., merge_request: bool = ...) -> None: ...
 
 class PreviewResponse(_message.Message):
     __slots__ = ("commit", "problems", "objects")

@@ -23,6 +23,7 @@ from modules.gitops.child_processes import AT_ONCE, ChildProcesses
 from modules.gitops.folder import TemporaryFolder
 from modules.gitops.manifests import Manifest, Source, SourceProblem
 from modules.gitops.parallel import in_parallel
+from modules.gitops.threads import COMMIT_THREADS, TextThreads
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 from tunnel.util.texts import clean
@@ -63,6 +64,9 @@ class Decryptor:
 
     children: ChildProcesses
     sops: str = "sops"
+    threads: TextThreads = attrs.field(
+        factory=lambda: TextThreads(COMMIT_THREADS), kw_only=True
+    )
 
     async def decrypt(
         self, source: Source, client: IKubernetesClient, secret: str
@@ -96,7 +100,7 @@ class Decryptor:
                 (f"{number}.json", json.dumps(one.object).encode())
                 for number, one in enumerate(encrypted)
             ]
-            await deferToThread(place.write, files, home=[(_KEYS, keys)])
+            await self.threads.run(place.write, files, home=[(_KEYS, keys)])
             found = await in_parallel(
                 (
                     partial(self._decrypt, one, name, place, secret)

@@ -23,6 +23,7 @@ import yaml
 from yaml.reader import Reader
 
 from tunnel.util.expansion import Expansion, Spent
+from tunnel.util.yaml_directives import MAX_TAGS, tag_beyond_limit
 from tunnel.util.yaml_fault import yaml_fault
 
 __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
@@ -156,6 +157,9 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     :raises UnreadableText: with the first fault; nothing after it is given.
     """
     text = _decoded(data)
+    if line := tag_beyond_limit(text):
+        why = f"this is the %TAG after {MAX_TAGS} others; remove it"
+        raise UnreadableText(line, why)
     builder = _Builder(budget)
     try:
         yield from builder.read(yaml.parse(text, Loader=_LOADER))

@@ -76,6 +76,15 @@ class Glob:
             return False
         return any(one.fullmatch(path) is not None for one in self._expressions)
 
+    def steps(self, path: str) -> int:
+        """
+        Return a limit of the work of `matches` or `leads_below`.
+
+        Each character of the path is compared with each of the glob at most once.
+        """
+        below = f"{self.prefix}/" if self.prefix else ""
+        return len(path) * self.cost if path.startswith(below) else 0
+
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
         Tell whether the glob itself names *path* as a folder on the way to its files.

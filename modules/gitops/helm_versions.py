@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import attrs
 
 __all__ = ["ask", "asks", "hidden", "with_hidden"]
 
@@ -36,6 +38,18 @@ _TOKEN = re.compile(
 
 _OPERAND = re.compile(r"""["'`$.\w(+-]""")
 
+#: How a template that asks names the function or the method.
+_HAS = (b".Has", b"has")
+
+#: Tokens of one action, which a person writes, and of all templates that may ask: the
+#: largest charts have a tenth of them, and so many take two seconds of a core.
+MAX_TOKENS_OF_ACTION, MAX_TOKENS = 50_000, 2_000_000
+
+#: Bytes of all templates that may ask.
+MAX_BYTES = 16 * 1024**2
+
+_TEMPLATES = "templates that call has or .Has"
+
 
 def asks(templates: Mapping[str, bytes]) -> bool:
     """Whether a template asks which API versions there are."""
@@ -60,6 +74,7 @@ def with_hidden(
     Have the templates of *files* ask in vain for *names*.
 
     :param chart: the folder of the chart.
+    :raises ValueError: the templates are too large, and which one is.
     """
     listed = " ".join(json.dumps(one) for one in names)
     ours = (
@@ -70,55 +85,89 @@ def with_hidden(
     taken, number = {path for path, _ in files}, ""
     while f"{folder}/{_FILE % number}" in taken:
         number += "_"
+    asking = _Asking()
     return [
-        *((path, _asking(path, data)) for path, data in files),
+        *((path, asking.changed(path, data)) for path, data in files),
         (f"{folder}/{_FILE % number}", ours.encode()),
     ]
 
 
-def _asking(path: str, data: bytes) -> bytes:
-    if "/templates/" not in f"/{path}":
-        return data
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return data
-    made, place = [], 0
-    while (begin := text.find("{{", place)) >= 0:
-        tokens = list(_tokens(text, begin + 2))
-        made.append(text[place : begin + 2])
-        made.append("".join(_changed(tokens)))
-        place = begin + 2 + sum(map(len, tokens))
-    made.append(text[place:])
-    return "".join(made).encode()
+@attrs.define
+class _Asking:
+    """
+    The templates of one chart.
+
+    :ivar tokens: looked at so far; likewise *size*, in bytes.
+    """
+
+    tokens: int = 0
+    size: int = 0
+
+    def changed(self, path: str, data: bytes) -> bytes:
+        """
+        Return a file whose questions go through our template.
+
+        :raises ValueError: there is too much to look at.
+        """
+        if "/templates/" not in f"/{path}" or not any(one in data for one in _HAS):
+            return data
+        self.size += len(data)
+        if self.size > MAX_BYTES:
+            raise _too_large(path, f"{_TEMPLATES} have more than {MAX_BYTES} bytes")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return data
+        made, place = [], 0
+        while (begin := text.find("{{", place)) >= 0:
+            tokens, end = self._tokens(path, text, begin + 2)
+            made += [text[place : begin + 2], *_changed(tokens)]
+            place = end
+        made.append(text[place:])
+        return "".join(made).encode()
+
+    def _tokens(self, path: str, text: str, place: int) -> tuple[list[str], int]:
+        """What stands between ``{{`` and ``}}``, and where that ends."""
+        made: list[str] = []
+        while place < len(text) and not text.startswith("}}", place):
+            found = _TOKEN.match(text, place)
+            assert found is not None
+            made.append(found[0])
+            place = found.end()
+            if len(made) > MAX_TOKENS_OF_ACTION:
+                why = f"an action has more than {MAX_TOKENS_OF_ACTION} tokens"
+                raise _too_large(path, why)
+        self.tokens += len(made)
+        if self.tokens > MAX_TOKENS:
+            raise _too_large(path, f"{_TEMPLATES} have more than {MAX_TOKENS} tokens")
+        return made, place
 
 
-def _tokens(text: str, place: int) -> Iterator[str]:
-    """What stands between ``{{`` and ``}}``."""
-    while place < len(text) and not text.startswith("}}", place):
-        found = _TOKEN.match(text, place)
-        assert found is not None
-        yield found[0]
-        place = found.end()
+def _too_large(path: str, why: str) -> ValueError:
+    return ValueError(f"{path}: {why}")
 
 
-def _changed(tokens: list[str]) -> list[str]:
+def _changed(tokens: Sequence[str]) -> list[str]:
     """The same, where what is asked for goes through our template."""
     made = list(tokens)
+    ends = _ends(tokens)
+    #: The last token that is not space.
+    before = ""
     for number, part in enumerate(tokens):
         if part.endswith(".Has"):
-            operand = _operand(tokens, number + 1)
+            operand = _operand(tokens, ends, number + 1)
             if operand is not None:
                 _wrap(made, operand)
-            elif _piped(tokens, number):
+            elif before == "|":
                 made[number] = f'include "{_NAME}" | {part}'
         elif part == "has":
-            operand = _operand(tokens, number + 1)
-            if operand is None:
-                continue
-            end = _operand(tokens, operand[1])
-            if end and "".join(tokens[end[0] : end[1]]).endswith(".APIVersions"):
-                _wrap(made, operand)
+            operand = _operand(tokens, ends, number + 1)
+            if operand is not None:
+                listed = _operand(tokens, ends, operand[1])
+                if listed and tokens[listed[1] - 1].endswith(".APIVersions"):
+                    _wrap(made, operand)
+        if not part.isspace():
+            before = part
     return made
 
 
@@ -128,28 +177,36 @@ def _wrap(made: list[str], operand: tuple[int, int]) -> None:
     made[end - 1] += ")"
 
 
-def _piped(tokens: list[str], number: int) -> bool:
-    before = [one for one in tokens[:number] if not one.isspace()]
-    return bool(before) and before[-1] == "|"
+def _ends(tokens: Sequence[str]) -> dict[int, int]:
+    """Where the parenthesis is closed that a token opens; never: it is left out."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for number, part in enumerate(tokens):
+        if part == "(":
+            opened.append(number)
+        elif part == ")" and opened:
+            found[opened.pop()] = number
+    return found
 
 
-def _operand(tokens: list[str], number: int) -> tuple[int, int] | None:
+def _operand(
+    tokens: Sequence[str], ends: Mapping[int, int], number: int
+) -> tuple[int, int] | None:
     """Where the argument begins that follows, and where it ends; None: none does."""
     if number >= len(tokens) or not tokens[number].isspace():
         return None
-    number += 1
-    if number >= len(tokens) or not _OPERAND.match(tokens[number]):
+    first = number + 1
+    if first >= len(tokens) or not _OPERAND.match(tokens[first]):
         return None
-    if tokens[number] in ("-", "+"):
+    if tokens[first] in ("-", "+"):
         # The end of the action, as in ``-}}``.
         return None
-    first, depth = number, 0
-    while number < len(tokens):
-        depth += {"(": 1, ")": -1}.get(tokens[number], 0)
-        number += 1
-        if depth <= 0:
-            break
+    last = ends.get(first) if tokens[first] == "(" else first
+    if last is None:
+        # Helm refuses the template.
+        return None
+    end = last + 1
     # Fields of what stands in parentheses.
-    while number < len(tokens) and tokens[number].startswith("."):
-        number += 1
-    return first, number
+    while end < len(tokens) and tokens[end].startswith("."):
+        end += 1
+    return first, end

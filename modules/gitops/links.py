@@ -26,6 +26,10 @@ MAX_NESTED = 8
 #: and so many take a tenth of a second.
 MAX_LOOKED = 200_000
 
+#: Names in the targets of all links of a source, links on the way to others included:
+#: so many take half a second.
+MAX_NAMES = 300_000
+
 
 class SourceFile(NamedTuple):
     """
@@ -46,11 +50,17 @@ class _Tree:
         self, entries: Iterable[TreeEntry], target_of: Callable[[str], Awaitable[str]]
     ) -> None:
         self.entries = {one.path: one for one in entries}
-        self._folders = {
-            folder for path in self.entries for folder in _folders_of(path)
-        }
+        self._folders: set[str] = set()
+        for path in self.entries:
+            self._add_folders_of(path)
+        self._names = 0
         self._target_of = target_of
         self._targets: dict[str, str] = {}
+
+    def _add_folders_of(self, path: str) -> None:
+        # A folder that is known came with all that it is in.
+        while (path := posixpath.dirname(path)) and path not in self._folders:
+            self._folders.add(path)
 
     async def end_of(self, link: str) -> str:
         """
@@ -62,6 +72,12 @@ class _Tree:
         waiting, done, hops = [link], list[str](), 0
         while waiting:
             name, slash, rest = waiting.pop().partition("/")
+            self._names += 1
+            if self._names > MAX_NAMES:
+                raise ValueError(
+                    "is too many: all links lead over more than "
+                    f"{MAX_NAMES} files and folders"
+                )
             if slash:
                 waiting.append(rest)
             if name in ("", "."):
@@ -98,11 +114,6 @@ class _Tree:
         """What is in a folder, and in those within it."""
         before = f"{folder}/" if folder else ""
         return (one for path, one in self.entries.items() if path.startswith(before))
-
-
-def _folders_of(path: str) -> Iterator[str]:
-    while path := posixpath.dirname(path):
-        yield path
 
 
 async def followed(

@@ -37,14 +37,23 @@ from modules.secret_file import read_secret
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.util.backoff import Backoff
+from tunnel.util.peer_slots import PeerSlots
 from tunnel.util.recent import Recent
 from tunnel.util.texts import clean
 from tunnel.util.timers import cancel_call
 
 __all__ = ["MergeRequests"]
 
-#: Merge requests that wait, and those that are worked on at the same time.
-MAX_WAITING, AT_ONCE = 200, 2
+#: Merge requests that wait, and those of one project of GitLab.
+MAX_WAITING, MAX_WAITING_EACH = 1000, 100
+
+#: Merge requests that are worked on at the same time, and those of one project: where
+#: previews of its charts loop, it is other projects' turn all the same.
+AT_ONCE, AT_ONCE_EACH = 20, 2
+
+#: Previews of one merge request at the same time, and those of one agent: agentk makes
+#: no more for merge requests.
+PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
 
 #: Rounds for one merge request, and seconds in which they are counted: who pushes every
 #: second sees the last of a few pushes.
@@ -60,12 +69,18 @@ MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 #: Previews of one merge request, and seconds for each.
 MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
 
+#: Objects of one preview; agentk sends no more.
+MAX_OBJECTS = 5000
+
 #: Seconds for all of them: agents that take their time keep other ones waiting.
 ALL_SECONDS = 300.0
 
 #: Attempts for a preview, and the seconds of the first and the longest pause between:
 #: others may be under way there, or GitLab's ref may be at an older commit.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
+
+#: How an agent says that it may have a preview later.
+_AGAIN = (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
 
 #: Bytes of a webhook; GitLab's have a few dozen kilobytes.
 MAX_BODY = 1024 * 1024
@@ -129,9 +144,11 @@ class MergeRequests(Resource):
         http = api.http_agent(setting, settings.ca_certificate_file)
         store = api.store("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
-        #: By project and number, in the order in which they came.
-        self._waiting: dict[tuple[int, int], None] = {}
+        #: Numbers in the order in which they came, by project.  The project whose turn
+        #: it was last comes last.
+        self._waiting: dict[int, dict[int, None]] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
+        self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
         self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
         #: Begins what has to wait because it had many rounds.
         self._later: IDelayedCall | None = None
@@ -156,10 +173,15 @@ class MergeRequests(Resource):
             return _answer(request, 400, "this is no merge request event of GitLab")
         if key is None:
             return _answer(request, 200, "there is nothing new to preview")
-        if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
-            request.setHeader(b"retry-after", b"60")
-            return _answer(request, 503, f"{MAX_WAITING} merge requests wait already")
-        self._waiting[key] = None
+        project_id, number = key
+        others = self._waiting.get(project_id, {})
+        if number not in others:
+            every = sum(map(len, self._waiting.values()))
+            if every >= MAX_WAITING or len(others) >= MAX_WAITING_EACH:
+                request.setHeader(b"retry-after", b"60")
+                text = f"{len(others)} merge requests of this project wait already"
+                return _answer(request, 503, f"{text}, {every} of all projects")
+        self._waiting.setdefault(project_id, {})[number] = None
         self._begin()
         return _answer(request, 202, "it will be previewed")
 
@@ -177,10 +199,10 @@ class MergeRequests(Resource):
         self._rest()
         now: float = self._api.clock.seconds()
         waits = []
-        for key in tuple(self._waiting):
+        for key in self._turns():
             if len(self._working) >= AT_ONCE:
                 return
-            if key in self._working:
+            if key in self._working or self._at_work(key[0]) >= AT_ONCE_EACH:
                 continue
             allowance = self._allowance(key)
             wait = allowance.wait(now)
@@ -188,7 +210,7 @@ class MergeRequests(Resource):
                 waits.append(wait)
                 continue
             allowance.take(now)
-            del self._waiting[key]
+            self._take(*key)
             working = Deferred.fromCoroutine(self._work(*key))
             working.addErrback(self._failed)
             if not working.called:
@@ -196,6 +218,24 @@ class MergeRequests(Resource):
                 working.addCallback(self._ended, key)
         if waits:
             self._later = self._api.clock.callLater(min(waits), self._begin)
+
+    def _turns(self) -> list[tuple[int, int]]:
+        """Return what waits: the first of each project, then the second of each."""
+        by_project = (
+            [(project_id, number) for number in numbers]
+            for project_id, numbers in self._waiting.items()
+        )
+        return [one for some in zip_longest(*by_project) for one in some if one]
+
+    def _take(self, project_id: int, number: int) -> None:
+        """Begin a merge request: it is the turn of the other projects now."""
+        numbers = self._waiting.pop(project_id)
+        del numbers[number]
+        if numbers:
+            self._waiting[project_id] = numbers
+
+    def _at_work(self, project_id: int) -> int:
+        return sum(one == project_id for one, _ in self._working)
 
     def _rest(self) -> None:
         cancel_call(self._later)
@@ -283,7 +323,7 @@ class MergeRequests(Resource):
                 partial(self._preview, agent, project, asked, until)
                 for agent, project in projects[:MAX_PREVIEWS]
             ),
-            AT_ONCE,
+            PREVIEWS_AT_ONCE,
         )
         return comment(asked.commit, said, len(projects[MAX_PREVIEWS:]))
 
@@ -325,27 +365,32 @@ class MergeRequests(Resource):
         client = self._api.client(CONTROL, agent.agent_id)
         name = f"refs/merge-requests/{asked.number}/head"
         request = pb.PreviewRequest(
-            agent=agent.agent_id, project=project.id, ref=rpc_pb2.Ref(name=name)
+            agent=agent.agent_id,
+            project=project.id,
+            ref=rpc_pb2.Ref(name=name),
+            merge_request=True,
         )
         backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
         clock = self._api.clock
         for attempt in range(1, ATTEMPTS + 1):
-            left = until - clock.seconds()
-            if left <= 0:
-                why = f"other previews of it took {ALL_SECONDS:g} s"
-                return Asked(agent.agent_name, called, problem=why)
-            pause = backoff.pause()
-            last = attempt == ATTEMPTS or pause >= left
-            timeout = min(PREVIEW_SECONDS, left)
-            try:
-                preview = await client.call("Preview", request, timeout=timeout)
-            except CallError as error:
-                again = error.status in (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
-                if last or not again:
-                    return Asked(agent.agent_name, called, problem=error.message)
-            else:
-                if last or preview.commit == asked.commit:
-                    return Asked(agent.agent_name, called, preview)
+            async with self._agents.slot(agent.agent_id):
+                left = until - clock.seconds()
+                if left <= 0:
+                    why = f"other previews took {ALL_SECONDS:g} s"
+                    return Asked(agent.agent_name, called, problem=why)
+                pause = backoff.pause()
+                last = attempt == ATTEMPTS or pause >= left
+                timeout = min(PREVIEW_SECONDS, left)
+                try:
+                    preview = await client.call("Preview", request, timeout=timeout)
+                    # A message has room for millions that are empty.
+                    del preview.objects[MAX_OBJECTS:]
+                except CallError as error:
+                    if last or error.status not in _AGAIN:
+                        return Asked(agent.agent_name, called, problem=error.message)
+                else:
+                    if last or preview.commit == asked.commit:
+                        return Asked(agent.agent_name, called, preview)
             await deferLater(clock, pause)
         raise AssertionError
 

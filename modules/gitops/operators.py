@@ -133,6 +133,9 @@ class Operators:
         :param request: names it in ``agent``.
         :raises CallError: also NOT_FOUND, there is no such agent.
         """
+        if method == "Preview":
+            # An operator asks.
+            request.merge_request = False
         if method == "Approve":
             request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]
         agent = await self._agent(request.agent)

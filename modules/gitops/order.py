@@ -10,7 +10,7 @@ it could refuse the objects that it itself consists of.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 import attrs
@@ -27,6 +27,10 @@ WAVE = "argocd.argoproj.io/sync-wave"
 
 #: References of one object: more are a mistake, and each is looked up.
 MAX_REFERENCES = 100
+
+#: Problems of one source, and objects of a circle that are named: a file of a few
+#: hundred kilobytes can have a million.
+MAX_PROBLEMS, MAX_CIRCLE = 100, 20
 
 _NAMESPACE = ("", "Namespace")
 _LATE = frozenset(
@@ -78,6 +82,7 @@ class _Ordering:
         self._strict = strict
         self._manifests = {one.key: one for one in manifests}
         self._problems: list[SourceProblem] = []
+        self._unsaid = 0
         self._needs: dict[ObjectKey, set[ObjectKey]] = {
             key: set() for key in self._manifests
         }
@@ -102,14 +107,23 @@ class _Ordering:
         stages = self._stages(waves, implied)
         layers = self._layers(stages)
         if self._problems:
-            return Order(problems=tuple(self._problems))
+            return Order(problems=tuple(self._said()))
         return Order(
             layers,
             {key: frozenset(needs) for key, needs in self._needs.items()},
             frozenset(self._awaited(waves, definitions.values())),
         )
 
+    def _said(self) -> Iterator[SourceProblem]:
+        yield from self._problems
+        if self._unsaid:
+            origin = self._problems[-1].origin
+            yield SourceProblem(origin, f"and {self._unsaid} problems more")
+
     def _complain(self, key: ObjectKey, message: str) -> None:
+        if len(self._problems) >= MAX_PROBLEMS:
+            self._unsaid += 1
+            return
         origin = self._manifests[key].origin
         self._problems.append(SourceProblem(origin, f"{key}: {message}"))
 
@@ -187,7 +201,9 @@ class _Ordering:
                 sorter.prepare()
             except CycleError as error:
                 circle: list[ObjectKey] = error.args[1][::-1]
-                names = " needs ".join(map(str, circle))
+                names = " needs ".join(map(str, circle[:MAX_CIRCLE]))
+                if len(circle) > MAX_CIRCLE:
+                    names += f" needs {len(circle) - MAX_CIRCLE} more"
                 self._complain(circle[0], f"a circle: {names}")
                 continue
             while ready := sorter.get_ready():

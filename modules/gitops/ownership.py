@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 __all__ = ["FIELD_MANAGER", "taken_over"]
@@ -40,7 +41,7 @@ def taken_over(
         if one.get("manager") == manager and whole == ("Apply", ""):
             return None
         if one.get("manager") in _FROM_FILES and whole[1] == "":
-            fields = _united(fields, one.get("fieldsV1") or {})
+            _unite(fields, one.get("fieldsV1") or {})
             last = one
         else:
             others.append(one)
@@ -50,11 +51,12 @@ def taken_over(
     return [*others, ours]
 
 
-def _united(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of both; an empty object stands for a field itself."""
-    found = dict(one)
+def _unite(found: dict[str, Any], other: Mapping[str, Any]) -> None:
+    """Add the fields of *other*; an empty object stands for a field itself."""
     for name, inner in other.items():
         known = found.get(name)
-        both = isinstance(known, dict) and isinstance(inner, dict)
-        found[name] = _united(known, inner) if both and known else inner or known or {}
-    return found
+        if isinstance(known, dict) and known and isinstance(inner, dict):
+            _unite(known, inner)
+        elif inner or known is None:
+            # A copy, because more may be added to it.
+            found[name] = deepcopy(inner or {})

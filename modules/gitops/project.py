@@ -225,6 +225,8 @@ class Project:
         self._api = api
         self._random = random
         self._now = now
+        self._threads = renderer.threads
+        self._preview_threads = preview_renderer.threads
         self._claim = claim
         self._inventories = inventories
         account = settings.service_account
@@ -660,6 +662,7 @@ class Project:
             stays=self._handover.stays,
             given=self._gives,
             claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
+            threads=self._preview_threads,
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -1206,6 +1209,7 @@ class Project:
             claims=partial(self._claims, snapshot),
             prunes=self._note_pruning,
             pruned=self._note_pruned,
+            threads=self._threads,
         )
 
     # What others change.

@@ -8,7 +8,6 @@ from hashlib import sha256
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.threads import deferToThread
 
 from modules.gitops.act import Act, Outcome, Pruning, Result, Settled, Superseded
 from modules.gitops.claims import ClaimsOf, no_claims
@@ -37,6 +36,7 @@ from modules.gitops.rendering import Renderer, RenderingRefused, capabilities_of
 from modules.gitops.resolve import resolve
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
+from modules.gitops.threads import COMMIT_THREADS, TextThreads
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 
@@ -97,7 +97,7 @@ async def read_snapshot(
     """
     kind, files = settings.source, snapshot.files
     if kind.kind == "plain":
-        return await deferToThread(read_source, files)
+        return await renderer.threads.run(read_source, files)
     capabilities = await capabilities_of(client) if kind.kind == "helm" else None
     try:
         made = await renderer.render(
@@ -114,16 +114,18 @@ async def read_snapshot(
         if not isinstance(error, RenderingRefused) or error.made is None:
             return Source((), refused)
         # The rest of what is wrong with it is told with it.
-        source = await _read_made(kind, error.made)
+        source = await _read_made(kind, error.made, renderer.threads)
         return Source((), (*refused, *source.problems))
-    return await _read_made(kind, made)
+    return await _read_made(kind, made, renderer.threads)
 
 
-async def _read_made(kind: SourceKind, made: tuple[str, bytes]) -> Source:
+async def _read_made(
+    kind: SourceKind, made: tuple[str, bytes], threads: TextThreads
+) -> Source:
     name, text = made
     # A folder may be called as a file of JSON is.
     name += "/" * name.endswith(".json")
-    source = await deferToThread(read_source, ((name, text),))
+    source = await threads.run(read_source, ((name, text),))
     hooks = tuple(_hooks(source)) if kind.kind == "helm" else ()
     return attrs.evolve(source, problems=(*source.problems, *hooks))
 
@@ -153,6 +155,7 @@ class Reconciler:
     :param leaves: whether an object stays as others have changed it.
     :param stays: see `make_plan`; likewise *given* and *claims*.
     :param prunes: see `Act`; likewise *pruned*.
+    :param threads: bring the objects of a commit into their order.
     """
 
     client: IKubernetesClient
@@ -171,6 +174,7 @@ class Reconciler:
     claims: ClaimsOf = no_claims
     prunes: Callable[[Pruning], None] = lambda pruning: None
     pruned: Callable[[str, ObjectKey], None] = lambda commit, key: None
+    threads: TextThreads = attrs.field(factory=lambda: TextThreads(COMMIT_THREADS))
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -183,7 +187,7 @@ class Reconciler:
         resolved = await resolve(
             self.client, source.manifests, self.settings.default_namespace
         )
-        order = await deferToThread(order_of, resolved.manifests)
+        order = await self.threads.run(order_of, resolved.manifests)
         if problems := (*resolved.problems, *order.problems):
             return Report(commit, problems)
         inventory = await self.store.read()

@@ -24,6 +24,7 @@ from modules.gitops.child_processes import ChildProcesses, Rendered
 from modules.gitops.documents import Budget, UnreadableText, read_yaml
 from modules.gitops.folder import TemporaryFolder
 from modules.gitops.settings import SourceKind
+from modules.gitops.threads import COMMIT_THREADS, TextThreads
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 from tunnel.util.texts import clean
@@ -162,11 +163,15 @@ class Renderer:
     Makes manifests.
 
     :param kustomize: the program; likewise *helm*.
+    :ivar threads: read what strangers wrote.
     """
 
     children: ChildProcesses
     kustomize: str = "kustomize"
     helm: str = "helm"
+    threads: TextThreads = attrs.field(
+        factory=lambda: TextThreads(COMMIT_THREADS), kw_only=True
+    )
 
     async def render(
         self,
@@ -186,23 +191,23 @@ class Renderer:
         # Beside the reactor: it reads what strangers wrote.
         if kind.kind == "kustomize":
             checked = dict(files)
-            why = await deferToThread(
+            why = await self.threads.run(
                 lambda: next(_kustomize_problems(kind, checked), "")
             )
             if why:
                 raise RenderingRefused([why])
             looks: list[str] = []
         else:
-            looks = await deferToThread(_checked_chart, kind, dict(files))
+            looks = await self.threads.run(_checked_chart, kind, dict(files))
         place = TemporaryFolder()
         folder = place.path
         # Values may be secrets as well, and are in no file.
-        quotes = bool(kind.values) or await deferToThread(_has_secrets, files)
+        quotes = bool(kind.values) or await self.threads.run(_has_secrets, files)
         try:
             if kind.kind == "helm":
                 assert capabilities is not None
                 files = await self._of_cluster(kind, files, capabilities)
-            await deferToThread(place.write, files)
+            await self.threads.run(place.write, files)
             if kind.kind == "kustomize":
                 what = f"kustomize build {kind.path or '.'}"
                 arguments = ["build", "--", str(folder / "files" / kind.path)]
@@ -222,7 +227,7 @@ class Renderer:
                     raise
                 # It may fail because of what it looks up.
                 raise RenderingRefused([*looks, error.message]) from None
-            differing = await deferToThread(_differing, first, second)
+            differing = await self.threads.run(_differing, first, second)
             if differing:
                 looks.append(
                     f"{what}: it renders {differing} differently each time, and would "
@@ -241,11 +246,11 @@ class Renderer:
         capabilities: Capabilities,
     ) -> Sequence[tuple[str, bytes]]:
         """Have the chart see no API version that the cluster lacks."""
-        if not await deferToThread(lambda: helm_versions.asks(dict(files))):
+        if not await self.threads.run(lambda: helm_versions.asks(dict(files))):
             return files
         place = TemporaryFolder()
         try:
-            await deferToThread(place.write, helm_versions.ask.items())
+            await self.threads.run(place.write, helm_versions.ask.items())
             arguments = ["template", "versions", str(place.path / "files")]
             what = "helm template of the versions that helm has"
             said = await self._made(self.helm, arguments, place.path, what, False)
@@ -257,7 +262,12 @@ class Renderer:
             raise CallError(
                 Status.FAILED_PRECONDITION, f"{what}: it prints something else"
             ) from None
-        return await deferToThread(helm_versions.with_hidden, files, kind.path, names)
+        try:
+            return await self.threads.run(
+                helm_versions.with_hidden, files, kind.path, names
+            )
+        except ValueError as error:
+            raise CallError(Status.FAILED_PRECONDITION, str(error)) from None
 
     async def _made(
         self,
@@ -304,6 +314,7 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
     """What keeps it from being rendered: `kind.path`, and all that it leads to."""
     waiting, seen = [kind.path], {kind.path}
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
+    there = _files_and_folders(files)
     while waiting:
         folder = waiting.pop()
         names = [posixpath.join(folder, one) for one in _KUSTOMIZATIONS]
@@ -325,6 +336,7 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
             if content.get(key):
                 yield f"{file}: {key} is not supported: use a source of kind helm"
                 return
+        bases = _bases(content)
         for path in _named_paths(content):
             where = posixpath.normpath(posixpath.join(folder, path))
             if _REMOTE.search(path):
@@ -334,7 +346,7 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
                 yield f"{file}: {path!r} leads out of the repository"
                 return
             where = "" if where == "." else where
-            if path in _list_of_bases(content) and not _is_there(where, files):
+            if path in bases and where not in there:
                 yield (
                     f"{file}: {path!r} is not among the files of the project: no glob "
                     "of its 'paths' matches what is there, or nothing is"
@@ -362,18 +374,25 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
     return found[0]
 
 
-def _list_of_bases(content: Mapping[str, Any]) -> list[Any]:
+def _bases(content: Mapping[str, Any]) -> set[str]:
     """What has to be a file or a folder, and is never YAML itself."""
-    return [
+    return {
         one
         for field in ("bases", "components", "resources")
         for one in _list(content.get(field))
-    ]
+        if isinstance(one, str)
+    }
 
 
-def _is_there(path: str, files: Mapping[str, bytes]) -> bool:
-    below = f"{path}/" if path else ""
-    return path in files or any(one.startswith(below) for one in files)
+def _files_and_folders(files: Iterable[str]) -> set[str]:
+    """All paths; the root is empty."""
+    found: set[str] = {""}
+    for path in files:
+        # No folder twice, and no folder of a folder that was there already.
+        while path not in found:
+            found.add(path)
+            path = posixpath.dirname(path)
+    return found
 
 
 def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:

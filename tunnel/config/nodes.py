@@ -20,6 +20,7 @@ import yaml
 from yaml.reader import Reader
 
 from tunnel.util.expansion import Expansion, Spent
+from tunnel.util.yaml_directives import MAX_TAGS, tag_beyond_limit
 from tunnel.util.yaml_fault import yaml_fault
 
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
@@ -191,6 +192,10 @@ def parse(text: str, file: str, *, as_json: bool = False) -> Node:
         mark = Mark(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
         code = f"U+{ord(found.group()):04X}"
         raise Unreadable(mark, f"YAML does not allow the character {code}; remove it")
+    if line := tag_beyond_limit(text):
+        raise Unreadable(
+            Mark(file, line, 1), f"this is the %TAG after {MAX_TAGS} others; remove it"
+        )
     try:
         return _build(yaml.parse(text, Loader=_LOADER), file, as_json)
     except yaml.MarkedYAMLError as error:

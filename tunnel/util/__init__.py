@@ -15,6 +15,7 @@ Helpers that are independent of tunnels.
     packing.py      bytes deflated, and inflated with a limit
     traces.py       ids of traces, created and parsed (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
+    yaml_directives.py  limit of %TAG lines
     yaml_fault.py   position, reason and remedy of a YAML error
     expansion.py    limits of YAML values, counted with aliases expanded
     single_object.py

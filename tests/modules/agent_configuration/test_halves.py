@@ -421,6 +421,45 @@ class HalvesTests(SynchronousTestCase):
         self.pass_time(600)
         self.assertEqual(self.repository.resolved, 14)
 
+    def test_an_instance_id_of_another_agent(self) -> None:
+        """Each agentk chooses its own: the streams of two agents stay apart."""
+        commit = self.repository.commit({FILE: DEBUG})
+        self.begin()
+        server = self.server
+        told: dict[str, list[str]] = {"x": [], "y": []}
+
+        async def follow(agent: Any) -> None:
+            call = SimpleNamespace(agent=agent)
+            request = rpc_pb2.ConfigurationRequest()
+            async for one in server.get_configuration(request, call):
+                told[agent.agent_id].append(one.commit_id)
+
+        twins = {
+            name: attrs.evolve(AGENT, agent_id=name, instance_id=b"the same")
+            for name in "xy"
+        }
+        streams = [Deferred.fromCoroutine(follow(one)) for one in twins.values()]
+        self.pass_time(2)
+        self.assertEqual(told, {"x": [commit], "y": [commit]})
+        for one in streams:
+            self.assertNoResult(one)
+        # One refuses its configuration, and the other may do so, too.
+        request = rpc_pb2.RefusedRequest(commit_id=commit, problems=["no"])
+        for agent in twins.values():
+            call = SimpleNamespace(agent=agent)
+            self.successResultOf(Deferred.fromCoroutine(server.refused(request, call)))
+        # One stream is cancelled, and the other goes on.
+        streams[1].addErrback(lambda failure: failure.trap(CancelledError))
+        streams[1].cancel()
+        newer = self.repository.commit({FILE: FLUX})
+        waits = Deferred.fromCoroutine(
+            server._was_told(twins["x"], GitAddress(url=URL), newer)
+        )
+        self.assertNoResult(waits)
+        self.pushed()
+        self.assertTrue(self.successResultOf(waits))
+        self.assertEqual(told, {"x": [commit, newer], "y": [commit]})
+
     def test_a_crowd_of_one_agent(self) -> None:
         """So many agentk of one agent; its configuration is written down once."""
         self.patch(module, "MAX_STREAMS", 5)

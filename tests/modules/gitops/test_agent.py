@@ -19,6 +19,7 @@ from modules.gitops.project import (
     inventory_id,
 )
 from modules.gitops.refs import RETRY_MOST
+from modules.gitops.threads import TextThreads
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status
@@ -29,6 +30,7 @@ class Hanging:
     """A renderer that ends when it is told what it makes."""
 
     def __init__(self) -> None:
+        self.threads = TextThreads(1)
         self.makes: bytes | CallError | None = None
         self.begun = self.ended = 0
         self.given: list[str] = []
@@ -44,6 +46,23 @@ class Hanging:
             return await Deferred()
         finally:
             self.ended += 1
+
+
+class HeldThreads:
+    """Threads that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._held: Deferred[None] = Deferred()
+
+    async def run(self, work: Any, *args: Any) -> Any:
+        self.names.append(work.__name__)
+        await self._held
+        return work(*args)
+
+    def end(self) -> None:
+        held, self._held = self._held, Deferred()
+        held.callback(None)
 
 
 class HalvesTests(HalvesTestCase):
@@ -410,6 +429,8 @@ class HalvesTests(HalvesTestCase):
             (agent._decryptor, agent._preview_decryptor),
         ):
             self.assertIsNot(one.children, other.children)
+            self.assertIsNot(one.threads, other.threads)
+        self.assertIs(agent._preview_renderer.threads, agent._preview_decryptor.threads)
         agent._renderer, agent._preview_renderer = renderer, shown = (
             Hanging(),
             Hanging(),
@@ -427,6 +448,30 @@ class HalvesTests(HalvesTestCase):
         self.assertNoResult(preview)
         preview.addErrback(lambda failure: failure.trap(CancelledError))
         preview.cancel()
+
+    def test_previews_whose_threads_do_not_end(self) -> None:
+        """All that a preview reads, it reads in threads of its own."""
+        agent = self.agent
+        held = HeldThreads()
+        agent._preview_renderer = attrs.evolve(agent._preview_renderer, threads=held)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.passes(5)
+        project = agent.projects["apps"]
+        preview = Deferred.fromCoroutine(project.preview(rpc_pb2.Ref()))
+        self.pair.settle()
+        self.assertEqual(held.names, ["read_source"])
+        held.end()
+        self.pair.settle()
+        self.assertEqual(held.names, ["read_source", "order_of"])
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m002"))
+        self.assertNoResult(preview)
+        held.end()
+        self.pair.settle()
+        found = self.successResultOf(preview).objects
+        self.assertEqual([one.key.name for one in found], ["m001", "m002"])
 
     def test_folders_that_begin_with_a_dot(self) -> None:
         """What is rendered is given files in them; plain files there are none."""

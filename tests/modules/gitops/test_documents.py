@@ -14,6 +14,7 @@ from modules.gitops.documents import (
     read_json,
     read_yaml,
 )
+from tunnel.util.yaml_directives import MAX_TAGS
 
 
 def read(
@@ -236,3 +237,19 @@ def test_brackets_within_texts_are_none() -> None:
     assert json_values(json.dumps([deep, f'\\"{deep}'])) == [
         TextDocument([deep, f'\\"{deep}'], 1)
     ]
+
+
+def test_too_many_directives() -> None:
+    """libyaml compares each with all others: these would take it minutes."""
+    for between in ("\n", "\r", "\u2028"):
+        text = "".join(f"%TAG !a{number}! x{between}" for number in range(400_000))
+        line, message = refused(text + "--- a\n")
+        assert line == (MAX_TAGS + 1 if between == "\n" else 1)
+        assert message == f"this is the %TAG after {MAX_TAGS} others; remove it"
+
+
+def test_directives_that_are_few() -> None:
+    text = "".join(f"%TAG !a{number}! x\n" for number in range(MAX_TAGS))
+    assert value(text + "--- a\n") == "a"
+    indented = "a: |\n" + " %TAG !a! x\n" * (MAX_TAGS + 1)
+    assert str(value(indented)).count("%TAG") == MAX_TAGS + 1

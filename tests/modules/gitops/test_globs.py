@@ -124,3 +124,11 @@ def test_folders_that_begin_with_a_dot() -> None:
 def test_folders_on_the_way(glob: str, path: str, leads: bool) -> None:
     assert Glob(glob).leads_below(path) is leads
     assert Glob(glob).leads_below(path, hidden_folders=True) is (leads or path == ".a")
+
+
+def test_work_of_one_path() -> None:
+    """Paths outside of the folder of a glob cost nothing."""
+    glob = Glob("/a/b/*{x,yz}")
+    assert glob.steps("a/b/file") == len("a/b/file") * len("a/b/*x" + "a/b/*yz")
+    assert glob.steps("a/bc/file") == 0
+    assert Glob("*").steps("file") == 4

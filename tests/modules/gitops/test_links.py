@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from twisted.internet.defer import Deferred
 
+from modules.gitops import links
 from modules.gitops.globs import Glob
 from modules.gitops.links import MAX_HOPS, SourceFile, followed
 from tunnel.errors import CallError, Status
@@ -168,3 +169,36 @@ def test_a_bomb() -> None:
     }
     links["z5/end"] = "../base/in"
     assert "too many symbolic links" in refused({"l": "z0", **links}, "l")
+
+
+def test_targets_that_are_made_to_be_slow() -> None:
+    """The names in all targets are counted, those of links on the way included."""
+    target = "base/../" * (links.MAX_NAMES // 1000) + "top.yaml"
+    many = {f"{number}.yaml": target for number in range(1000)}
+    said = refused(many, most=2000)  # type: ignore[arg-type]
+    assert f"all links lead over more than {links.MAX_NAMES}" in said
+    assert len(places(dict(list(many.items())[:99]))) == 99
+
+
+def test_folders_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files are in them, and however deep."""
+    looked = 0
+
+    def dirname(path: str) -> str:
+        nonlocal looked
+        looked += 1
+        return path.rpartition("/")[0]
+
+    monkeypatch.setattr("modules.gitops.links.posixpath.dirname", dirname)
+    folder = "/".join(["d"] * 64)
+    entries = [
+        TreeEntry(f"{folder}/{number}", TreeEntryKind.FILE, "")
+        for number in range(1000)
+    ]
+
+    async def target_of(path: str) -> str:
+        raise AssertionError
+
+    tree = links._Tree(entries, target_of)
+    assert len(tree._folders) == 64
+    assert looked <= 1000 + 64 + 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 from treq.testing import RequestTraversalAgent
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
 from modules.gitops import comments, merge_requests
@@ -22,7 +24,7 @@ from modules.gitops.config import (
 )
 from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
-from tests.modules.gitops.halves import URL, HalvesTestCase, text
+from tests.modules.gitops.halves import OTHER, URL, HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
@@ -60,22 +62,59 @@ def event(commit: str, **changed: Any) -> dict[str, Any]:
     }
 
 
-class Agent:
-    """Says that it has projects, and takes its time for a preview."""
+def of_project(
+    project_id: int, said: dict[str, Any], repositories: Any = None
+) -> dict[str, Any]:
+    """
+    The same merge request of another project.
 
-    def __init__(self, clock: Clock, projects: int, seconds: float) -> None:
+    :param repositories: where agents are to read it.
+    """
+    attributes = {
+        **said["object_attributes"],
+        "source_project_id": project_id,
+        "target_project_id": project_id,
+    }
+    name = "other" if repositories is not None else f"p{project_id}"
+    if repositories is not None:
+        repositories[name] = RepositorySettings(url=OTHER)
+    project = {**said["project"], "id": project_id, "path_with_namespace": name}
+    return {**said, "project": project, "object_attributes": attributes}
+
+
+class Agent:
+    """
+    Says that it has projects, and takes its time for a preview.
+
+    :ivar most: previews that it was asked for at the same time.
+    """
+
+    def __init__(
+        self, clock: Clock, projects: int, seconds: float, repository: str = "apps"
+    ) -> None:
         self._clock, self._projects, self._seconds = clock, projects, seconds
+        self._repository = repository
+        self._now = self.most = 0
+        self.objects = 0
 
     async def call(self, method: str, request: Any, *, timeout: float) -> Any:
         if method == "GetStatus":
             names = [f"p{number}" for number in range(self._projects)]
             return pb.GetStatusResponse(
-                projects=[pb.ProjectStatus(id=one, repository="apps") for one in names]
+                projects=[
+                    pb.ProjectStatus(id=one, repository=self._repository)
+                    for one in names
+                ]
             )
+        assert request.merge_request
+        self._now += 1
+        self.most = max(self.most, self._now)
         await deferLater(self._clock, min(self._seconds, timeout))
+        self._now -= 1
         if self._seconds > timeout:
             raise CallError(Status.DEADLINE_EXCEEDED, "too late")
-        return pb.PreviewResponse(commit="c" * 40)
+        objects = [pb.ObjectPreview()] * self.objects
+        return pb.PreviewResponse(commit="c" * 40, objects=objects)
 
 
 class MergeRequestCase(HalvesTestCase):
@@ -279,8 +318,18 @@ class MergeRequestTests(MergeRequestCase):
         self.wait(merge_requests.ALL_SECONDS + 1)
         body = self.body()
         self.assertIn("`b`, project `p0`: no object", body)
-        self.assertIn("other previews of it took 300 s", body)
+        self.assertIn("other previews took 300 s", body)
         self.assertIn("31 more projects follow", body)
+
+    def test_an_agent_with_too_many_objects(self) -> None:
+        """kas looks at no more of them than agentk sends."""
+        agent = attrs.evolve(AGENT, agent_id="a", agent_name="a")
+        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        client = Agent(self.clock, 1, 0)
+        client.objects = merge_requests.MAX_OBJECTS + 1
+        self.patch(self.server._api, "client", lambda service, agent_id: client)
+        self.tell(event("c" * 40))
+        self.assertIn(f"{merge_requests.MAX_OBJECTS} unknown", self.body())
 
     def test_another_branch_that_is_followed(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))}, "refs/heads/prod")
@@ -490,11 +539,69 @@ class MergeRequestTests(MergeRequestCase):
         )
         self.wait(merge_requests.ROUNDS_SECONDS)
         self.assertIn(commit[:12], self.body())
+
+    def test_so_many_wait(self) -> None:
+        """Of one project, and of all."""
+        commit = self.propose(*config_maps(1))
         self.gitlab.mood = "503"
-        for number in range(merge_requests.AT_ONCE + merge_requests.MAX_WAITING):
+        each = merge_requests.MAX_WAITING_EACH
+        for number in range(merge_requests.AT_ONCE_EACH + each):
             self.assertEqual(self.tell(event(commit, iid=100 + number)).status, 202)
         answer = self.tell(event(commit, iid=9999))
         self.assertEqual((answer.status, answer.fields["retry-after"]), (503, "60"))
+        self.assertIn(f"{each} merge requests of this project wait", str(answer.body))
+        # One that waits already is as welcome as those of other projects.
+        self.assertEqual(self.tell(event(commit, iid=100 + each)).status, 202)
+        self.assertEqual(self.tell(of_project(6, event(commit))).status, 202)
+        self.patch(merge_requests, "MAX_WAITING", each)
+        for number in range(merge_requests.AT_ONCE_EACH):
+            self.tell(of_project(7, event(commit, iid=number + 1)))
+        self.assertEqual(self.tell(of_project(7, event(commit))).status, 503)
+
+    def test_turns(self) -> None:
+        """A project whose merge requests take their time keeps no other one waiting."""
+        page = self.server._merge_requests
+        begun: list[tuple[int, int]] = []
+
+        async def work(project_id: int, number: int) -> None:
+            begun.append((project_id, number))
+            await hangs[project_id, number]
+
+        hangs: Any = defaultdict(Deferred)
+        self.patch(page, "_work", work)
+        self.patch(merge_requests, "AT_ONCE", 4)
+        for number in range(1, 5):
+            self.tell(of_project(1, event("c" * 40, iid=number)))
+        self.assertEqual(begun, [(1, 1), (1, 2)])
+        for project_id in (2, 3, 4):
+            for number in (1, 2):
+                self.tell(of_project(project_id, event("c" * 40, iid=number)))
+        self.assertEqual(begun[2:], [(2, 1), (2, 2)])
+        # One place is free again and again: it is each project's turn once.
+        begun.clear()
+        for one in ((1, 1), (1, 2), (2, 1), (2, 2)):
+            hangs[one].callback(None)
+        self.assertEqual(begun, [(1, 3), (3, 1), (4, 1), (1, 4)])
+
+    def test_an_agent_whose_previews_hang(self) -> None:
+        """Merge requests of its projects hold no comment about another agent."""
+        api = self.server._api
+        agents = [attrs.evolve(AGENT, agent_id=one, agent_name=one) for one in "ab"]
+        self.patch(api, "connected_agents", lambda: agents)
+        clients = {"a": Agent(self.clock, 3, 1e9), "b": Agent(self.clock, 0, 0)}
+        self.patch(api, "client", lambda service, agent_id: clients[agent_id])
+        for number in range(8, 12):
+            self.tell(event("c" * 40, iid=number))
+        self.assertEqual(clients["a"].most, merge_requests.AGENT_AT_ONCE)
+        clients["b"] = Agent(self.clock, 1, 0, "other")
+        repositories = self.server._settings.repositories
+        self.tell(of_project(6, event("c" * 40), repositories))
+        self.assertIn("`b`, project `p0`", self.gitlab.notes[6, 7][0]["body"])
+        self.assertEqual(self.bodies(8), [])
+        self.wait(merge_requests.ALL_SECONDS + merge_requests.PREVIEW_SECONDS)
+        self.assertEqual(clients["a"].most, merge_requests.AGENT_AT_ONCE)
+        for number in (8, 9):
+            self.assertIn("`a`, project `p0`", self.bodies(number)[0])
 
     def test_it_stops(self) -> None:
         self.gitlab.mood = "503"

@@ -191,3 +191,31 @@ def test_a_long_chain() -> None:
         for n in range(3000)
     ]
     assert len(layers(*chain)) == 3000
+
+
+def test_problems_are_bounded() -> None:
+    """A file of a few hundred kilobytes can have a million of them."""
+    names = ",".join(f"/namespaces/a/ConfigMap/gone{number}" for number in range(50))
+    found = problems(
+        *(manifest("ConfigMap", f"x{n}", "a", needs=names) for n in range(3))
+    )
+    assert len(found) == module.MAX_PROBLEMS + 1
+    assert found[-1].endswith("and 50 problems more")
+
+
+def test_a_large_circle() -> None:
+    """Some of its objects are named."""
+    count = 500
+    (found,) = problems(
+        *(
+            manifest(
+                "ConfigMap",
+                f"x{n}",
+                "a",
+                needs=f"/namespaces/a/ConfigMap/x{(n + 1) % count}",
+            )
+            for n in range(count)
+        )
+    )
+    assert found.count(" needs ") == module.MAX_CIRCLE
+    assert found.endswith(f" needs {count + 1 - module.MAX_CIRCLE} more")

@@ -60,3 +60,15 @@ def test_fields_within_fields() -> None:
     first["fieldsV1"]["f:data"]["."] = {}
     found = taken(first, entry("before-first-apply", "z"))
     assert found[-1]["fieldsV1"] == {"f:data": {".": {}, "f:a": {}, "f:z": {}}}
+
+
+def test_many_entries() -> None:
+    """Each field is taken once: to copy all of them for each entry would not end."""
+    entries = [
+        entry("kubectl", *(f"{number}-{one}" for one in range(10)))
+        for number in range(10_000)
+    ]
+    (ours,) = taken(*entries)
+    assert len(ours["fieldsV1"]["f:data"]) == 100_000
+    # What the API server said stays as it was.
+    assert len(entries[0]["fieldsV1"]["f:data"]) == 10

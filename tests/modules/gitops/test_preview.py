@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from modules.gitops import control_pb2 as pb
 from modules.gitops import rpc_pb2
 from modules.gitops.brakes import OWNER
-from modules.gitops.control import MAX_PREVIEWS
+from modules.gitops.control import MAX_MERGE_REQUESTS, MAX_PREVIEWS
 from modules.gitops.decryption import Decryptor
 from modules.gitops.manifests import Source
 from modules.gitops.operators import CONTROL
@@ -424,3 +424,25 @@ class PreviewTests(HalvesTestCase):
         for one in waiting:
             one.addErrback(lambda failure: None)
             one.cancel()
+
+    def test_an_operator_beside_merge_requests(self) -> None:
+        """Whatever they preview, an operator can preview as well."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.cluster.silent = True
+        agents = self.server._api.client(CONTROL, "1")
+        request = pb.PreviewRequest(project="apps", merge_request=True)
+        waiting = [
+            Deferred.fromCoroutine(agents.call("Preview", request, timeout=60))
+            for _ in range(MAX_PREVIEWS + 1)
+        ]
+        self.passes(5)
+        self.assertNoResult(waiting[0])
+        self.assertEqual(MAX_MERGE_REQUESTS, 1)
+        for one in waiting[1:]:
+            error = self.failureResultOf(one, CallError).value
+            self.assertIs(error.status, Status.RESOURCE_EXHAUSTED)
+        self.cluster.silent = False
+        self.assertEqual(len(self.ask().objects), 1)
+        waiting[0].addErrback(lambda failure: None)
+        waiting[0].cancel()

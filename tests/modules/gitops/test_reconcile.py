@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import act, kept, reconcile
+from modules.gitops import act, kept, threads
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object
 from modules.gitops.differences import owned_fields
@@ -88,7 +88,7 @@ class ReconcileCase(SynchronousTestCase):
     """One source, and an API server in memory."""
 
     def setUp(self) -> None:
-        for module in (kept, reconcile):
+        for module in (kept, threads):
             self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)

@@ -11,7 +11,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import provider
 
-from modules.gitops import child_processes, launcher, rendering
+from modules.gitops import child_processes, helm_versions, launcher, rendering
 from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
@@ -400,6 +400,49 @@ async def test_a_kustomization_that_is_made_to_be_slow(text: str, says: str) -> 
     said = await refused({"a/kustomization.yaml": text}, kind="kustomize", path="a")
     assert says in said
     assert time.process_time() - begun < 5
+
+
+class CountedFiles(dict[str, bytes]):
+    """Files, and how many of them were looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for one in super().__iter__():
+            self.looked += 1
+            yield one
+
+
+def test_a_kustomization_with_many_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its fields nor the files are looked through once for each."""
+    lists = 0
+
+    def listed(found: Any) -> list[Any]:
+        nonlocal lists
+        lists += 1
+        return listed_before(found)
+
+    listed_before = rendering._list
+    monkeypatch.setattr(rendering, "_list", listed)
+    many = "resources:\n" + "- d\n" * 20_000
+    below = {f"e/{number}": b"" for number in range(500)}
+    files = CountedFiles(
+        {"kustomization.yaml": many.encode(), "d/kustomization.yaml": b"{}", **below}
+    )
+    kind = SourceKind(kind="kustomize", path="")
+    assert list(_kustomize_problems(kind, files)) == []
+    assert lists < 100
+    assert files.looked < 10 * len(files)
+
+
+@async_test
+async def test_templates_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chart is refused, and the file is named."""
+    monkeypatch.setattr(helm_versions, "MAX_TOKENS_OF_ACTION", 20)
+    template = "{{ .Capabilities.APIVersions.Has " + "(" * 20
+    files = {**CHART, "web/templates/asks.yaml": template}
+    said = await refused(files, kind="helm", path="web")
+    assert said == "web/templates/asks.yaml: an action has more than 20 tokens"
 
 
 def test_files_with_values_that_helm_would_split() -> None:

@@ -576,6 +576,14 @@ class ServerTests(SynchronousTestCase):
             self.assertIn(f"a.yaml is a {name}", self.refused(reading)[1])
             self.assertEqual(len(reading.parts), 1)
 
+    def test_names_that_are_made_to_be_slow(self) -> None:
+        """Long paths and long globs: one compares each character with each."""
+        self.repository.commit({f"a/{n}" + "x" * 4000: "" for n in range(200)})
+        globs = [f"/a/{n}*" + "?" * 900 + "z" for n in range(10)]
+        status, why = self.refused(self.ask(*globs))
+        self.assertIs(status, Status.FAILED_PRECONDITION)
+        self.assertIn("write fewer or shorter globs", why)
+
     def test_limits_of_files(self) -> None:
         self.again(
             max_manifest_file_size=10,

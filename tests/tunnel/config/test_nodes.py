@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.tunnel.config.schemas import Outer, problems
 from tunnel.config import nodes, read
 from tunnel.errors import ConfigurationError
+from tunnel.util.yaml_directives import MAX_TAGS
 
 
 class TestLimits:
@@ -18,6 +19,12 @@ class TestLimits:
             lines.append(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]")
         (problem,) = problems("\n".join(lines))
         assert f"more than {nodes.MAX_NODES} values" in problem
+
+    def test_too_many_directives(self) -> None:
+        """libyaml compares each with all others: kas would do nothing else."""
+        lines = (f"%TAG !{number}! x\n" for number in range(60_000))
+        (problem,) = problems("".join(lines) + "--- {}\n")
+        assert problem.startswith(f"f.yaml:{MAX_TAGS + 1}:1: this is the %TAG after")
 
     def test_aliases_of_long_text(self) -> None:
         """Few values, whose characters are too many once aliases are expanded."""

@@ -1,0 +1,46 @@
+"""Threads that read texts of repositories beside the reactor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.threads import deferToThread
+
+__all__ = ["COMMIT_THREADS", "PREVIEW_THREADS", "TextThreads"]
+
+#: Threads for texts of commits, and for those of previews.  The pool of the reactor has
+#: ten, and agentk needs some to resolve the names of servers.
+COMMIT_THREADS, PREVIEW_THREADS = 5, 2
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class TextThreads:
+    """
+    Slots in the thread pool of the reactor.
+
+    Nothing can stop a thread, so a call that is cancelled holds its slot until its
+    thread has ended.
+
+    :param at_once: slots; further calls wait in order.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._room = DeferredSemaphore(at_once)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of *work*, called in a thread."""
+        await self._room.acquire()
+        done: Deferred[Any] = Deferred()
+
+        def ended(result: Any) -> None:
+            self._room.release()
+            if not done.called:
+                done.callback(result)
+
+        deferToThread(work, *args, **kwargs).addBoth(ended)
+        found: T = await done
+        return found
