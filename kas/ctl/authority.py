@@ -1,4 +1,4 @@
-"""The CA with which clients verify kas, if it uses its own certificate."""
+"""CA certificates for clients of kas, if kas uses a certificate of its own CA."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ system_cas_option = click.option(
 
 
 class NoAuthority(TunnelError):
-    """The CA of kas is not the one that a client needs; the text names the reason."""
+    """kas has no CA certificate that a client could use; the text names the reason."""
 
 
 class WrongName(NoAuthority):

@@ -1,4 +1,4 @@
-"""`kasctl drain` and `kasctl rebalance`: agents go to other kas, without a fault."""
+"""`kasctl drain` and `kasctl rebalance`: move agents to other kas without a fault."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _drain(
     ctl: Ctl, pid: int | None, undo: bool, timeout: float, wait_for_requests: bool
 ) -> None:
     """
-    Send every agent of this kas to the others.
+    Move every agent of this kas to the others.
 
-    kas says that it is not ready, takes no new agents, and asks those that are here
-    to connect elsewhere; it serves them until they have.  It goes on running:
-    stop it when it is empty, or take it into service again with --undo.
+    kas reports that it is not ready, accepts no new agents, and asks its agents to
+    connect elsewhere; it serves them until they do.  kas continues to run: stop it
+    when it is empty, or return it to service with --undo.
     """
     path = ctl.control_socket(pid)
     if undo:

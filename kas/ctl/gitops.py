@@ -32,7 +32,7 @@ def declare(group: click.Group) -> None:
 
 @click.group()
 def gitops() -> None:
-    """What agents make of Git repositories."""
+    """GitOps projects of agents."""
 
 
 agent_argument = click.argument("agent")
@@ -264,10 +264,10 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
 @callee_options
 def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -> None:
     """
-    Let the objects go that a limit holds back.
+    Allow a held-back prune.
 
-    RELEASE is what `kasctl gitops status` shows: it stands for exactly those objects
-    and exactly that commit.
+    `kasctl gitops status` shows RELEASE, which means exactly these objects at exactly
+    this commit.
     """
     request = {"agent": agent, "project": project, "release": release}
     callee.call(f"{_SERVICE}/Approve", request, TIMEOUT)

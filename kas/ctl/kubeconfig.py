@@ -1,4 +1,4 @@
-"""``kasctl kubeconfig``: a file with which kubectl, k9s and Helm reach an agent."""
+"""``kasctl kubeconfig``: a file for kubectl, k9s and Helm to reach agents."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def kubeconfig(
     oidc_scopes: tuple[str, ...],
 ) -> None:
     """
-    Print a kubeconfig, or merge it into the one that kubectl uses.
+    Print a kubeconfig, or merge it into kubectl's own file.
 
-    Only hashes of tokens are kept.  Therefore a user that is new gets a token, and
-    needs --as, --as-agent or --read-only; one that is there needs --rotate for a new
-    token, or --token-file with the one it has.  With --oidc-issuer there is no token in
-    it: kubectl runs 'kasctl login' for one.
+    kas keeps only hashes of tokens.  So a new user gets a token, and needs --as,
+    --as-agent or --read-only; an existing user needs --rotate for a new token, or
+    --token-file with the current token.  With --oidc-issuer the file contains no
+    token: kubectl runs 'kasctl login' to get one.
     """
     if bool(agents) == every:
         raise click.UsageError("say which agents: --agent NAME, repeatable, or --all")
@@ -180,7 +180,7 @@ for _option in (
     click.option(
         "--oidc-issuer",
         metavar="URL",
-        help="Write no token into it: kubectl signs people in with this identity "
+        help="Write no token into it: kubectl signs users in with this identity "
         "provider, oidc.issuer of kas.",
     ),
     click.option(
@@ -568,7 +568,7 @@ def _plugin(
     if other:
         raise click.UsageError(
             "--oidc-issuer: the identity provider and 'oidc.access' of kas say who "
-            "people are and what they may; leave out --as, --group, --as-agent, "
+            "users are and what they may do; leave out --as, --group, --as-agent, "
             "--read-only, --rotate and --token-file"
         )
     if not is_private(issuer):
@@ -605,7 +605,7 @@ def _content(
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     clusters, users, contexts = [], [], []
     for agent in agents:
-        # Names that do not collide with those of other files in a merge.
+        # Names that do not collide with names of other files in a merge.
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
         # kubectl keeps what an API server has by its URL, so each needs one of its own

@@ -13,8 +13,8 @@ __all__ = ["LazyGroup"]
 
 class LazyGroup(click.Group):
     """
-    Group that loads the file of a command on demand: all of them take a third of a
-    second.
+    Group that loads the file of a command on demand: loading all of them takes a third
+    of a second.
 
     :param files: by the name of a command, the file beside this one whose ``declare``
         adds it.

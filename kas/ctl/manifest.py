@@ -105,7 +105,7 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--impersonate",
     is_flag=True,
-    help="Let agentk act as other users and groups, except those of Kubernetes itself "
+    help="Let agentk act as other users and groups, except Kubernetes' own "
     "(system:): 'kasctl user add --as' and access_as need it.",
 )
 @click.option(
@@ -151,10 +151,10 @@ def _manifest(
     output_file: Path | None,
 ) -> None:
     """
-    Print what `kubectl apply -f -` needs to run agentk in a cluster.
+    Print a manifest for `kubectl apply -f -` that runs agentk in a cluster.
 
-    There is a token in it, and only its hash is kept here.  Therefore an agent that is
-    new is added, and one that is there needs --rotate.
+    The manifest contains the agent's token, and kas keeps only its hash.  So this adds
+    a new agent, and an existing agent needs --rotate for a new token.
     """
     if not _NAMESPACE.fullmatch(namespace):
         raise click.UsageError(
@@ -193,7 +193,7 @@ def _manifest(
     if not system_cas:
         _check_port(address, ctl.all_running())
     store = ctl.store(create=True)
-    # What kas itself says is not mistyped.
+    # The address of a running kas is not mistyped.
     lenient = system_cas or kas_address is None
     authority = _authority(ctl, store, address, ca_file, lenient)
 
@@ -328,7 +328,7 @@ def _authority(
 
 
 def template() -> list[dict[str, Any]]:
-    """What runs agentk in a cluster, as deploy/kustomize has it."""
+    """Return the objects that run agentk in a cluster, as in deploy/kustomize."""
     return [
         document
         for file in _TEMPLATES

@@ -12,7 +12,7 @@ MAX_OPERATOR = 100
 
 
 def operator_name() -> str:
-    """Return the user who runs this command, with the one who called ``sudo``."""
+    """Return the user who runs this command, and the user who called ``sudo``."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

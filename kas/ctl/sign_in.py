@@ -1,5 +1,5 @@
 """
-How a person signs in with an identity provider, and how the tokens are renewed.
+Sign-in with an identity provider, and renewal of the tokens.
 
 Authorization code with PKCE on a loopback port (RFC 8252, RFC 7636), or device code
 (RFC 8628).  The signature of an ID token is not verified here: it comes from the
@@ -48,7 +48,7 @@ __all__ = ["Provider", "SignInFailed", "Unreachable"]
 #: Seconds for one answer of the provider, the lookup of its name included.
 TIMEOUT = 15.0
 
-#: Seconds in which a user has to sign in; the lock is held until then.
+#: Time limit of a sign-in in seconds; the lock is held until then.
 SIGN_IN_TIMEOUT = 600.0
 
 #: Bytes of an answer of the provider.
@@ -57,7 +57,7 @@ MAX_BODY = 256 * 1024
 #: Maximum characters of a token, as in kas.
 MAX_TOKEN = 16 * 1024
 
-#: Seconds by which the provider's clock may differ.
+#: Maximum difference of the provider's clock in seconds.
 CLOCK_SKEW = 60.0
 
 #: Seconds between two questions whether a device code was entered: where the provider
@@ -169,14 +169,14 @@ class Provider:
             self._show(f"Sign in with a browser on this machine:\n{url}")
             if open_browser is not None:
                 # Every user of this machine can read the arguments of a program, and
-                # whoever opened that URL would be signed in here.
+                # anyone who opened that URL would be signed in here.
                 listener.urls.put(url)
                 open_browser(f"http://127.0.0.1:{listener.server_port}{listener.start}")
             try:
                 answer = listener.answers.get(timeout=SIGN_IN_TIMEOUT)
             except queue.Empty:
                 raise SignInFailed(
-                    f"nobody signed in within {SIGN_IN_TIMEOUT:g} s"
+                    f"the user did not sign in within {SIGN_IN_TIMEOUT:g} s"
                 ) from None
         return self._redeem(self._code(answer), redirect, verifier, nonce)
 
@@ -229,7 +229,7 @@ class Provider:
                 interval += SLOW_DOWN
             elif error != "authorization_pending":
                 raise _refused(status, answer, (code,))
-        raise SignInFailed("nobody entered the code before it expired")
+        raise SignInFailed("the user did not enter the code before it expired")
 
     def renew(self, kept: Tokens) -> Tokens | None:
         """

@@ -135,7 +135,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         if self.transport is not None:
             abort(self.transport)
         calls, self._calls = self._calls, deque()
-        # First stop the users of the connection, then notify those that reconnect.
+        # First stop the users of the connection, then notify the waiting reconnects.
         self.ended.callback(reason)
         for call in calls:
             call.done.errback(RedisUnavailable(reason))

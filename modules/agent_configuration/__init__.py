@@ -1,14 +1,14 @@
 """
-What an agent is configured with, from ``.gitlab/agents/<name>/config.yaml`` in Git.
+Configuration of agents, from ``.gitlab/agents/<name>/config.yaml`` in Git.
 
-    schema.py       what may stand in that file
-    config.py       what kas' own file says: which repository, and how often to look
-    follow.py       one repository, and the agents whose configuration is in it
-    document.py     one version of one file, read; and what is wrong with it
+    schema.py       the schema of that file
+    config.py       settings of kas: the repository of each agent, and the period
+    follow.py       one repository, and the agents whose configuration it contains
+    document.py     one version of one file, with its problems
     server.py       the half in kas: finds the repository, answers agentk
     agent.py        the half in agentk: hands each section to its module
-    rpc.proto       what agentk asks, with GitLab's names and numbers
-    agentcfg.proto  what it is told, likewise
+    rpc.proto       the service that agentk calls, with GitLab's names and numbers
+    agentcfg.proto  its messages
 
     Git -> follow.py -> document.py -> server.py ==tunnel==> agent.py -> other modules
 """

@@ -25,10 +25,10 @@ RETRY_FIRST, RETRY_MOST = 10.0, 300.0
 #: Seconds until kas has to have taken that a configuration was refused.
 TELL_TIMEOUT = 10.0
 
-#: What kas says when there is nothing to ask for: the next kas may say something else.
+#: Statuses of a kas that has no configuration for agents; another kas may have one.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
-#: What is told of the agent, and is no section.
+#: Keys with facts about the agent; they are not sections.
 _FACTS = ("agent_id", "project_id", "project_path", "gitlab_external_url")
 
 

@@ -16,7 +16,7 @@ from tunnel.util.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
-#: What agentk is told of; ``user_access`` is for kas and GitLab alone.
+#: Sections for agentk; ``user_access`` is for kas and GitLab alone.
 SECTIONS = (
     "gitops",
     "observability",
@@ -26,7 +26,8 @@ SECTIONS = (
     "flux",
 )
 
-#: Problems of one file that are told; what else is wrong shows once they are mended.
+#: Maximum number of reported problems of one file; further ones show once these are
+#: fixed.
 MAX_PROBLEMS = 20
 
 #: Characters of one problem or remark: a key that the file has may be as long as it.
@@ -44,11 +45,11 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.IGNORECASE)
 @attrs.frozen
 class Document:
     """
-    What the file of one agent says at one commit.
+    The configuration file of one agent at one commit.
 
-    :ivar written: the whole file, as JSON would have it; None: it cannot be used.
-    :ivar problems: why, one line each, with file, line and column.
-    :ivar remarks: keys that change nothing, likewise.
+    :ivar written: the whole file as JSON; None: it cannot be used.
+    :ivar problems: the reasons, one line each, with file, line and column.
+    :ivar remarks: keys without effect, one line each, with file, line and column.
     """
 
     commit: str
@@ -58,7 +59,7 @@ class Document:
 
     @property
     def message(self) -> AgentConfiguration:
-        """The sections that agentk is told."""
+        """Return the sections for agentk."""
         written = self.written or {}
         message = AgentConfiguration()
         for name in SECTIONS:
@@ -93,9 +94,9 @@ async def read_document(
     repository: IRepository, commit: str, agent_name: str, limit: int
 ) -> Document:
     """
-    The file of an agent at *commit*; without one, everything is the default.
+    Read the file of an agent at *commit*; without a file, all defaults apply.
 
-    What is wrong with the file is in `Document.problems`.
+    `Document.problems` contains the problems of the file.
 
     :raises CallError: the repository cannot be read now.
     """
@@ -121,7 +122,7 @@ async def read_document(
     except ConfigurationError as error:
         return _refused(commit, error.problems)
     written = as_written(found)
-    # The parser limits characters with aliases expanded, and thereby these texts.
+    # The parser limits characters with aliases expanded, and so limits these texts.
     sizes = {name: len(json_for_yaml(one).encode()) for name, one in written.items()}
     if sum(sizes.values()) > MAX_SECTIONS:
         largest = max(sizes, key=sizes.__getitem__)

@@ -1,9 +1,9 @@
 """
-One repository, and the agents whose configuration is in it.
+One repository, and the agents whose configuration it contains.
 
-However many agents there are, and however often it is pushed to, a repository is looked
-at by one loop: at its period, sooner when a push was announced, and never more often
-than once in `MIN_PAUSE`.  What came in between is left out; agents get the last state.
+One loop reads each repository, whatever the number of its agents and pushes: at its
+period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
+Agents get the newest state; the loop skips the states in between.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ FOLDER = ".gitlab/agents"
 
 
 class Follower:
-    """One agentk that wants to be told; only the last document waits for it."""
+    """
+    An agentk that follows its configuration; only the newest document waits for it.
+    """
 
     def __init__(self, leave: Callable[[Follower], object]) -> None:
         self._leave = leave
@@ -70,7 +72,7 @@ class Follower:
         self._wake()
 
     async def next(self) -> Document | None:
-        """The last one that was not given yet, once there is one; None: the end."""
+        """Return the next document once it exists; None: no further one comes."""
         while not self.has_news:
             self._waiter = Deferred()
             try:
@@ -92,7 +94,7 @@ class Follower:
 
 @attrs.define(eq=False)
 class _Agent:
-    """What is known of one agent's file."""
+    """State of one agent's file."""
 
     #: The last one told, good or not.
     document: Document | None = None
@@ -104,14 +106,15 @@ class _Agent:
 @attrs.define(eq=False)
 class FollowedRepository:
     """
-    Looks at one branch for as long as an agent follows it.
+    Reader of one branch, as long as an agent follows it.
 
-    :param name: for messages, and for who announces pushes.
+    :param name: for messages, and for notifications of pushes.
     :param told: called with the name of an agent and its new document.
     :param seen: called at each new commit, with the repository, and with the name and
-        the document of each agent whose file can be used; the document may be that of
-        an earlier commit that says the same.
-    :param random: between 0 and 1, so that repositories are not looked at together.
+        the document of each agent whose file can be used; the document may come from an
+        earlier commit with the same content.
+    :param random: between 0 and 1, so that kas does not read all repositories at the
+        same time.
     """
 
     _log = Logger()
@@ -154,9 +157,9 @@ class FollowedRepository:
 
     def follow(self, agent_name: str) -> Follower:
         """
-        Be told of an agent's configuration: of what it is now, and of each change.
+        Follow an agent's configuration: its current document, and each new one.
 
-        :raises CallError: FAILED_PRECONDITION, there can be none for this name.
+        :raises CallError: FAILED_PRECONDITION, an agent with this name cannot have one.
         """
         path_of(agent_name)
         agent = self._agents.setdefault(agent_name, _Agent())
@@ -169,7 +172,7 @@ class FollowedRepository:
         return follower
 
     def pushed(self) -> None:
-        """Somebody says that the repository has changed."""
+        """Note that the repository has changed."""
         self._due = True
         self._look_soon()
 
@@ -218,7 +221,7 @@ class FollowedRepository:
         if not agent.followers:
             del self._agents[agent_name]
         if not self._agents:
-            # The next one that comes is told what is there then.
+            # The next follower gets the document of its own start.
             self._cancel()
             self._due = True
             self._wake(None)
@@ -254,7 +257,7 @@ class FollowedRepository:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if waiter.called:
-                # Who waited was cancelled.
+                # The waiting follower was cancelled.
                 continue
             if error is None:
                 waiter.callback(None)
@@ -348,7 +351,8 @@ class FollowedRepository:
         except (CallError, CancelledError):
             raise
         except Exception:
-            # A file that trips kas must not keep those of other agents from being read.
+            # A file that kas fails to read must not keep it from reading the files of
+            # other agents.
             self._log.failure("reading the configuration of {agent} failed", agent=name)
             why = f"{path_of(name)}: kas failed to read it; its log says how"
             return Document(commit, None, (f"commit {commit[:12]}: {why}",))

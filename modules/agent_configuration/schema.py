@@ -1,9 +1,10 @@
 """
-What may stand in an agent's configuration file, as GitLab documents it.
+Schema of an agent's configuration file, as GitLab documents it.
 
-Sections of modules that neither kas nor agentk has here (``container_scanning``,
-``remote_development``) are taken as they are: they change from one version of GitLab to
-the next, and a file must not be refused for a key that only they know.
+kas accepts any content of sections that belong to modules of GitLab alone
+(``container_scanning``, ``remote_development``): they change from one version of GitLab
+to the next, and kas must not refuse a file because of keys that only those modules
+know.
 """
 
 from __future__ import annotations

@@ -46,23 +46,24 @@ MAX_INFLATED = 4 * MAX_SECTIONS
 #: Characters of one problem that an agentk tells.
 MAX_PROBLEM = 400
 
-#: Agentk of one agent that are told its configuration: replicas, old ones and new ones
-#: of a rollout, and connections that are not known to be dead yet.
+#: Streams of one agent: replicas, old and new ones of a rollout, and connections that
+#: are not known to be dead yet.
 MAX_STREAMS = 64
 
-#: Agents of which is remembered what GitLab was told: ten times those of one kas.  One
-#: that is forgotten is told once more.
+#: Agents whose last registration with GitLab kas remembers: ten times the agents of one
+#: kas.  kas registers a forgotten agent once more.
 MAX_REGISTERED = 100_000
 
 
 class _Stream:
-    """One agentk that is told, wherever the repository of its agent is."""
+    """Stream of configurations to an agentk, whatever the repository of its agent."""
 
     def __init__(self, agent: ConnectedAgent, followed: FollowedRepository) -> None:
         self.agent = agent
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
-        #: The commit that agentk was told last, and may refuse; empty: it did.
+        #: The commit that agentk received last, and may refuse; empty: it refused that
+        #: commit.
         self.told = ""
         #: There is something that it was not told yet.
         self._busy = True
@@ -70,7 +71,10 @@ class _Stream:
         self._waiting: list[Deferred[None]] = []
 
     async def next(self) -> Document | None:
-        """See `Follower.next`; what it gave before has been told."""
+        """
+        Return the next document; agentk has received the previous one.  See
+        `Follower.next`.
+        """
         while True:
             follower = self._follower
             if not follower.has_news:
@@ -81,7 +85,7 @@ class _Stream:
                 return document
 
     async def settled(self) -> None:
-        """Wait until agentk was told all that there is to tell, or has gone."""
+        """Wait until agentk has received the newest document, or has gone."""
         while self._busy:
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)
@@ -132,11 +136,11 @@ class AgentConfigurationServer:
         }
         #: The last configurations that could be used, which outlive this process.
         self._store = api.store("last-good")
-        #: Those that GitLab named, by their place and branch.
+        #: Repositories that GitLab named, by their place and branch.
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
-        #: The commit of the configuration that GitLab was told, by agent.
+        #: The commit of the configuration that GitLab received, by agent.
         self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
-        #: The commit of the configuration that `_store` has, likewise.
+        #: The commit of the configuration that `_store` has, by agent.
         self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
         #: How many streams each agent has.
         self._counts: dict[str, int] = {}
@@ -161,7 +165,7 @@ class AgentConfigurationServer:
     async def get_configuration(
         self, request: rpc_pb2.ConfigurationRequest, call: Any
     ) -> AsyncIterator[rpc_pb2.ConfigurationResponse]:
-        """What the file of the agent that calls says, now and after each change."""
+        """Send the calling agent's configuration, now and after each change."""
         agent: ConnectedAgent = call.agent
         followed = self._repository_of(agent)
         if self._draining:
@@ -214,7 +218,9 @@ class AgentConfigurationServer:
     async def refused(
         self, request: rpc_pb2.RefusedRequest, call: Any
     ) -> rpc_pb2.RefusedResponse:
-        """A module of agentk cannot use its section: once for each that it is told."""
+        """
+        Log the refusal of a section by a module of agentk, once for each configuration.
+        """
         agent: ConnectedAgent = call.agent
         stream = self._streams.get(_key(agent))
         if stream is None or not stream.told or stream.told != request.commit_id:
@@ -274,7 +280,7 @@ class AgentConfigurationServer:
         key = (project.repository, project.default_branch or "HEAD")
         found = self._of_gitlab.get(key)
         if found is None:
-            # Those that no agent follows: GitLab moves projects and changes tokens.
+            # Repositories without followers: GitLab moves projects and changes tokens.
             for old in [k for k, v in self._of_gitlab.items() if not v.followed]:
                 del self._of_gitlab[old]
             name = project.full_path or project.repository.relative_path

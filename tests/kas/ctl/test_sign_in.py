@@ -242,7 +242,7 @@ class TestBrowser:
     ) -> None:
         """It ends by itself, and the URL was shown."""
         monkeypatch.setattr(sign_in, "SIGN_IN_TIMEOUT", 0.01)
-        with pytest.raises(SignInFailed, match="nobody signed in"):
+        with pytest.raises(SignInFailed, match="the user did not sign in"):
             client.provider.by_browser(0, None)
         assert f"{there.issuer}/authorize?tenant=one&" in client.shown[0]
 
