@@ -36,13 +36,13 @@ MAX_DOCUMENTS = 10_000
 #: hundred values each.  That many take a hundred megabytes while they are read.
 MAX_VALUES = 1_000_000
 
-#: Characters of all texts in them, aliases expanded: what is applied is no larger.
+#: Characters of all texts, with aliases expanded: the applied objects are no larger.
 MAX_CHARACTERS = 64 * 1024**2
 
-#: Problems that are told of one source; the first ones show what is wrong.
+#: Reported problems of one source; the first ones show the cause.
 MAX_PROBLEMS = 100
 
-#: What the API server sets, and what an export with ``kubectl get -o yaml`` has.
+#: Fields that the API server sets, and that the output of ``kubectl get -o yaml`` has.
 _OF_THE_SERVER = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -65,10 +65,10 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 @attrs.frozen
 class Origin:
     """
-    Where something stands.
+    Position of a text in the files of a source.
 
-    :ivar line: counted from 1; 0 is the file as such.
-    :ivar column: likewise, of what cannot be read; 0 is the line as such.
+    :ivar line: counted from 1; 0 is the file itself.
+    :ivar column: counted from 1, for text that cannot be read; 0 is the line itself.
     """
 
     file: str
@@ -82,7 +82,7 @@ class Origin:
 
 @attrs.frozen
 class SourceProblem:
-    """What is wrong at a place, and what to do."""
+    """A problem at a position, with its remedy."""
 
     origin: Origin
     message: str
@@ -93,12 +93,12 @@ class SourceProblem:
 
 class ObjectKey(NamedTuple):
     """
-    What an object is called, whichever version of its kind is written.
+    Identity of an object, independent of the version of its kind.
 
-    A tuple, because thousands are sorted and looked up.
+    A tuple, because agentk sorts and looks up thousands.
 
     :ivar group: empty for the core group.
-    :ivar namespace: empty for objects of the cluster, and where none is written.
+    :ivar namespace: empty for objects of the cluster, and if the manifest names none.
     """
 
     group: str
@@ -157,10 +157,10 @@ class Manifest:
 @attrs.frozen(eq=False)
 class Source:
     """
-    What a set of files says.
+    Contents of a set of files.
 
-    :ivar problems: where there are some, *manifests* lacks objects: nothing may be
-        concluded from what is not there.
+    :ivar problems: if it is not empty, *manifests* is incomplete: a missing object may
+        still be in the files.
     """
 
     manifests: tuple[Manifest, ...]
@@ -169,7 +169,7 @@ class Source:
 
 @attrs.frozen
 class Definition:
-    """What a CustomResourceDefinition makes."""
+    """The kind that a CustomResourceDefinition defines."""
 
     group: str
     kind: str
@@ -177,7 +177,7 @@ class Definition:
 
 
 def definition_of(found: Mapping[str, Any]) -> Definition | None:
-    """What an object makes; None: it is no definition, or one that cannot be."""
+    """Return the kind that an object defines; None: it is not a valid definition."""
     if found.get("kind") != "CustomResourceDefinition" or not str(
         found.get("apiVersion")
     ).startswith("apiextensions.k8s.io/"):
@@ -227,7 +227,7 @@ class _Reader:
         self._unsaid = 0
 
     def source(self) -> Source:
-        """What was taken."""
+        """Return the objects that were read."""
         problems = self._problems
         if self._unsaid:
             more = SourceProblem(
@@ -283,12 +283,18 @@ def _is_list(value: Any) -> bool:
 
 
 def _manifest(value: Any, origin: Origin) -> Manifest:
-    """:raises ValueError: it is no object that can be applied."""
+    """
+    Return the manifest in *value*.
+
+    :raises ValueError: it is not an object that can be applied.
+    """
     if not isinstance(value, dict):
-        raise ValueError("this is no object: it begins with apiVersion and kind")
+        raise ValueError(
+            "this is not an object: an object begins with apiVersion and kind"
+        )
     of_secret = (value.get("apiVersion"), value.get("kind")) == ("v1", "Secret")
     if _is_encrypted(value) and not of_secret:
-        # No message masks other kinds, of which one may be called Secret, too.
+        # Messages do not mask other kinds, and another kind may also be called Secret.
         raise ValueError(
             "this is encrypted with SOPS, and no Secret: only those are decrypted, and "
             "only their data and stringData may be encrypted "
@@ -334,7 +340,7 @@ def _text(
     if value is None or value == "":
         raise ValueError(f"{prefix}{field} is missing")
     if not isinstance(value, str):
-        raise ValueError(f"{prefix}{field} is no text; put quotes around it")
+        raise ValueError(f"{prefix}{field} is not text; put quotes around it")
     if pattern.fullmatch(value) is None or value in (".", ".."):
         shown = f"{prefix}{field} {value[:100]!r}"
         raise ValueError(f"{shown} is not possible: write {hint}")
@@ -346,7 +352,7 @@ def _check_texts(found: Any, what: str) -> None:
     if found is None:
         return
     if not isinstance(found, dict):
-        raise ValueError(f"{what} is no mapping")
+        raise ValueError(f"{what} is not a mapping")
     for key, value in found.items():
         if not isinstance(value, str | None):
-            raise ValueError(f"{what}: the value of {key!r} is no text; quote it")
+            raise ValueError(f"{what}: the value of {key!r} is not text; quote it")

@@ -44,22 +44,22 @@ from tunnel.util.timers import cancel_call
 
 __all__ = ["MergeRequests"]
 
-#: Merge requests that wait, and those of one project of GitLab.
+#: Merge requests that wait, in total and of one project of GitLab.
 MAX_WAITING, MAX_WAITING_EACH = 1000, 100
 
-#: Merge requests that are worked on at the same time, and those of one project: where
-#: previews of its charts loop, it is other projects' turn all the same.
+#: Merge requests in progress at the same time, in total and of one project: looping
+#: charts of one project leave room for other projects.
 AT_ONCE, AT_ONCE_EACH = 20, 2
 
-#: Previews of one merge request at the same time, and those of one agent: agentk makes
-#: no more for merge requests.
+#: Previews in progress at the same time, of one merge request and of one agent: agentk
+#: makes no more for merge requests.
 PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
 
-#: Rounds for one merge request, and seconds in which they are counted: who pushes every
-#: second sees the last of a few pushes.
+#: Rounds for one merge request, and the period in seconds in which they count: an
+#: author who pushes every second sees the last of a few pushes.
 ROUNDS, ROUNDS_SECONDS = 6, 60.0
 
-#: Merge requests whose rounds are counted; the one that came first is forgotten.
+#: Merge requests whose rounds kas counts; it forgets the oldest entry first.
 MAX_COUNTED = 1000
 
 #: Agents that are asked which projects they have, how many at the same time, and the
@@ -92,11 +92,11 @@ _NEW = ("open", "reopen")
 @attrs.frozen
 class MergeRequest:
     """
-    What GitLab says of one.
+    A merge request, as GitLab describes it.
 
-    :ivar project: full path of the project that it is to be merged in.
-    :ivar default: whether its target is the default branch of that.
-    :ivar commit: the last one of the source branch.
+    :ivar project: full path of the target project.
+    :ivar default: whether its target is the default branch of that project.
+    :ivar commit: the last commit of the source branch.
     """
 
     project_id: int
@@ -144,8 +144,8 @@ class MergeRequests(Resource):
         http = api.http_agent(setting, settings.ca_certificate_file)
         store = api.store("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
-        #: Numbers in the order in which they came, by project.  The project whose turn
-        #: it was last comes last.
+        #: Numbers in order of arrival, by project.  The project that had the last turn
+        #: comes last.
         self._waiting: dict[int, dict[int, None]] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
         self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
@@ -154,7 +154,7 @@ class MergeRequests(Resource):
         self._later: IDelayedCall | None = None
 
     def stop(self) -> None:
-        """What waits is dropped."""
+        """Drop all waiting merge requests."""
         self._waiting.clear()
         self._rest()
         for one in tuple(self._working.values()):
@@ -170,7 +170,7 @@ class MergeRequests(Resource):
         try:
             key = _numbers(json.loads(body))
         except (ValueError, RecursionError):
-            return _answer(request, 400, "this is no merge request event of GitLab")
+            return _answer(request, 400, "this is not a merge request event of GitLab")
         if key is None:
             return _answer(request, 200, "there is nothing new to preview")
         project_id, number = key
@@ -284,7 +284,7 @@ class MergeRequests(Resource):
         return allowance
 
     async def _text(self, asked: MergeRequest) -> str | None:
-        """What the comment has to say; None: no project follows that branch."""
+        """Return the text of the comment; None: no project follows that branch."""
         every = {
             one.agent_id: one
             for one in await self._api.agents()
@@ -330,7 +330,7 @@ class MergeRequests(Resource):
     async def _projects(
         self, agent: ConnectedAgent, asked: MergeRequest
     ) -> list[tuple[ConnectedAgent, pb.ProjectStatus]]:
-        """Those of an agent that follow the target branch."""
+        """Return the projects of an agent that follow the target branch."""
         client = self._api.client(CONTROL, agent.agent_id)
         request = pb.GetStatusRequest(agent=agent.agent_id)
         try:
@@ -357,9 +357,10 @@ class MergeRequests(Resource):
         until: float,
     ) -> Asked:
         """
-        What one project says; asked again where it may know more soon.
+        Return the preview of one project; repeat the request if the project may know
+        more soon.
 
-        :param until: when the comment is written whatever it says.
+        :param until: when the comment is written in any case.
         """
         called = project.id or project.repository
         client = self._api.client(CONTROL, agent.agent_id)
@@ -448,13 +449,13 @@ def _merge_request(
 
 def _number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ValueError("this is no number")
+        raise ValueError("this is not a number")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or clean(value, 1024) != value:
-        raise ValueError("this is no name")
+        raise ValueError("this is not a name")
     return value
 
 

@@ -17,7 +17,7 @@ MAX_REASON = 300
 
 
 def object_reference(key: ObjectKey) -> pb.ObjectReference:
-    """What an object is called."""
+    """Return the message that identifies an object."""
     return pb.ObjectReference(
         group=key.group, kind=key.kind, namespace=key.namespace, name=key.name
     )

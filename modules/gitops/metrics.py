@@ -1,4 +1,4 @@
-"""What agentk counts of its projects, for Prometheus."""
+"""Metrics of agentk's projects, for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RESULTS = {
 
 class GitopsMetrics(Collector):
     """
-    Read from projects when Prometheus asks.
+    Collector that reads the state of projects when Prometheus scrapes.
 
-    Labels are the projects and kinds that the agent's configuration and Git have, and
-    never an object.
+    Labels are the projects and kinds of the agent's configuration and of Git, and never
+    an object.
 
-    :param projects: those that are worked on, by id.
+    :param projects: the active projects, by id.
     :param now: seconds since 1970.
     """
 

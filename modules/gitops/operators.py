@@ -47,9 +47,10 @@ def _decided(
     method: str, check: Callable[[Any, Any], None] = lambda request, response: None
 ) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     """
-    Likewise, and record the decision in the audit log, whatever comes of it.
+    Answer *method* as `_passed`, and record the decision in the audit log, whatever its
+    outcome.
 
-    :param check: raises a `CallError` for an answer that the request does not allow.
+    :param check: raises a `CallError` for a response that does not fit the request.
     """
 
     async def ask(self: Operators, request: Any, call: Any) -> Any:
@@ -107,7 +108,7 @@ class Operators:
     preview = _passed("Preview")
 
     def record(self, method: str, request: Any, call: Any, outcome: Status) -> None:
-        """Write who decided what, of which project, to the audit log."""
+        """Write a decision to the audit log, with its project and operator."""
         details = {
             "agent": request.agent,
             "project": request.project,
@@ -128,10 +129,10 @@ class Operators:
 
     async def ask(self, method: str, request: Any, call: Any) -> Any:
         """
-        Return the agent's answer.
+        Return the agent's response.
 
-        :param request: names it in ``agent``.
-        :raises CallError: also NOT_FOUND, there is no such agent.
+        :param request: names the agent in ``agent``.
+        :raises CallError: also NOT_FOUND, the agent does not exist.
         """
         if method == "Preview":
             # An operator asks.

@@ -1,11 +1,11 @@
 """
-Which objects have to be there before which.
+Order in which objects are applied.
 
-An object needs its Namespace and the CustomResourceDefinition of its kind, where the
-source has them, and what its ``depends-on`` annotation names; it comes after all
-objects of a lower wave.  What calls a Service of the source on each request of the API
-server, webhooks and aggregated APIs, comes after everything else of its wave: earlier
-it could refuse the objects that it itself consists of.
+An object needs its Namespace and the CustomResourceDefinition of its kind, if the
+source contains them, and the objects that its ``depends-on`` annotation names; it comes
+after all objects of a lower wave.  Webhooks and aggregated APIs, which the API server
+calls on each request, come after everything else of their wave: earlier they could
+refuse the objects of their own service.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ class Order:
     """
     The order of a source's objects.
 
-    :ivar layers: each object after all that it needs; deleted the other way round.
-    :ivar needs: what an object needs itself; where one of these fails, it is left out.
-    :ivar awaited: those that have to be current, and not only there, before the next
+    :ivar layers: each object after all objects that it needs; agentk deletes in
+        reverse.
+    :ivar needs: the objects that each object needs directly; if one of them fails,
+        agentk skips the object.
+    :ivar awaited: objects that must be current, and not only exist, before the next
         layer begins.
-    :ivar problems: references that lead nowhere or round in a circle.  Where there are
-        some, *layers* is empty.
+    :ivar problems: references to unknown objects, and circles.  If there are problems,
+        *layers* is empty.
     """
 
     layers: tuple[tuple[ObjectKey, ...], ...] = ()
@@ -86,7 +88,7 @@ class _Ordering:
         self._needs: dict[ObjectKey, set[ObjectKey]] = {
             key: set() for key in self._manifests
         }
-        #: Those that another one names, and waits for.
+        #: Objects that another object names and waits for.
         self._named: set[ObjectKey] = set()
 
     def order(self) -> Order:
@@ -132,11 +134,11 @@ class _Ordering:
         try:
             return int(text)
         except ValueError:
-            self._complain(manifest.key, f"{WAVE} is no whole number: {text[:40]!r}")
+            self._complain(manifest.key, f"{WAVE} is not a whole number: {text[:40]!r}")
             return 0
 
     def _references(self, manifest: Manifest) -> set[ObjectKey]:
-        """What the ``depends-on`` annotation of an object names."""
+        """Return the objects that the ``depends-on`` annotation of an object names."""
         found: set[ObjectKey] = set()
         text = manifest.annotations.get(DEPENDS_ON) or ""
         references = [one.strip() for one in text.split(",")] if text.strip() else []
@@ -222,7 +224,11 @@ class _Ordering:
 
 
 def _referenced(text: str) -> ObjectKey:
-    """:raises ValueError: it is no reference."""
+    """
+    Return the object that *text* refers to.
+
+    :raises ValueError: it is not a reference.
+    """
     parts = text.split("/")
     if len(parts) == 5 and parts[1] == "namespaces" and all(parts[2:]):
         return ObjectKey(parts[0], parts[3], parts[2], parts[4])

@@ -1,4 +1,4 @@
-"""Whose fields an object's are, where it was applied by other means before."""
+"""Takes over the fields of objects that were applied by other means before."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["FIELD_MANAGER", "taken_over"]
 #: Under which name the API server knows what we set.
 FIELD_MANAGER = "agentk"
 
-#: Managers that stand for files that a person or a pipeline applied; what people set by
-#: hand (``kubectl-edit``, ``kubectl-patch``) and controllers is theirs.
+#: Managers of fields that a user or a pipeline applied from files.  Fields that users
+#: set by hand (``kubectl-edit``, ``kubectl-patch``), and those of controllers, stay
+#: with them.
 _FROM_FILES = frozenset(
     (
         *("before-first-apply", "kubectl", "kubectl-client-side-apply"),
@@ -25,11 +26,11 @@ def taken_over(
     metadata: Mapping[str, Any], manager: str
 ) -> list[dict[str, Any]] | None:
     """
-    ``managedFields`` in which *manager* has what was applied from files before.
+    Return ``managedFields`` in which *manager* owns the fields that were applied from
+    files before.
 
-    So fields that Git does not have go with its first apply, as kubectl's annotation
-    does.  None: there is nothing to take over, or *manager* has applied it already.
-
+    So its first apply removes fields that Git does not have, as kubectl's annotation
+    does. None: no such fields exist, or *manager* has already applied the object.
     Source: client-go, util/csaupgrade.
     """
     entries: list[dict[str, Any]] = list(metadata.get("managedFields") or ())
@@ -52,7 +53,7 @@ def taken_over(
 
 
 def _unite(found: dict[str, Any], other: Mapping[str, Any]) -> None:
-    """Add the fields of *other*; an empty object stands for a field itself."""
+    """Add the fields of *other*; an empty object means the field itself."""
     for name, inner in other.items():
         known = found.get(name)
         if isinstance(known, dict) and known and isinstance(inner, dict):

@@ -22,12 +22,12 @@ async def in_parallel(
     ends: Callable[[], None] = lambda: None,
 ) -> list[_T]:
     """
-    Their results, in their order; at most *limit* run at the same time.
+    Return the results of *calls* in their order; at most *limit* run at the same time.
 
-    The first failure ends all, and so does being cancelled: what runs is cancelled, and
-    what waits never begins.
+    A failure or a cancellation ends all: running calls are cancelled, and waiting calls
+    never begin.
 
-    :param ends: called before that, for those who cancel their own work as well.
+    :param ends: called before that, for callers that cancel further work of their own.
     """
     waiting = enumerate(calls)
     results: dict[int, _T] = {}

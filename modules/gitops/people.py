@@ -1,10 +1,10 @@
 """
-Who changed an object, of those whose requests come through kas.
+Users who changed an object, if their requests came through kas.
 
-The API server notes a field manager and a second, and nobody's name.  A request that
-came through kas is the one that was noted if object, manager and second agree, and if
-as many requests came as the object had changes.  Where they do not, or where there were
-more than are remembered, nobody is named.
+The API server records a field manager and a second, but no user.  A request through kas
+made a change if object, manager and second agree, and if the number of requests equals
+the number of changes.  Otherwise, or if more requests came than kas remembers, agentk
+names no user.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["Changes", "Writes", "seconds_of"]
 #: Objects whose last writes and changes are remembered, and how many of each.
 MAX_OBJECTS, MAX_OF_ONE = 1000, 8
 
-#: Seconds for which they are.
+#: How long requests are remembered, in seconds.
 REMEMBERED = 60.0
 
-#: Seconds by which the API server's ``Date`` may differ from what it notes: both are
-#: cut off to a second.
+#: Maximum difference in seconds between the API server's ``Date`` and its records: both
+#: are truncated to seconds.
 ROUNDED = 1.0
 
 #: Seconds within which changes of an object may be one for the API server.
@@ -53,9 +53,9 @@ def seconds_of(time: str) -> float | None:
 @attrs.define(eq=False)
 class Writes:
     """
-    What clients of kas wrote lately.
+    Recent writes of clients of kas.
 
-    :param seconds: the time, as of a clock that is never set.
+    :param seconds: a monotonic clock.
     """
 
     _seconds: Callable[[], float]
@@ -66,7 +66,7 @@ class Writes:
     def add(self, write: KubernetesWrite) -> None:
         """One more."""
         if write.subresource == "status":
-            # Of which there are many, and nobody looks for them.
+            # These are numerous, and agentk does not look for their users.
             return
         place = write.group, write.resource, write.namespace, write.name
         found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
@@ -91,7 +91,8 @@ class Writes:
         since = max(since, self._seconds() - REMEMBERED)
         lately = [one for at, one in self._found.get(place, ()) if at > since]
         if max(changes, len(lately)) >= MAX_OF_ONE:
-            # There may have been more, of which one is this one.
+            # There may have been further requests, and one of them may have made this
+            # change.
             return ()
         if not changes:
             # Of the object, and not of a part of it.
@@ -156,7 +157,7 @@ class Changes:
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
-            # Who changes an object so often is not looked for: it counts as changed.
+            # agentk does not look for the user of an object that changes so often.
             found.times.append(now)
             found.digest = ""
             return
@@ -167,7 +168,7 @@ class Changes:
             found.digest = digest
 
     def forget(self, key: ObjectKey) -> None:
-        """What comes is counted from here."""
+        """Count requests for an object from now on."""
         self._found.pop(key, None)
 
     def lately(self, key: ObjectKey) -> int:
@@ -180,9 +181,9 @@ class Changes:
 
 def _digest(metadata: Mapping[str, Any]) -> str:
     """
-    Another one once a field has another owner, or was written again.
+    Return a digest that changes once a field has another owner or was written again.
 
-    Empty: it is nested so deep that nobody can say.
+    Empty: the fields are nested too deep for a digest.
     """
     fields = [
         one

@@ -1,7 +1,7 @@
 """
-What has to be done so that the cluster is as a source says.
+The changes that bring the cluster to the state of a source.
 
-A plan is a value: what is applied, shown and compared is this one, and nothing decides
+A plan is a value: agentk applies, shows and compares the same plan, and decides nothing
 a second time.
 """
 
@@ -70,14 +70,14 @@ FOLDER_GONE = (
 
 
 class Verb(Enum):
-    """What happens to an object."""
+    """Kinds of changes to an object."""
 
     CREATE = "create"
     #: It is there and ours; whether it differs the API server says.
     APPLY = "apply"
     #: It is there, of no source, and becomes ours.
     ADOPT = "adopt"
-    #: Nothing happens, for a reason that a person has to see to.
+    #: Nothing happens, for a reason that needs an operator.
     REFUSE = "refuse"
     #: Others have changed it since it was applied, and that is only reported.
     LEAVE = "leave"
@@ -93,14 +93,14 @@ class Verb(Enum):
 @attrs.frozen(eq=False)
 class Action:
     """
-    What happens to one object.
+    The change of one object.
 
-    :ivar live: the object as it was when the plan was made, of one that is leaving.
-    :ivar seen: what is there, of one that is wanted; None: nothing is.
-    :ivar held: why a limit of the source keeps it.
-    :ivar claims: the inventory that has it, of one that is refused for that.
-    :ivar takes: it is of no inventory, and another agent may take it as well.
-    :ivar gives: another agent is to take it, of one that is detached.
+    :ivar live: for an object that leaves Git, its state when the plan was made.
+    :ivar seen: for an object in Git, its live state; None: it does not exist.
+    :ivar held: the limit of the source that keeps the object.
+    :ivar claims: for an object refused because of an inventory, that inventory.
+    :ivar takes: the object is in no inventory, and another agent may take it as well.
+    :ivar gives: for a detached object, whether another agent is to take it.
     """
 
     verb: Verb
@@ -125,16 +125,16 @@ class Action:
 @attrs.frozen(eq=False)
 class Plan:
     """
-    What happens to a source's objects.
+    The changes of a source's objects.
 
-    :ivar inventory: as it was when the plan was made.
-    :ivar wanted: what is in Git, by key.
-    :ivar leaving: what the inventory has and Git has not.
+    :ivar inventory: its state when the plan was made.
+    :ivar wanted: the objects in Git, by key.
+    :ivar leaving: objects of the inventory that Git does not have.
     :ivar order: of *wanted*.
-    :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
+    :ivar leaving_order: of the pruned objects of *leaving*; agentk prunes in reverse.
     :ivar held: objects of *leaving* that wait for an operator's approval, because a
         limit of the source holds them back.
-    :ivar whole: *wanted* is all that is in Git.
+    :ivar whole: *wanted* contains all objects in Git.
     """
 
     commit: str
@@ -150,22 +150,22 @@ class Plan:
 @attrs.frozen(kw_only=True)
 class SourceSettings:
     """
-    What the agent's configuration says of how a source is applied.
+    Settings of the agent's configuration for applying a source.
 
     :ivar inventory_id: of the source, and the mark of its objects.
     :ivar default_namespace: of objects that name none.
-    :ivar force: take fields from whoever has them.
-    :ivar reconcile_timeout: seconds until what others wait for has to be current; 0
-        does not wait.
-    :ivar awaits_all: everything has to become current, and not only what others of the
-        source wait for: other sources do.
+    :ivar force: take fields from any other manager.
+    :ivar reconcile_timeout: seconds until an object that others wait for must be
+        current; 0: do not wait.
+    :ivar awaits_all: all objects must become current, and not only objects that others
+        of the source wait for: other sources wait for them.
     :ivar source: see `Inventory`.
-    :ivar takes_back: fields that others have set of what was applied before, and is in
-        Git as it was.
-    :ivar only_reports: what others have changed stays as it is.
-    :ivar repairs: what is changed was changed by others.
-    :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
-        stays; 0 does not wait.
+    :ivar takes_back: fields that other managers changed after agentk applied them, and
+        that Git still has.
+    :ivar only_reports: changes by others stay.
+    :ivar repairs: every change in this plan reverts a change by others.
+    :ivar prune_timeout: seconds until a deleted object must be gone; objects that it
+        needs stay until then; 0: do not wait.
     :ivar only_keeps: no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
@@ -279,7 +279,7 @@ async def make_plan(
         else one
         for one in leaving
     ]
-    # What would never be deleted makes no share of deletes smaller.
+    # Objects that agentk would never delete do not lower the share of deletes.
     never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
         one.key
         for one in wanted
@@ -355,10 +355,9 @@ async def _listed(
     client: IKubernetesClient, resolved: Resolved, inventory: Inventory
 ) -> dict[ObjectKey, Seen | None]:
     """
-    What there is of many objects, by few requests.
+    Return the live state of many objects, with few requests.
 
-    Namespaces come first that may be new: what is in one that is not there need not be
-    looked for.
+    Namespaces that may be new come first: a missing Namespace contains no objects.
     """
 
     def known(
@@ -417,7 +416,8 @@ def _wanting(
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
         if seen.is_bookkeeping:
-            # Whoever may write to Git could say there what a person has to.
+            # Otherwise, anyone who may write to Git could decide in place of an
+            # operator.
             why = "agentk itself writes it: it is an inventory, or what objects were"
             return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
@@ -533,17 +533,17 @@ def _held(
     settings: SourceSettings,
 ) -> dict[ObjectKey, str]:
     """
-    What the limits of the source keep, each with why.
+    Return the objects that the limits of the source keep, each with the reason.
 
-    What was held stays held, however many objects have come since then, until an
-    operator approves its delete.
+    An object that was held stays held, however many objects the source has since
+    gained, until an operator approves its prune.
     """
     entries = inventory.entries
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
-    # What is not there any more, or never was, makes no share smaller either; and what
-    # cannot be seen may never have been.
+    # Objects that no longer exist, or never did, do not lower a share either; an object
+    # that agentk cannot see may never have existed.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
     gone = gone.union(never)
     count = sum(not one.held and key not in gone for key, one in entries.items())
@@ -600,8 +600,8 @@ def _leaving_order(leaving: Iterable[Action]) -> Order:
 
 
 def _order_of_some(manifests: Collection[Manifest]) -> Order:
-    # References to what is not among them are no reason to keep any of them, and what
-    # is wrong with waves and references is none to lose the order of the rest.
+    # A reference to another object is no reason to keep an object, and a problem with
+    # waves and references is no reason to lose the order of the other objects.
     order = order_of(manifests, strict=False)
     if order.problems:
         order = order_of([_plain(one) for one in manifests])

@@ -1,11 +1,10 @@
 """
-What a plan would change, object by object and field by field: nothing is changed.
+The effect of a plan, object by object and field by field, without changes.
 
-The API server answers a dry run with the object as it would be, defaults, admission and
-all.  Live values are shown of objects that are the source's own, and of no others: a
-commit names whatever its author likes.  A Secret that is not as it was applied is not
-compared with what is there: a preview would tell whether a guess at its values is
-right.
+The API server answers a dry run with the resulting object, after defaulting and
+admission.  A preview shows live values only of the source's own objects, because a
+commit may name any object.  It does not compare a Secret that differs from the last
+applied one with the live Secret: a preview would confirm a guess of its values.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ __all__ = [
 
 
 class Effect(Enum):
-    """What would become of an object."""
+    """Kinds of effects on an object."""
 
     CREATE = "create"
     CHANGE = "change"
-    #: It cannot be changed, and would be deleted and made anew.
+    #: The object cannot be changed; agentk would delete it and create it again.
     RECREATE = "recreate"
     NONE = "unchanged"
     #: Others have changed it, and Git has nothing new of it: it stays as they have it.
@@ -66,7 +65,7 @@ class Effect(Enum):
     BLOCKED = "blocked"
 
 
-#: What comes of an object that leaves Git.
+#: The effects on an object that leaves Git.
 _LEAVING = {
     Verb.PRUNE: Effect.PRUNE,
     Verb.DETACH: Effect.DETACH,
@@ -78,11 +77,11 @@ _LEAVING = {
 @attrs.frozen
 class ObjectPreview:
     """
-    What would become of one object.
+    The effect on one object.
 
-    :ivar fields: what would differ; ``wanted`` after it, ``live`` before.
-    :ivar more: fields that would differ, too.
-    :ivar drift: what others have changed of it, where it does not stay unchanged.
+    :ivar fields: the differences; ``wanted`` after the change, ``live`` before.
+    :ivar more: number of further differences.
+    :ivar drift: changes by others that do not stay.
     """
 
     key: ObjectKey
@@ -97,9 +96,9 @@ class ObjectPreview:
 @attrs.frozen
 class Preview:
     """
-    What a commit would change.
+    The effect of a commit.
 
-    :ivar problems: why nothing of it would be applied; nothing: it would.
+    :ivar problems: why agentk would apply nothing; empty: it would apply the commit.
     """
 
     commit: str
@@ -107,15 +106,15 @@ class Preview:
     objects: tuple[ObjectPreview, ...] = ()
 
 
-#: What is shown of a Secret that is not compared.
+#: The difference shown for a Secret that is not compared.
 _CONTENT = (ChangedField("/data", MASK, MASK),)
 
 
 def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) -> Plan:
     """
-    What of *plan* stands in the file *path*, or below the folder of that name.
+    Return the part of *plan* from the file *path*, or below the folder of that name.
 
-    :param origins: where what leaves Git stood before.
+    :param origins: returns the former position of an object that leaves Git.
     """
     path = path.strip("/")
 
@@ -157,11 +156,11 @@ async def preview_of(
     was_applied: Callable[[Manifest], bool] = lambda manifest: False,
 ) -> list[ObjectPreview]:
     """
-    What would become of each object, in the order of their names.
+    Return the effects on all objects, in the order of their names.
 
     :param is_of_others: see `Drifts.is_of_others`.
-    :param was_applied: whether what was applied last is this manifest.
-    :raises CallError: the cluster cannot be asked now.
+    :param was_applied: whether this manifest was applied last.
+    :raises CallError: the cluster cannot be reached now.
     """
     wanted = await in_parallel(
         _looking(client, plan, settings, is_of_others, was_applied, action)

@@ -1,10 +1,10 @@
 """
-One manifest project, for as long as this agentk leads.
+A manifest project, for as long as this agentk leads.
 
-    `Commits` ──the last one that came──> reconciled, again and again
+    `Commits` ──the newest commit──> reconciled, again and again
 
-A commit that comes while another is worked on takes its place at once, whatever that
-one waits for: its inventory names all that it may have done.
+A new commit replaces the commit in progress at once, whatever that commit waits for:
+its inventory names all objects that it may have changed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = ["Project", "State", "inventory_id"]
 
 _T = TypeVar("_T")
 
-#: Seconds before a commit that could not be applied is tried again, likewise.
+#: Bounds of the backoff in seconds before agentk tries a failed commit again.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
 
 #: Seconds between two looks, at least, when a wait for another agent ends.
@@ -91,7 +91,7 @@ REST = 3600.0
 #: Commits that a project remembers: no other one of its branch is further behind.
 MAX_PAST = 100
 
-#: Objects that are being deleted of which status says why they are still there.
+#: Objects in deletion for which status says why they still exist.
 MAX_STAYING = 5
 
 #: Lines of one report; what it has beyond that is counted.  Characters of one: names of
@@ -105,7 +105,7 @@ _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
 }
 
 
-#: What a line about drift ends with.
+#: Ends of lines about drift.
 _STATE_WORDS = {
     DriftState.REPORTED: "it is left as it is",
     DriftState.DUE: "it is repaired",
@@ -116,16 +116,16 @@ _STATE_WORDS = {
 }
 _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 
-#: What keeps a commit from being applied as a whole.
+#: Outcomes of objects that keep a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
-#: Who approved a delete, if kas did not say it.
+#: Operator of an approval, if kas did not name the operator.
 UNKNOWN = "unknown"
 
 #: Where an account asks what it may do.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-#: What needs no approval any more.
+#: Outcomes of objects that need no approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
 
 
@@ -159,9 +159,9 @@ class State(Enum):
     CURRENT = "current"
     #: Something is not.
     FAILED = "failed"
-    #: What left Git waits for a person.
+    #: Objects that left Git wait for an operator.
     HELD = "held"
-    #: A person has said that nothing may be changed.
+    #: An operator has suspended all changes.
     SUSPENDED = "suspended"
 
 
@@ -171,27 +171,30 @@ class _Unreadable(CallError):
 
 class Project:
     """
-    See the module.
+    A manifest project.
 
-    :param service: what asks kas for files.
+    :param service: client of the service of kas that sends files.
     :param now: seconds since 1970.
-    :param claim: whether an inventory is of this project alone.
+    :param claim: whether an inventory belongs to this project alone.
     :param watches: of all projects of this agent.
-    :param drifted: is told of drift, and whose it is.
-    :param writes: what clients of kas wrote lately.
+    :param drifted: called with drift, and the users who caused it.
+    :param writes: recent writes of clients of kas.
     :param renderer: runs kustomize and Helm.
     :param decryptor: runs sops.
-    :param preview_renderer: the same for previews; likewise *preview_decryptor*.
+    :param preview_renderer: runs kustomize and Helm for previews; *preview_decryptor*
+        runs sops for them.
     :param inventories: the namespace of all inventories; empty: agentk's own.
-    :param dependencies: on other projects of this agent, and theirs on this one.
-    :param handover: of objects, from and to those.
-    :param pruned: is told of each delete: project, commit, object, and who approved it.
-    :ivar orders: the operators' orders, as they were read last.
-    :ivar report: what became of the last commit that was worked on.
-    :ivar drifts: what others have changed since then.
-    :ivar out_of_sync_since: since when something is not as Git has it; None: all is.
-    :ivar worked_at: when agentk was done with that, or failed to look at the cluster
-        again; None: no commit was worked on.
+    :param dependencies: between this project and other projects of this agent.
+    :param handover: of objects, between this project and others.
+    :param pruned: called for each prune with project, commit, object, and the approving
+        user.
+    :ivar orders: the operators' orders, as last read.
+    :ivar report: result of the last commit that was worked on.
+    :ivar drifts: changes by others since then.
+    :ivar out_of_sync_since: when the cluster began to differ from Git; None: it does
+        not differ.
+    :ivar worked_at: when agentk finished that commit, or last failed to look at the
+        cluster; None: it has worked on no commit.
     """
 
     _log = Logger()
@@ -230,7 +233,7 @@ class Project:
         self._claim = claim
         self._inventories = inventories
         account = settings.service_account
-        #: What changes objects; inventories are agentk's own.
+        #: Client for changes of objects; inventories use agentk's own client.
         self._client = (
             api.kubernetes_as_service_account(*account.split("/"))
             if account
@@ -279,8 +282,8 @@ class Project:
         self._delayed: set[ObjectKey] = set()
         #: When the first of the waits for other agents ends; infinite: none does.
         self._wait_ends = math.inf
-        #: Objects that others have not given up yet, and will; and since when those
-        #: have been awaited of which that is not sure.
+        #: Objects that other projects have not yet given up, and will; and the start of
+        #: the wait for objects whose hand-over is not certain.
         self._awaited: set[ObjectKey] = set()
         self._awaited_since: dict[ObjectKey, float] = {}
         #: Inventories of others, and whether they follow the same, in one pass.
@@ -289,7 +292,7 @@ class Project:
         self._took = False
         #: Objects that others have given up for this one.
         self._offered: set[ObjectKey] = set()
-        #: Those that the service account may not take.
+        #: Objects that the service account may not take.
         self._forbidden: frozenset[ObjectKey] = frozenset()
         #: Commits that were read before the last one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
@@ -299,9 +302,9 @@ class Project:
         self._settled: dict[ObjectKey, Settled] = {}
         #: As the others know it; see `Commits.absent`.
         self._absent: Snapshot | None = None
-        #: What `has_in_git` asks.
+        #: Questions that `has_in_git` passes on.
         self._named: list[Callable[[ObjectKey], bool]] = []
-        #: What the commit has that `orders` pin it to.
+        #: Contents of the commit that `orders` pin.
         self._pinned: tuple[Snapshot, Source] | None = None
         #: Objects whose fields an operator takes back; empty: all; None: no order.
         self._repairing: frozenset[ObjectKey] | None = None
@@ -313,7 +316,7 @@ class Project:
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
         self._ends = False
-        #: What is wrong with them; said once.
+        #: Problems of the orders; each is logged once.
         self._said: list[str] = []
         #: The commit that they are of.
         self._said_of = ""
@@ -335,7 +338,7 @@ class Project:
 
     @property
     def repository(self) -> str:
-        """What its files are of; empty: not known yet."""
+        """Repository of the project's files; empty: not known yet."""
         return self._snapshot.project if self._snapshot is not None else ""
 
     @property
@@ -352,7 +355,7 @@ class Project:
     @property
     def known_commit(self) -> str:
         """
-        The last commit of which `has_in_git` knows; empty: there is none.
+        Return the last commit that `has_in_git` knows; empty: none.
 
         A commit without the folder of the project has no object of it, though the
         project itself stays at the commit before.
@@ -381,9 +384,10 @@ class Project:
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """
-        Whether the last commit has an object, or the one that it is pinned to.
+        Return whether the newest commit, or the pinned one, has an object.
 
-        What its service account may not write it cannot keep from others either.
+        An object that the service account may not write does not count: the project
+        could not keep it from others either.
         """
         return key not in self._forbidden and any(named(key) for named in self._named)
 
@@ -423,7 +427,7 @@ class Project:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, as the log has it."""
+        """Problems, as the log shows them."""
         refused = self._refused
         pruning = self._pruning
         said = self._said
@@ -595,8 +599,8 @@ class Project:
         """
         Apply an earlier commit, and stay there until `resume`.
 
-        :param wanted: how its id begins; empty: the last other commit of which every
-            object was applied.
+        :param wanted: the first digits of its id; empty: the last other commit whose
+            objects were all applied.
         :return: its id.
         :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
         """
@@ -644,11 +648,11 @@ class Project:
 
     async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
         """
-        What the commit that *ref* is at would change; nothing is changed.
+        Return the effect of the commit of *ref*, without changes.
 
-        :param ref: without any, that which the project follows.
-        :param path: of a file or a folder: only what stands there; empty: all.
-        :raises CallError: there is no such commit; the cluster cannot be asked now.
+        :param ref: empty: the followed ref.
+        :param path: a file or a folder that limits the preview; empty: all files.
+        :raises CallError: the commit does not exist; the cluster cannot be reached now.
         """
         asked = ref if ref.WhichOneof("ref") else None
         if ref.commit:
@@ -718,7 +722,7 @@ class Project:
     def _end(self) -> None:
         self._ends = True
 
-    # What becomes of it.
+    # Results of the passes.
 
     def _note_kas(self) -> None:
         """Note that kas fails in another way, or no longer."""
@@ -761,7 +765,7 @@ class Project:
         ]
 
     def _interrupt(self) -> None:
-        """Begin again: with another commit, or as a person has said."""
+        """Begin again, with another commit or after an operator's order."""
         self._changed = True
         if self._working is not None:
             self._working.cancel()
@@ -799,7 +803,7 @@ class Project:
     def _pause(self) -> float:
         """Seconds until all of it is applied again."""
         if self.settings.drift.mode != "repair":
-            # What others change stays until the next commit.
+            # Changes by others stay until the next commit.
             return math.inf
         if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
             return WATCHED_AGAIN * (0.5 + self._random() / 2)
@@ -892,7 +896,7 @@ class Project:
         except CallError as error:
             self._tell(snapshot.commit, [self._explained(error)])
             if self.report is not None:
-                # Whoever waits for this pass learns that it is over.
+                # Callers that wait for this pass learn that it is over.
                 self.worked_at = self._now()
             return False
         finally:
@@ -943,7 +947,7 @@ class Project:
         by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
         self._tell_pruned(self.name, commit, key, by)
 
-    # What a plan asks; a pass also remembers the answers.
+    # Questions of a plan; a pass also remembers their answers.
 
     def _stays(self, key: ObjectKey) -> str:
         """See `make_plan`."""
@@ -1212,7 +1216,7 @@ class Project:
             threads=self._threads,
         )
 
-    # What others change.
+    # Changes by others.
 
     def _planned(self, name: str, plan: Plan) -> None:
         if self.settings.drift.mode != "off":
@@ -1261,10 +1265,13 @@ class Project:
         )
 
     def _braked(self, report: Report) -> list[Result]:
-        """What should go and stays; where ``prune`` is false nothing should."""
+        """
+        Return the objects that agentk should prune and keeps; none if ``prune`` is
+        false.
+        """
         return report.blocked if self.settings.prune else []
 
-    # What an operator reads.
+    # Texts for operators.
 
     @property
     def _how_to_look(self) -> str:
@@ -1314,7 +1321,10 @@ class Project:
         return f"the cluster cannot be asked: {error.message}"
 
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
-        """What keeps it from being current; once, for as long as it stays so."""
+        """
+        Log once why the project is not current, for as long as the reasons stay the
+        same.
+        """
         lines = _bounded(lines)
         self._said_of = commit
         if lines == self._said:

@@ -21,8 +21,8 @@ __all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports
 #: Seconds between two reports, and those for one.
 REPORT_PAUSE, REPORT_SECONDS = 5.0, 10.0
 
-#: Prunes of one report, and those that wait while kas cannot be told: of further ones
-#: only the number of objects is kept.
+#: Prunes in one report, and prunes that wait while kas cannot be reached: of further
+#: ones agentk keeps only the number.
 MAX_TOLD, MAX_WAITING = 20, 1000
 
 #: Objects of one prune that are named.
@@ -49,7 +49,7 @@ class PruneReports:
     _waiting: dict[tuple[str, str, str], reports_pb2.Prune] = attrs.field(
         factory=dict, init=False
     )
-    #: Objects for which there was no room.
+    #: Number of prunes that did not fit.
     _left_out: int = attrs.field(default=0, init=False)
 
     def add(self, project: str, commit: str, key: ObjectKey, approved_by: str) -> None:
@@ -77,7 +77,7 @@ class PruneReports:
                 backoff.reset()
 
     async def _report(self) -> bool:
-        """Report what waits; False: kas cannot be told now."""
+        """Report the waiting prunes; return False if kas cannot be reached now."""
         if not (self._waiting or self._left_out):
             return True
         told = dict(list(self._waiting.items())[:MAX_TOLD])
@@ -85,7 +85,7 @@ class PruneReports:
         request = reports_pb2.ReportPrunedRequest(
             prunes=list(told.values()), left_out=left_out
         )
-        # What is deleted meanwhile counts for the next report.
+        # Prunes that agentk carries out meanwhile are part of the next report.
         for key in told:
             del self._waiting[key]
         self._left_out = 0

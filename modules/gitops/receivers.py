@@ -1,5 +1,5 @@
 """
-Objects of other engines, told of each commit when it comes.
+Objects of other engines, notified of each commit.
 
 A GitRepository of Flux or an Application of Argo CD looks at Git every few minutes, and
 nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of the push:
@@ -44,13 +44,13 @@ BETWEEN = 1.0
 @attrs.define(eq=False)
 class Receiver:
     """
-    The objects that are told of the commits of one ref.
+    The objects that agentk notifies of the commits of one ref.
 
-    :param service: what asks kas for commits.
+    :param service: client of the service of kas that sends commits.
     :param now: seconds since 1970.
-    :ivar commit: the one that all of them were told of last; empty: none yet.
-    :ivar told: the commit that each was told of last.
-    :ivar problems: why one was not told of the last commit.
+    :ivar commit: the last commit that all of them received; empty: none yet.
+    :ivar told: the last commit that each of them received.
+    :ivar problems: why an object did not receive the last commit.
     :ivar problem: why kas names no commit; empty: it does.
     """
 
@@ -80,8 +80,8 @@ class Receiver:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
-            # Each is a sign for its engine to work.  Side by side: one whose webhook
-            # does not answer holds back no other.
+            # Each notification starts work in its engine.  They run in parallel, so
+            # that a webhook that does not answer delays no other one.
             await in_parallel(
                 partial(self._tell, one, commit)
                 for one in self.settings.objects
@@ -132,16 +132,16 @@ class Receiver:
         self.problems.pop(one, None)
         self.told[one] = commit
         self._log.info(
-            "{object} is told of commit {commit}",
+            "{object} is notified of commit {commit}",
             object=str(key_of(one)),
             commit=commit,
         )
 
     async def health(self, one: ReceiverObject, until: float) -> ObjectHealth:
         """
-        What one of them is now.
+        Return the health of a notified object.
 
-        :param until: when nobody waits for it any more, as of the clock.
+        :param until: when nothing waits for it any more, on the clock.
         :raises CallError: it cannot be read.
         """
         asking = Deferred.fromCoroutine(self._health(one))
@@ -186,6 +186,6 @@ def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
 
 
 def key_of(one: ReceiverObject) -> ObjectKey:
-    """What it is called."""
+    """Return the key of a notified object."""
     group = one.api_version.rpartition("/")[0]
     return ObjectKey(group, one.kind, one.namespace, one.name)

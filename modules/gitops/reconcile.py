@@ -49,9 +49,9 @@ REPAIR_SECONDS = 60.0
 @attrs.frozen(eq=False)
 class Report:
     """
-    What became of a commit.
+    Result of a commit.
 
-    :ivar problems: why nothing of it was applied; nothing: it was.
+    :ivar problems: why agentk applied nothing of it; empty: it did.
     :ivar held: see `Plan.held`.
     """
 
@@ -113,7 +113,7 @@ async def read_snapshot(
         refused = tuple(SourceProblem(origin, one) for one in reasons)
         if not isinstance(error, RenderingRefused) or error.made is None:
             return Source((), refused)
-        # The rest of what is wrong with it is told with it.
+        # Report the other problems together with this one.
         source = await _read_made(kind, error.made, renderer.threads)
         return Source((), (*refused, *source.problems))
     return await _read_made(kind, made, renderer.threads)
@@ -145,17 +145,17 @@ def _hooks(source: Source) -> Iterator[SourceProblem]:
 @attrs.define(eq=False, kw_only=True)
 class Reconciler:
     """
-    Makes the cluster what one source says.
+    Reconciler that brings the cluster to the state of one source.
 
-    :param leads: whether this agentk may change anything; asked before each change.
+    :param leads: whether this agentk may change anything; checked before each change.
     :param now: seconds since 1970.
-    :param planned: told what is about to be done.
-    :param applied: told of each object that was applied, as it is since then.
-    :param settled: see `Act`; likewise *kept*.
+    :param planned: called with each plan before it is applied.
+    :param applied: called with the new state of each applied object.
+    :param settled: see `Act`, also for *kept*.
     :param leaves: whether an object stays as others have changed it.
-    :param stays: see `make_plan`; likewise *given* and *claims*.
-    :param prunes: see `Act`; likewise *pruned*.
-    :param threads: bring the objects of a commit into their order.
+    :param stays: see `make_plan`, also for *given* and *claims*.
+    :param prunes: see `Act`, also for *pruned*.
+    :param threads: order the objects of a commit.
     """
 
     client: IKubernetesClient
@@ -178,9 +178,9 @@ class Reconciler:
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
-        What would be done; a report where it is nothing, and why.
+        Return the plan of a commit, or a report why nothing would be applied.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the cluster cannot be reached now.
         """
         if source.problems:
             return Report(commit, source.problems)
@@ -242,11 +242,11 @@ class Reconciler:
         only: Collection[ObjectKey] = (),
     ) -> Mapping[ObjectKey, Result]:
         """
-        Apply some objects of a commit again that were changed since it was applied.
+        Apply objects of a commit again that changed after it was applied.
 
-        The fields were ours, so they are taken back whoever has them now.
+        The project owned the changed fields, so it takes them from any manager.
 
-        :param only: of *manifests*, as they are called in the cluster; empty: all.
+        :param only: keys of objects of *manifests*, as in the cluster; empty: all.
         :raises Superseded: as `run`.
         :raises CallError: as `run`.
         """
@@ -297,5 +297,5 @@ class Reconciler:
 
 
 def _superseded(error: CallError) -> Exception:
-    """What comes of an inventory that cannot be read."""
+    """Return the exception for an inventory that cannot be read."""
     return Superseded() if error.status is Status.ABORTED else error

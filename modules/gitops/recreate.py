@@ -1,9 +1,9 @@
 """
-Objects that can only be changed by deleting them and making them anew.
+Objects that can be changed only by deleting and creating them again.
 
-What an API server refuses as a change, and would take as a new object, has immutable
-fields that differ.  Its words are not looked at: they are different for each kind, and
-a plain error reads like them.
+An object has changed immutable fields if the API server refuses the change and would
+accept the same object as a new one.  agentk does not look at the text of the refusal:
+it differs for each kind, and other errors look the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
 __all__ = ["RECREATE", "restorable", "why_not_anew"]
 
-#: Ours: lets an object be deleted and made anew where its fields are immutable.
+#: Our annotation: agentk may delete and create the object again if its immutable fields
+#: change.
 RECREATE = "txkas/recreate"
 
 #: The same as Flux and Argo CD call it.
@@ -28,7 +29,7 @@ _ARGO_CD, _ARGO_CD_OPTIONS = (
     frozenset({"Force=true", "Replace=true"}),
 )
 
-#: What holds other objects or data that would be gone: a person has to do it.
+#: Kinds whose deletion would remove other objects or data: an operator has to do it.
 _NEVER = frozenset(
     {
         ("", "Namespace"),
@@ -44,12 +45,13 @@ _TRIAL = "-dry-run"
 #: Characters of a name of any kind.
 _MAX_NAME = 63
 
-#: What an admission webhook or policy says when it refuses, whatever the fields are.
+#: Word in the refusals of admission webhooks and policies, which do not depend on
+#: immutable fields.
 _BY_ADMISSION = "denied"
 
 
 def is_allowed(manifest: Manifest) -> bool:
-    """Whether Git says that the object may be made anew."""
+    """Return whether Git allows agentk to create the object again."""
     said = manifest.annotations
     options = {one.strip() for one in said.get(_ARGO_CD, "").split(",")}
     return (
@@ -67,12 +69,14 @@ async def why_not_anew(
     field_manager: str,
 ) -> str | None:
     """
-    Why an object that cannot be changed is not made anew; empty: it may be.
+    Return why agentk does not create an object again that it cannot change; empty: it
+    may.
 
-    :param wanted: what was sent of it.
-    :param refused: how the change was.
-    :return: None: there is no reason to, what is wanted is wrong.
-    :raises CallError: the cluster cannot be asked now.
+    :param wanted: the object that agentk sent.
+    :param refused: the refusal of the change.
+    :return: None: creating it again would not help, because the object itself is
+        invalid.
+    :raises CallError: the cluster cannot be reached now.
     """
     if refused.status is not Status.INVALID_ARGUMENT or _BY_ADMISSION in str(refused):
         return None

@@ -1,8 +1,8 @@
 """
-What a branch or tag of a repository is at, and when that changes.
+The current commit of a branch or tag, and its changes.
 
-However many agents follow it, it is looked at by one loop: at its period, sooner when a
-push was announced, and never more often than once in `MIN_PAUSE`.
+One loop reads each ref, whatever the number of its agents: at its period, earlier after
+the notification of a push, and at most once in `MIN_PAUSE`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class FollowedRef:
             return self._commit
         waiter: Deferred[str] = Deferred()
         self._waiting[waiter] = known
-        # What was seen a while ago may be older than what the caller has from another
-        # kas, and would take the cluster back.
+        # An older result may be older than the caller's commit from another kas, and
+        # would roll the cluster back.
         self._look_at(self._looked_at + self._period if fresh else self._next)
         try:
             return await waiter
@@ -98,13 +98,13 @@ class FollowedRef:
 
     def pushed(self) -> None:
         """The repository has changed, as far as is known."""
-        # Who comes next does not get what was seen before.
+        # The next caller does not get the old result.
         self._looked_at = float("-inf")
         if self._waiting and self._looking is None:
             self._look_at(self._next)
 
     def stop(self) -> None:
-        """Look no more; callers that wait are told so."""
+        """Stop looking, and inform the waiting callers."""
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()

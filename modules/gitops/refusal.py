@@ -1,4 +1,4 @@
-"""What the API server says of an object that it refuses, and what to do then."""
+"""Refusals of the API server, and their remedies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def words_of_foreign(error: CallError) -> str:
 
 
 def words_of(key: ObjectKey, error: CallError) -> str:
-    """What the API server says of an object, without what may be a secret's content."""
+    """
+    Return the API server's message about an object, without possible contents of a
+    Secret.
+    """
     said = error.message
     short = shortened(said, MAX_SAID)
     if (sealed := _SEALED.match(said)) is not None:
@@ -93,9 +96,11 @@ def words_of(key: ObjectKey, error: CallError) -> str:
 
 
 def _wrong_in_secret(said: str) -> list[str]:
-    """What can be said without any value; names of fields are no secret anywhere."""
+    """
+    Return the problems that need no value to explain; names of fields are never secret.
+    """
     if _NO_BASE64.fullmatch(said):
-        return ["a value in data is no base64: put plain text under stringData"]
+        return ["a value in data is not base64: put plain text under stringData"]
     if _NO_NAMESPACE.fullmatch(said):
         return [said.removeprefix("API server: ")]
     if _CONFLICT.match(said) and (fields := _FIELD_OF_OTHERS.findall(said)):
@@ -107,7 +112,7 @@ def _wrong_in_secret(said: str) -> list[str]:
 
 def _explained(found: re.Match[str]) -> str:
     if found["no_text"]:
-        return f"{found['field']} is no text; {_QUOTES}"
+        return f"{found['field']} is not text; {_QUOTES}"
     if found["unknown"]:
         return f"a Secret has no field {found['field']}"
-    return f"{found['field']} is no {found['wanted']}"
+    return f"{found['field']} is not of type {found['wanted']}"

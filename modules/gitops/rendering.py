@@ -1,9 +1,9 @@
 """
-From the files of a commit to manifests, where kustomize or Helm make them.
+Renders the files of a commit to manifests with kustomize or Helm.
 
-The files are written into a folder of their own: regular files alone, below it alone.
-What a source may not do is looked for before anything runs; the child process has no
-network, no files but these, and nothing of agentk, besides.
+agentk writes the files into a folder of their own: regular files only, and none outside
+of it.  It checks a source before a program runs.  In addition, the child process has no
+network, no other files, and nothing of agentk.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FIELDS = frozenset(
     )
 )
 
-#: ... and of the items in those that name files.
+#: Keys of items that name files.
 _PATCH = frozenset(("options", "patch", "path", "target"))
 _GENERATOR = frozenset(
     ("behavior", "env", "envs", "files", "literals", "name", "namespace", "options")
@@ -70,23 +70,23 @@ _FIELDS_OF_ITEMS: Mapping[str, Collection[str]] = {
 #: Fields that have kustomize start other programs, or fetch something.
 _REFUSED = ("helmChartInflationGenerator", "helmCharts", "helmGlobals")
 
-#: What is no path in a repository.
+#: Texts that are not paths in a repository.
 _REMOTE = re.compile(
     r"://|^git::|^git@|^[\w.-]+\.\w+[:/].*//|[?&](ref|version)=|^github\.com/"
 )
 
-#: A kustomization that is larger is none that a person wrote.
+#: Users do not write larger kustomizations.
 MAX_KUSTOMIZATION = 256 * 1024
 
-#: Reasons that are told of one source; the first ones show what is wrong.
+#: Reported reasons of one source; the first ones show the cause.
 MAX_REASONS = 20
 
 #: Values and characters of all kustomizations of a source; large ones have thousands.
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
-#: What ends, hides or is a call of ``lookup`` within ``{{``.  Text that has no end
-#: matches, too: no file takes longer than its length.  Groups are atomic and not
-#: possessive, which Python before 3.11.5 repeats wrongly.
+#: Tokens within ``{{`` that end or hide text, or call ``lookup``.  Text without an end
+#: matches as well, so the time is linear in the length of a file.  Groups are atomic
+#: and not possessive, because Python before 3.11.5 repeats possessive groups wrongly.
 _TOKEN = re.compile(
     rb"""/\*|\}\}|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
     rb"""|(?<![.\w])lookup\b"""
@@ -118,7 +118,7 @@ _TESTS = ("test", "test-success", "test-failure")
 @attrs.frozen
 class Capabilities:
     """
-    What the API server has, for charts that ask.
+    Versions of the API server, for charts that query them.
 
     :ivar api_versions: ``apps/v1`` and ``apps/v1/Deployment``.
     """
@@ -146,9 +146,9 @@ class RenderingRefused(CallError):
 
 async def capabilities_of(client: IKubernetesClient) -> Capabilities:
     """
-    Those of the cluster now.
+    Return the capabilities of the cluster now.
 
-    :raises CallError: it cannot be asked.
+    :raises CallError: the cluster cannot be reached.
     """
     said = await client.json("GET", "/version")
     found: set[str] = set()
@@ -160,10 +160,10 @@ async def capabilities_of(client: IKubernetesClient) -> Capabilities:
 @attrs.frozen
 class Renderer:
     """
-    Makes manifests.
+    Renderer of manifests.
 
-    :param kustomize: the program; likewise *helm*.
-    :ivar threads: read what strangers wrote.
+    :param kustomize: path of the program; *helm* is the path of Helm.
+    :ivar threads: process texts of repositories.
     """
 
     children: ChildProcesses
@@ -282,12 +282,12 @@ class Renderer:
         except CallError as error:
             raise CallError(error.status, f"{what}: {error.message}") from None
         if made.problem:
-            # It knows where the files are, which is no business of a reader.
+            # The message contains the path of the folder, which readers need not know.
             said = made.problem
             for own in (os.path.realpath(folder), str(folder)):
                 said = said.replace(f"{own}/files/", "").replace(own, "")
             if made.is_said and _LOOKED.search(said) and _ABSOLUTE.search(said):
-                # Which files agentk's machine has is no business of who writes to Git.
+                # Authors in Git need not know the files of agentk's machine.
                 said = (
                     "it fails at a path outside of the repository; its words are left "
                     "out: run it by hand to read them"
@@ -311,7 +311,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
 
 
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
-    """What keeps it from being rendered: `kind.path`, and all that it leads to."""
+    """Return the problems of `kind.path` and of all files that it refers to."""
     waiting, seen = [kind.path], {kind.path}
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
     there = _files_and_folders(files)
@@ -361,7 +361,11 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
 
 
 def _read(data: bytes, budget: Budget) -> dict[str, Any]:
-    """:raises ValueError: it is no mapping that could be read safely."""
+    """
+    Return the mapping in *data*.
+
+    :raises ValueError: it is not a mapping that can be read safely.
+    """
     if len(data) > MAX_KUSTOMIZATION:
         raise ValueError(f"it has more than {MAX_KUSTOMIZATION} bytes")
     try:
@@ -370,12 +374,12 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
         where = f"line {error.line}: " if error.line else ""
         raise ValueError(f"{where}{error.message}") from None
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise ValueError("it is no mapping")
+        raise ValueError("it is not a mapping")
     return found[0]
 
 
 def _bases(content: Mapping[str, Any]) -> set[str]:
-    """What has to be a file or a folder, and is never YAML itself."""
+    """Return the texts that must be files or folders, and never YAML."""
     return {
         one
         for field in ("bases", "components", "resources")
@@ -409,11 +413,11 @@ def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:
             if key not in known:
                 alike = [one for one in known if one.casefold() == key.casefold()]
                 hint = f"; write {alike[0]}" if alike else ""
-                yield f"{place}{key[:100]!r} is no field of a kustomization{hint}"
+                yield f"{place}{key[:100]!r} is not a field of a kustomization{hint}"
 
 
 def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
-    """Of a kustomization: what may be a path, and no YAML that stands there itself."""
+    """Iterate over texts of a kustomization that may be paths, except inline YAML."""
     for key in _PATHS:
         for one in _list(content.get(key)):
             if isinstance(one, str) and "\n" not in one:
@@ -428,7 +432,7 @@ def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
                 for name in ("env", "envs", "files"):
                     for each in _list(one.get(name)):
                         if isinstance(each, str):
-                            # A key stands before the path of a file, and of no other.
+                            # Only the path of a file can have a key before it.
                             is_file = name == "files"
                             yield each.rpartition("=")[2] if is_file else each
     openapi = content.get("openapi")
@@ -457,10 +461,10 @@ def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
 
 def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
     if posixpath.join(kind.path, "Chart.yaml") not in files:
-        yield f"there is no Chart.yaml in {kind.path or 'the root of the repository'}"
+        yield f"Chart.yaml is missing in {kind.path or 'the root of the repository'}"
     for path in kind.values_files:
         if posixpath.normpath(path) not in files:
-            yield f"there is no file {path!r} (values_files)"
+            yield f"the file {path!r} does not exist (values_files)"
     below = f"{kind.path}/" if kind.path else ""
     for path, data in files.items():
         if path.startswith(below) and posixpath.basename(path) == "values.schema.json":
@@ -495,7 +499,7 @@ def _schema_leads_to(data: bytes) -> str:
     try:
         waiting = [json.loads(data)]
     except (ValueError, RecursionError):
-        # Helm reads more than Python: bytes that are no UTF-8, and deeper nesting.
+        # Helm reads more than Python: bytes that are not UTF-8, and deeper nesting.
         return "agentk cannot read this schema: write it as JSON in UTF-8"
     while waiting:
         one = waiting.pop()

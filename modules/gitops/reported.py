@@ -32,11 +32,11 @@ MAX_PARTS = 50
 #: Characters of one text: agentk cuts a value at 200, and a name is of 253 at most.
 MAX_TEXT = 1000
 
-#: Reports of one agent, and seconds in which they are counted: agentk makes one each
-#: second at most.
+#: Reports of one agent, and the period in seconds in which they count: agentk sends at
+#: most one each second.
 REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
 
-#: Agents whose reports are counted; the one that came first is forgotten.
+#: Agents whose reports kas counts; it forgets the oldest entry first.
 MAX_AGENTS = 10_000
 
 #: Failing projects of one report, and characters of a name and of a problem.
@@ -56,9 +56,9 @@ FAILING_SECONDS = 120.0
 @attrs.frozen
 class AgentDrift:
     """
-    What is published as ``gitops.drift``.
+    Content of a ``gitops.drift`` event.
 
-    :ivar left_out: how many agentk left out, because there were too many.
+    :ivar left_out: number of drifts that agentk left out because they were too many.
     :ivar project: the path of the agent's project at GitLab; None: it has none.
     """
 

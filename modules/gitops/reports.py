@@ -26,7 +26,7 @@ from tunnel.util.recent import Recent
 
 __all__ = ["DriftReports"]
 
-#: Drifts that wait to be told; of more than that the first ones are left out.
+#: Drifts that wait to be reported; of more, agentk drops the oldest.
 MAX_WAITING = 500
 
 #: Drifts in one call, and seconds between two calls: what comes together goes together.
@@ -38,7 +38,7 @@ MAX_TOLD_BYTES = 512 * 1024
 #: Seconds for one call.
 TELL_SECONDS = 10.0
 
-#: Seconds before kas is told again that could not be, at first and at most.
+#: Bounds of the backoff in seconds before agentk reports again after a failure.
 AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
 
 #: Events of Kubernetes in a minute, of all objects together.
@@ -47,11 +47,11 @@ EVENTS, EVENTS_SECONDS = 30, 60.0
 #: Events that wait while the API server is silent; of more the first are left out.
 MAX_EVENTS = 100
 
-#: Seconds between two Events that say the same of one object, and objects of which that
-#: is remembered.
+#: Seconds between two equal Events about one object, and objects whose last Event
+#: agentk remembers.
 SAME_SECONDS, SAME_OBJECTS = 600.0, 1000
 
-#: What Events are called, of which there are some.
+#: Reasons of Events, for the outcomes that have Events.
 _REASONS = {
     DriftState.REPORTED: "Drifted",
     DriftState.REPAIRED: "DriftRepaired",
@@ -79,7 +79,7 @@ class DriftReports:
     _left_out: int = 0
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
     _events_left_out: int = 0
-    #: When an Event was made, by what it says of which object.
+    #: Time of each Event, by its object and text.
     _said: Recent[tuple[str, str], float] = attrs.field(
         factory=lambda: Recent(SAME_OBJECTS)
     )
@@ -89,7 +89,7 @@ class DriftReports:
     _wakes: list[Deferred[None]] = attrs.field(factory=list)
 
     def add(self, project: str, drift: Drift) -> None:
-        """One that was found, or of which something became."""
+        """Add a drift that was found, or whose state has changed."""
         self._waiting.append(drift_message(project, drift))
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
@@ -142,7 +142,7 @@ class DriftReports:
                 backoff.reset()
 
     def _next(self, most: int) -> list[control_pb2.ObjectDrift]:
-        """What is told with one call."""
+        """Return the drifts of the next call."""
         found: list[control_pb2.ObjectDrift] = []
         room = MAX_TOLD_BYTES
         while self._waiting and len(found) < most:
@@ -153,7 +153,7 @@ class DriftReports:
         return found
 
     def _again(self, told: list[control_pb2.ObjectDrift]) -> None:
-        """Tell it once more; what there is no room for is left out."""
+        """Report these again; drop drifts that do not fit."""
         room = MAX_WAITING - len(self._waiting)
         self._waiting.extendleft(reversed(told[-room:] if room else []))
         self._left_out += max(0, len(told) - room)
@@ -186,7 +186,7 @@ class DriftReports:
                     "apiVersion": drift.api_version,
                     "kind": key.kind,
                     "name": key.name,
-                    # By which ``kubectl describe`` finds it.
+                    # ``kubectl describe`` finds the Event by it.
                     "uid": drift.uid,
                     **({"namespace": key.namespace} if key.namespace else {}),
                 },
@@ -215,7 +215,7 @@ class DriftReports:
             try:
                 await self._client.json("POST", path, event)
             except CallError as error:
-                # Such as one that may not, or a Namespace that is gone.
+                # For instance, agentk may not create Events, or the Namespace is gone.
                 self._log.debug("no Event was made: {why}", why=error.message)
                 if error.status in UNDECIDED:
                     continue

@@ -1,4 +1,4 @@
-"""Objects as the cluster knows their kinds: which are in a namespace, and in which."""
+"""Scopes of objects: whether their kind is namespaced, and their Namespace."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ async def resolve(
 
     :raises CallError: the API server cannot say now which kinds it has.
     """
-    # GitLab's agent let people bring an inventory of their own; here it could say what
-    # is whose.  A Secret with our label could give orders once agentk's mark is off it.
+    # GitLab's agent let users bring an inventory of their own, which could change the
+    # owner of objects here.  A Secret with our label could give orders once agentk's
+    # mark is off it.
     manifests = tuple(
         one
         for one in manifests

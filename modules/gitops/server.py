@@ -51,8 +51,8 @@ SHOWN = 5
 #: its last stream has ended.
 MAX_STREAMS = 1000
 
-#: Streams of one agent for which a repository is read at the same time, half of what
-#: kas reads at all: the others wait in their order, and other agents do not.
+#: Streams of one agent that read a repository at the same time, half of all readers of
+#: kas: its other streams wait in order, and other agents do not wait for them.
 READINGS = 4
 
 #: Histories of repositories that are looked through for one agent at a time: each may
@@ -67,15 +67,15 @@ MAX_GLOBS = 10_000
 #: works with what it got.  Agents name them, so there has to be a bound.
 MAX_IDLE = 1000
 
-#: Refs that may be named whole; others, such as those of kas' own copies, have commits
-#: that nobody published.
+#: Prefixes of refs that may be named in full; other refs, such as those of copies in
+#: kas, have unpublished commits.
 _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
 
 _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
 class _Moved(Exception):
-    """What an agent waits for is no more where it was looked for."""
+    """The repository of a stream has moved."""
 
 
 @provider(IServerModuleFactory)
@@ -227,11 +227,11 @@ class GitopsServer:
         request: rpc_pb2.ObjectsToSynchronizeRequest,
     ) -> str:
         """
-        The commit to send, once it is another than agentk has.
+        Return the commit to send, once it differs from the commit that agentk has.
 
-        Where the agent's file is on the same branch, agentk was told before what that
-        file says at this commit: files that are applied as an older file says may
-        prune what the commit wants kept.
+        If the agent's file is on the same branch, agentk first receives the
+        configuration of this commit: files that it applies with an older configuration
+        may prune objects that the commit keeps.
         """
         ref = _name_of(request.ref)
         if request.ref.WhichOneof("ref") == "commit":
@@ -310,7 +310,7 @@ class GitopsServer:
                 self._api.clock,
                 self._random,
             )
-        # The one that was asked for last stands last.
+        # The most recently used entry comes last.
         self._refs[address, ref] = found
         return found
 
@@ -329,7 +329,7 @@ class GitopsServer:
         for name, settings in self._settings.repositories.items():
             if wanted in ("", name) and settings.has(agent.agent_name, own):
                 return name, settings.address, 0
-        # Of one that it may not read an agent does not learn whether it is there.
+        # An agent does not learn whether a repository exists that it may not read.
         which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
         raise CallError(
             Status.FAILED_PRECONDITION,
@@ -340,9 +340,9 @@ class GitopsServer:
 
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
         """
-        Whether an agent may read that project, or the repository of that name.
+        Return whether an agent may read that project, or the repository of that name.
 
-        What it says of one that it may not read is worth nothing.
+        What an agent reports about another repository does not count.
         """
         if agent.project_id and agent.project_id == project_id:
             return True
@@ -351,7 +351,10 @@ class GitopsServer:
         return settings is not None and settings.has(agent.agent_name, own)
 
     def _readable(self, agent: ConnectedAgent, own: str | None) -> str:
-        """Those that an agent may read, for the end of a message."""
+        """
+        Return the names of repositories that an agent may read, for the end of a
+        message.
+        """
         names = [
             name
             for name, settings in self._settings.repositories.items()

@@ -26,7 +26,7 @@ __all__ = [
 #: Projects of one agent: as many as GitLab has.
 MAX_PROJECTS = 500
 
-#: What a namespace is called, and a part of other names.
+#: Names of namespaces, and parts of other names.
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
 #: Which files a project without ``paths`` has.
@@ -145,7 +145,7 @@ def _are_pointers(instance: object, attribute: object, value: tuple[str, ...]) -
 def _check_pointer(one: str, such_as: str) -> None:
     """:raises ValueError: it is none, or leads to what may not be changed."""
     if not one.startswith("/") or one == "/":
-        raise ValueError(f"{one!r} is no JSON pointer, such as {such_as}")
+        raise ValueError(f"{one!r} is not a JSON pointer, such as {such_as}")
     if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
         raise ValueError(f"{one!r} says which object it is")
 
@@ -183,7 +183,7 @@ class IgnoredFields:
 def _is_inside(instance: object, attribute: object, value: str) -> None:
     parts = value.split("/")
     if value.startswith(("/", "-")) or ".." in parts or "\0" in value:
-        raise ValueError(f"{value!r} is no path inside the repository")
+        raise ValueError(f"{value!r} is not a path inside the repository")
 
 
 def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
@@ -375,12 +375,16 @@ def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> No
 
 @attrs.frozen(kw_only=True)
 class ReceiverSettings:
-    """One of ``gitops.receivers``: what of other engines is told of commits."""
+    """
+    An item of ``gitops.receivers``: objects of other engines to notify of commits.
+    """
 
     project: str = field(default="", doc="as id of a manifest project")
-    ref: ManifestRef | None = field(default=None, doc="of which; default branch")
+    ref: ManifestRef | None = field(
+        default=None, doc="the ref to follow; default branch"
+    )
     objects: tuple[ReceiverObject, ...] = field(
-        doc="what is told of each commit", validator=_are_some
+        doc="objects to notify of each commit", validator=_are_some
     )
 
 
@@ -393,14 +397,14 @@ class GitopsSection:
     )
     receivers: tuple[ReceiverSettings, ...] = field(
         default=(),
-        doc="what other engines have in the cluster, and is told of commits",
+        doc="objects of other engines that agentk notifies of commits",
         validator=_at_most,
     )
 
     def __attrs_post_init__(self) -> None:
         told = sum(len(one.objects) for one in self.receivers)
         if told > MAX_PROJECTS:
-            why = f"at most {MAX_PROJECTS} objects are told, here are {told}"
+            why = f"at most {MAX_PROJECTS} objects are allowed, here are {told}"
             raise Invalid(why, "receivers")
         labels = [one.label for one in self.manifest_projects]
         twice = next((one for one in labels if labels.count(one) > 1), None)
@@ -412,7 +416,9 @@ class GitopsSection:
             for other in needed:
                 if other not in needs:
                     others = needs.keys() - {name}
-                    known = nearest(other, others) if others else "there is no other"
+                    known = (
+                        nearest(other, others) if others else "no other project exists"
+                    )
                     why = (
                         f"{name!r} depends on {other!r}, but no project of "
                         f"manifest_projects has that name; {known}"
@@ -424,7 +430,9 @@ class GitopsSection:
 
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Those that are in a circle, or wait for one; none: there is no circle."""
+    """
+    Return the projects in a circle, or that wait for one; empty: there is no circle.
+    """
     left = dict(needs)
     while free := [one for one in left if not any(each in left for each in left[one])]:
         for one in free:

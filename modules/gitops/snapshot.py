@@ -96,7 +96,10 @@ class Snapshot:
 
     @property
     def followed(self) -> str:
-        """What the source follows, for its inventory: `followed_in` reads it."""
+        """
+        Ref and paths that the source follows, for its inventory: `followed_in` reads
+        it.
+        """
         return f"{self.at} {self.project}"
 
 
@@ -108,7 +111,7 @@ def followed_in(text: str) -> tuple[Location, str]:
 
 
 def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
-    """Which commit kas is asked for; None: that of the default branch."""
+    """Return the message for *ref*; None: the default branch."""
     said = {} if ref is None else attrs.asdict(ref)
     return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
 
@@ -119,12 +122,13 @@ async def receive(
     headed: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Snapshot | None:
     """
-    Take one answer; None: it ended before it began, and is asked for again.
+    Receive one answer; None: it ended before it began, and the caller repeats the
+    request.
 
-    :param began: told the commit of an answer, before its files have come.
-    :param headed: told the snapshot of an answer, without its files, likewise.
-    :raises CallError: DATA_LOSS, it is not complete, or not what kas read; nothing of
-        it may be used.  RESOURCE_EXHAUSTED, it is too much.
+    :param began: called with the commit of an answer, before its files.
+    :param headed: called with the snapshot of an answer, before its files.
+    :raises CallError: DATA_LOSS, it is incomplete, or differs from what kas read: it
+        must not be used.  RESOURCE_EXHAUSTED, it is too large.
     """
     header: rpc_pb2.ObjectsToSynchronizeResponse.Header | None = None
     files: dict[str, list[bytes]] = {}
@@ -176,7 +180,7 @@ def _checked(
 
 
 def _is_path(path: str) -> bool:
-    """One that stays inside of a folder."""
+    """Return whether *path* stays inside a folder."""
     return (
         0 < len(path) <= MAX_PATH
         and "\0" not in path

@@ -36,8 +36,8 @@ Kind = tuple[str, str]
 #: definition that is about to come, a right that is given.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
-#: Seconds for which the list for later followers waits for more of them: all projects
-#: start at the same time, and one list is enough for all of them.
+#: How long the list for later followers waits for more of them, in seconds: all
+#: projects start at the same time, and one list suffices for all.
 JOIN = 1.0
 
 #: Lists for later followers at the same time, of all kinds together.
@@ -45,10 +45,10 @@ CATCH_UPS = 2
 
 
 class KindFollower(Protocol):
-    """Is told of objects that it has."""
+    """Follower of its objects of some kinds."""
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
-        """Those that it has now."""
+        """Return the keys of its current objects."""
 
     def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
         """An object is there, and is perhaps another than before."""
@@ -78,9 +78,9 @@ class KindWatches:
 
     def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
         """
-        Tell *follower* of objects of these kinds from now on, and of no others.
+        Notify *follower* of objects of these kinds from now on, and of no others.
 
-        :param kinds: in which version of its group each is asked for.
+        :param kinds: the version of its group in which to request each kind.
         """
         for kind, watch in tuple(self._watches.items()):
             if kind not in kinds:
@@ -126,13 +126,13 @@ class KindWatches:
 @attrs.define(eq=False)
 class _Watch:
     """
-    One kind.
+    Watch of one kind.
 
-    :ivar api_version: in which it is asked for from the next time on.
+    :ivar api_version: version for the next request.
     :ivar followers: in the order in which they joined.
-    :ivar late: the followers that joined after the objects had been listed, and that
-        the objects are to be listed for once more: with one list for all of them.
-    :ivar synced: all objects were told of, and changes are since then.
+    :ivar late: followers that joined after the list, and need the objects listed once
+        more: one list serves all of them.
+    :ivar synced: the followers know all objects, and receive changes.
     :ivar complaint: why it cannot be watched; empty: it can, or was not tried yet.
     """
 
@@ -200,7 +200,7 @@ class _Watch:
             except CancelledError:
                 raise
             except Exception:
-                # What one object breaks must not hide the drift of all others.
+                # An object that causes a failure must not hide the drift of all others.
                 self.synced = False
                 self._log.failure("watching {kind} failed", kind=self._kind[1])
             await deferLater(self._clock, backoff.pause())
@@ -227,9 +227,10 @@ class _Watch:
 
     async def _list_again(self) -> None:
         """
-        Tell the late followers which objects exist now, and which no longer do.
+        Notify the late followers which objects exist now, and which no longer do.
 
-        Only one page is in memory at a time, and only their own objects are told.
+        Only one page is in memory at a time, and followers receive only their own
+        objects.
         """
         resource = await self._resource()
         # A follower that joins from now on may miss the first pages.

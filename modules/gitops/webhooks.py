@@ -52,7 +52,7 @@ class _Discard(Protocol):
         self._size = 0
         self._reading = reading
         reading.add(self)
-        # One that never ends would keep a connection for each event.
+        # A response that never ends would keep a connection for each event.
         self._late = clock.callLater(SECONDS, self.close)
 
     def dataReceived(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class DriftWebhook:
         self._complain("too many events wait for it; some are dropped")
 
     def stop(self) -> None:
-        """What waits is dropped."""
+        """Drop the waiting events."""
         if self._running is not None:
             self._running.cancel()
         for one in tuple(self._reading):
@@ -212,7 +212,7 @@ class DriftWebhook:
         if not self._failing:
             self._failing = True
             self._log.warn(
-                "the webhook at {host} cannot be told of drift: {why}",
+                "the webhook at {host} did not receive drift: {why}",
                 # Paths of webhooks may be secrets.
                 host=urlsplit(self._settings.url).hostname,
                 why=why,

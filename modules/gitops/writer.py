@@ -1,9 +1,9 @@
 """
-Which agentk wrote an inventory last, by its agent and the Lease with which it leads.
+The agentk that last wrote an inventory: its agent, and the Lease with which it leads.
 
 All agentk of one agent have one Lease, so one of them leads.  Two installations of kas
-may have an agent of one id each, and both in one cluster: such agentk know nothing of
-each other, and what one has applied would be what has left Git for the other one.
+may each have an agent with the same id, both in one cluster.  Such agentk do not know
+each other, and each would prune what the other has applied.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", Tru
 #: Seconds that the clock of another agentk's node may be behind ours.
 CLOCKS_DIFFER = 60.0
 
-#: ``agent@namespace/name``, as agentk writes it; people may have written anything.
+#: ``agent@namespace/name``, as agentk writes it; users may have written anything.
 _MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
 
 
 @attrs.frozen
 class InventoryWriter:
     """
-    This agentk, for inventories.
+    This agentk, as the writer of inventories.
 
     :param client: acts as agentk.
     :param agent: its name.
@@ -46,7 +46,7 @@ class InventoryWriter:
 
     @property
     def mark(self) -> str:
-        """What it is known by."""
+        """Mark of this agentk."""
         return f"{self.agent}@{self.lease}"
 
     async def leads_elsewhere(self, mark: str) -> bool:

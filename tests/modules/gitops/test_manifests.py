@@ -97,10 +97,10 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("just text", "this is no object"),
-        ("[1]", "this is no object"),
+        ("just text", "this is not an object"),
+        ("[1]", "this is not an object"),
         ("{kind: A, metadata: {name: a}}", "apiVersion is missing"),
-        ("{apiVersion: 1, kind: A, metadata: {name: a}}", "apiVersion is no text"),
+        ("{apiVersion: 1, kind: A, metadata: {name: a}}", "apiVersion is not text"),
         ("{apiVersion: a/b/c, kind: A}", "apiVersion 'a/b/c' is not possible: write"),
         ("{apiVersion: v1, metadata: {name: a}}", "kind is missing"),
         (
@@ -110,7 +110,7 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
         ("{apiVersion: v1, kind: A}", "this A has no metadata"),
         ("{apiVersion: v1, kind: A, metadata: {}}", "metadata.name is missing"),
         ("{apiVersion: v1, kind: A, metadata: {name: ''}}", "metadata.name is missing"),
-        ("{apiVersion: v1, kind: A, metadata: {name: 1}}", "metadata.name is no text"),
+        ("{apiVersion: v1, kind: A, metadata: {name: 1}}", "metadata.name is not text"),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a/b}}",
             "'a/b' is not possible: write",
@@ -126,11 +126,11 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
         ),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, labels: {b: 1}}}",
-            "A a: metadata.labels: the value of 'b' is no text",
+            "A a: metadata.labels: the value of 'b' is not text",
         ),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, annotations: []}}",
-            "A a: metadata.annotations is no mapping",
+            "A a: metadata.annotations is not a mapping",
         ),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_later_wave_cannot_be_needed() -> None:
 
 def test_waves_are_numbers() -> None:
     assert problems(manifest("Node", "a", wave="soon")) == [
-        f"a.yaml:1: Node a: {WAVE} is no whole number: 'soon'"
+        f"a.yaml:1: Node a: {WAVE} is not a whole number: 'soon'"
     ]
 
 

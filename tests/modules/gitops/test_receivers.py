@@ -128,7 +128,7 @@ class ReceiverTests(HalvesTestCase):
 
     def test_a_field_that_cannot_be(self) -> None:
         for field, why in (
-            ("spec", "no JSON pointer"),
+            ("spec", "not a JSON pointer"),
             ("/metadata/name", "which object it is"),
             ("/kind", "which object it is"),
             ("/metadata/labels/a", "names an annotation"),

@@ -30,23 +30,23 @@ def said(key: ObjectKey, words: str, status: int = 500) -> str:
     [
         (
             f"{UNFIT}.stringData.password: expected string, {got('8374')}",
-            "stringData.password is no text; YAML reads it as a number or a truth "
+            "stringData.password is not text; YAML reads it as a number or a truth "
             "value: put quotes around it",
         ),
         (
             f"{UNFIT}errors:\n  .stringData.a: expected string, {got('true')}\n"
             "  .datta: field not declared in schema",
-            "stringData.a is no text; YAML reads it as a number or a truth value: put "
+            "stringData.a is not text; YAML reads it as a number or a truth value: put "
             "quotes around it; a Secret has no field datta",
         ),
-        (f"{UNFIT}.data: expected map, {got('hunter2')}", "data is no map"),
+        (f"{UNFIT}.data: expected map, {got('hunter2')}", "data is not of type map"),
         (
             f"{UNFIT}.data.a: expected string, {got('map[hunter2:hunter2]')}",
-            "data.a is no string",
+            "data.a is not of type string",
         ),
         (
             f"{UNDECODED}illegal base64 data at input byte 4",
-            "a value in data is no base64: put plain text under stringData",
+            "a value in data is not base64: put plain text under stringData",
         ),
         (
             'Apply failed with 1 conflict: conflict with "hunter2" using v1: .data.a',

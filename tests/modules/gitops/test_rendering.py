@@ -233,7 +233,7 @@ async def test_all_that_is_wrong_with_a_chart() -> None:
     # Nothing is rendered that cannot be.
     del files["web/Chart.yaml"]
     nothing, *looks = await problems()
-    assert "there is no Chart.yaml in web" in nothing
+    assert "Chart.yaml is missing in web" in nothing
     assert len(looks) == 2
 
 
@@ -389,7 +389,7 @@ async def test_a_template_that_is_made_to_be_slow(part: str) -> None:
     [
         ("x: " + "[" * 100_000, "more than 100 levels"),
         ("a: &a [1, 2, 3]\nb: &b [" + "*a," * 9000 + "]\nc: [*b, *b, *b, *b]", "many"),
-        ("resources: []\n---\nresources: []\n", "it is no mapping"),
+        ("resources: []\n---\nresources: []\n", "it is not a mapping"),
         ("#" * (256 * 1024 + 1), "more than 262144 bytes"),
     ],
 )
@@ -800,12 +800,15 @@ def test_landlock_that_fails() -> None:
     [
         (
             {"Resources": ["../../x"]},
-            "'Resources' is no field of a kustomization; write",
+            "'Resources' is not a field of a kustomization; write",
         ),
-        ({"re\u017fources": ["/x"]}, "is no field of a kustomization; write resources"),
+        (
+            {"re\u017fources": ["/x"]},
+            "is not a field of a kustomization; write resources",
+        ),
         ({"BASES": ["/x"]}, "; write bases"),
-        ({"whatever": 1}, "'whatever' is no field of a kustomization"),
-        ({"patches": [{"Path": "/x"}]}, "patches: 'Path' is no field of a "),
+        ({"whatever": 1}, "'whatever' is not a field of a kustomization"),
+        ({"patches": [{"Path": "/x"}]}, "patches: 'Path' is not a field of a "),
         ({"patchesJson6902": [{"Path": "/x"}]}, "patchesJson6902: 'Path'"),
         ({"replacements": [{"PATH": "/x"}]}, "replacements: 'PATH'"),
         ({"configMapGenerator": [{"Files": ["/x"]}]}, "configMapGenerator: 'Files'"),
