@@ -28,7 +28,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
-.PHONY: help demo test unit integration lint types layers docs protos wheel bench \
+.PHONY: help demo test unit integration lint types layers docs protos wheel wheels bench \
 	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
 help:  ## what can be made
@@ -96,6 +96,9 @@ protos: $(STAMP)  ## generate the code of the .proto files
 
 wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and the example
 	$(BIN)/python -m tools.check_wheel
+
+wheels: $(STAMP)  ## a compiled wheel in dist/ for each Python found, or PYTHONS="3.11 3.12"
+	$(BIN)/python -m tools.wheels $(PYTHONS)
 
 compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
 	$(BIN)/python -m tools.compiled
