@@ -28,7 +28,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
-.PHONY: help demo test unit integration lint types layers docs protos wheel wheels bench \
+.PHONY: help demo test unit related integration lint types layers docs protos wheel wheels bench \
 	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
 help:  ## what can be made
@@ -57,6 +57,10 @@ test: $(STAMP)  ## all tests that can run here; tells which could not
 
 unit: $(STAMP)  ## the tests that start no server
 	$(GIVE_WAY) $(call part,$(CORES),not integration,,$(UNIT_ARGS))
+
+related: $(STAMP)  ## the tests that a change needs: FILE="kas/a.py kas/b.py", or the changed files; DEPTH=1
+	tests=$$($(BIN)/python -m tools.related $(if $(DEPTH),--depth $(DEPTH)) $(FILE)) || exit; \
+	$(PYTEST) -n $(CORES) --dist loadfile $$tests $(PYTEST_ARGS)
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
