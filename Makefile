@@ -25,6 +25,10 @@ beside = $(MAKE) --no-print-directory -k -j$(SIDE)
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
+# In the locale C, Python 3.11 does not start from a .venv whose path is not ASCII.
+ifneq ($(filter C POSIX,$(LC_ALL)),)
+export LC_ALL := C.UTF-8
+endif
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
