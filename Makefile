@@ -25,10 +25,14 @@ beside = $(MAKE) --no-print-directory -k -j$(SIDE)
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
+# In the locale C, Python 3.11 does not start from a .venv whose path is not ASCII.
+ifneq ($(filter C POSIX,$(LC_ALL)),)
+export LC_ALL := C.UTF-8
+endif
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
-.PHONY: help demo test unit integration lint types layers docs protos wheel bench \
+.PHONY: help demo test unit related integration lint types layers docs protos wheel wheels bench \
 	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
 help:  ## what can be made
@@ -57,6 +61,10 @@ test: $(STAMP)  ## all tests that can run here; tells which could not
 
 unit: $(STAMP)  ## the tests that start no server
 	$(GIVE_WAY) $(call part,$(CORES),not integration,,$(UNIT_ARGS))
+
+related: $(STAMP)  ## the tests that a change needs: FILE="kas/a.py kas/b.py", or the changed files; DEPTH=1
+	tests=$$($(BIN)/python -m tools.related $(if $(DEPTH),--depth $(DEPTH)) $(FILE)) || exit; \
+	$(PYTEST) -n $(CORES) --dist loadfile $$tests $(PYTEST_ARGS)
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
@@ -96,6 +104,9 @@ protos: $(STAMP)  ## generate the code of the .proto files
 
 wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and the example
 	$(BIN)/python -m tools.check_wheel
+
+wheels: $(STAMP)  ## a compiled wheel in dist/ for each Python found, or PYTHONS="3.11 3.12"
+	$(BIN)/python -m tools.wheels $(PYTHONS)
 
 compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
 	$(BIN)/python -m tools.compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -176,15 +177,19 @@ def _story(
 
 
 def _advise(screen: Screen, stack: Stack, server: str, cluster: Cluster) -> None:
-    kubectl = [f"export KUBECONFIG={stack.kubeconfig}", "kubectl get pods -A"]
+    kubectl = [
+        f"export KUBECONFIG={shlex.quote(str(stack.kubeconfig))}",
+        "kubectl get pods -A",
+    ]
     kubectl.append("kubectl get configmaps -w")
     if cluster.log_pod:
         kubectl.append(f"kubectl logs -f {cluster.log_pod}")
         kubectl.append(f"kubectl exec -it {cluster.exec_pod} -- sh")
-    curl = [f"curl -K {stack.curl} {server}/api/v1/namespaces"]
+    file = shlex.quote(str(stack.curl))
+    curl = [f"curl -K {file} {server}/api/v1/namespaces"]
     if cluster.log_pod:
         path = f"/api/v1/namespaces/{cluster.namespace}/pods/{cluster.log_pod}/log"
-        curl.append(f"curl -K {stack.curl} '{server}{path}?follow=true'")
+        curl.append(f"curl -K {file} '{server}{path}?follow=true'")
     missing = "" if shutil.which("kubectl") else " (not installed here)"
     screen.say()
     screen.say(f"The same with kubectl{missing}:", "1")

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import secrets
+import shlex
 import shutil
 import ssl
 import sys
@@ -119,12 +120,13 @@ class GitLabStory:
         self._client(f"pat:{_ID}:{self._tokens['person']}").close()
         self._screen.say()
         self._screen.say("As alice, with kubectl:", "1")
-        self._screen.say(f"  export KUBECONFIG={self._stack.kubeconfig}")
+        kubeconfig = shlex.quote(str(self._stack.kubeconfig))
+        self._screen.say(f"  export KUBECONFIG={kubeconfig}")
         self._screen.say("  kubectl auth whoami")
         self._screen.say("what kas sees:", "1")
         self._screen.say(f"  curl http://127.0.0.1:{self._stack.ports.health}/status")
         self._screen.say("and its configuration, to begin your own with:", "1")
-        self._screen.say(f"  {self._stack.state / 'kas.yaml'}")
+        self._screen.say(f"  {shlex.quote(str(self._stack.state / 'kas.yaml'))}")
         self._screen.say()
 
     # What is started.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -86,16 +87,17 @@ class GitopsStory:
     def advise(self) -> None:
         """What to try while it runs."""
         self._client.close()
-        kasctl = f"kasctl gitops --state-directory {self._stack.kas_state}"
+        state = shlex.quote(str(self._stack.kas_state))
+        kubeconfig = shlex.quote(str(self._stack.kubeconfig))
         self._screen.say()
         self._screen.say("Commit to the repository, and look:", "1")
-        self._screen.say(f"  git clone {self._origin.path}")
-        self._screen.say(f"  export KUBECONFIG={self._stack.kubeconfig}")
+        self._screen.say(f"  git clone {shlex.quote(str(self._origin.path))}")
+        self._screen.say(f"  export KUBECONFIG={kubeconfig}")
         self._screen.say(f"  kubectl get configmaps -n {_NAMESPACE} -w")
         for command in ("status", "drift", "history"):
             which = f" {_REPOSITORY}" if command == "history" else ""
-            said = kasctl.replace("gitops", f"gitops {command} {AGENT}{which}", 1)
-            self._screen.say(f"  {said}")
+            line = f"kasctl gitops {command} {AGENT}{which} --state-directory {state}"
+            self._screen.say(f"  {line}")
         self._screen.say()
 
     # What is started.

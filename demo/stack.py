@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,7 +119,7 @@ class Stack:
         else:
             file.unlink(missing_ok=True)
         self.kas = self._twistd("kas", options)
-        return f"twistd kas {' '.join(map(str, options))}"
+        return f"twistd kas {shlex.join(map(str, options))}"
 
     def _twistd(self, name: str, options: list[str | Path]) -> Program:
         # -n: in the foreground; --pidfile=: none, for the demo knows its children

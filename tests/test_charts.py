@@ -134,7 +134,7 @@ def test_agentk_is_that_of_the_manifest() -> None:
     told = {one["name"]: one["value"] for one in environment if "value" in one}
     assert told == {
         "GITLAB_AGENT_TELEMETRY_INSTALLATION_METHOD": "helm",
-        "GITLAB_AGENT_TELEMETRY_HELM_CHART_VERSION": "0.1.0",
+        "GITLAB_AGENT_TELEMETRY_HELM_CHART_VERSION": __version__,
     }
     environment[:] = [one for one in environment if one["name"] not in told]
     assert found == expected

@@ -27,7 +27,7 @@ import attrs
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agentk", "kas", "modules", "tunnel")
-DOCUMENTS = ("README.rst", "CONTRIBUTING.rst", "NEWS.rst", "docs/*.rst")
+DOCUMENTS = ("*.rst", "*.md", "newsfragments/*.rst", "docs/*.rst")
 
 KINDS = ("code", "messages", "docs")
 

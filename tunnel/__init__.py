@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tunnel.compiled import choose
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 # Before any module that is compiled is imported.
 choose(os.environ, Path(__file__).resolve().parents[1])

@@ -38,8 +38,11 @@ TIMEOUT = 120
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[Path]:
     """A state directory, and a look at whether anybody still uses it."""
-    yield tmp_path / "state"
-    assert _users(tmp_path / "state") == []
+    # The demo works where a path has a space or a character beyond ASCII.
+    state = tmp_path / "a démo" / "state"
+    state.parent.mkdir()
+    yield state
+    assert _users(state) == []
 
 
 def _users(state: Path) -> list[str]:
@@ -96,7 +99,8 @@ def test_every_step_and_nothing_left(state: Path, tmp_path: Path) -> None:
     assert "kubectl" not in done.stdout.splitlines()[-1]
     assert "The same with" not in done.stdout
     assert _users(state) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a démo"]
+    assert [path.name for path in state.parent.iterdir()] == ["state"]
 
 
 def test_again_with_the_same_agent(state: Path) -> None:
