@@ -111,8 +111,8 @@ class HalvesTests(HalvesTestCase):
         for projects, says in (
             (
                 [{"id": "a", "depends_on": ["b"]}],
-                "'b', but no project of manifest_projects has that name; there is no "
-                "other",
+                "'b', but no project of manifest_projects has that name; no other "
+                "project exists",
             ),
             (
                 [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}],
