@@ -48,6 +48,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LoggingService
+from tunnel.program.parts import Part, PartTree, Phase, Steps
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
@@ -75,7 +76,7 @@ _TELEMETRY = "GITLAB_AGENT_TELEMETRY_"
 
 
 class AgentkService(LoggingService, Service):
-    """Everything that one agentk is."""
+    """One process of agentk."""
 
     _log = Logger()
 
@@ -212,6 +213,7 @@ class AgentkService(LoggingService, Service):
             reactor,
         )
         self.modules.on_changed = self.module_reports.report
+        self._tree = PartTree(self._parts())
 
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
@@ -219,31 +221,73 @@ class AgentkService(LoggingService, Service):
         self.start_logging(self._reactor)
         for remark in self._remarks:
             self._log.warn("{remark}", remark=remark)
-        start_or_exit(self._start(), self._reactor)
+        start_or_exit(self._tree.start(), self._reactor)
 
-    async def _start(self) -> None:
-        self._errors.start()
-        if self._tracer is not None:
-            self._tracer.start(self._reactor)
-        options = self._options
+    def _parts(self) -> list[Part]:
+        """Return the parts, each after the parts that it needs."""
+        errors, reactor, tracer = self._errors, self._reactor, self._tracer
+        parts: list[Part] = [
+            Steps(
+                "error reports", start=errors.start, stop=partial(errors.stop, reactor)
+            ),
+        ]
+        if tracer is not None:
+            parts.append(
+                Steps(
+                    "traces",
+                    start=partial(tracer.start, reactor),
+                    stop=partial(tracer.stop, reactor),
+                )
+            )
+        parts += [
+            Steps("TLS to kas", start=self._read_contexts),
+            Steps(
+                "health and metrics",
+                start=self._listen,
+                stop=self._listening.close_all,
+            ),
+            Steps("the cluster", start=self.cluster.start, stop=self.cluster.stop),
+            Steps("connections to the cluster", stop=self._upstream.close),
+            Steps(
+                "modules",
+                start=self.modules.start,
+                drain={Phase.MODULES: self.modules.stop},
+                stop=self.modules.stop,
+            ),
+            Steps(
+                "checks of the cluster", start=self.reach.start, stop=self.reach.stop
+            ),
+            Steps(
+                "tunnels",
+                start=self._connect,
+                drain={
+                    Phase.READINESS: self._become_unready,
+                    Phase.REQUESTS: self._disconnect,
+                },
+            ),
+        ]
+        return parts
+
+    def _read_contexts(self) -> None:
         self._contexts = self._make_contexts()
-        for insecure in (one for one in options.kas if not one.secure):
+        for insecure in (one for one in self._options.kas if not one.secure):
             self._log.warn(
                 "{address} is not encrypted: the token and all traffic can be read on "
                 "the way; use tls:// or wss://",
                 address=str(insecure),
             )
+
+    async def _listen(self) -> None:
         await self._listening.listen(
-            options.observability,
+            self._options.observability,
             make_site(self.dialer, self.metrics, self._profile, self._reactor),
             what="health and metrics",
             setting="--observability-listen-address",
             alpn=("http/1.1",),
             minimum=ssl.TLSVersion.TLSv1_2,
         )
-        await self.cluster.start()
-        await self.modules.start()
-        await self.reach.start()
+
+    def _connect(self) -> None:
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
         self.dialer.start()
         self.extra_tunnels.start()
@@ -333,25 +377,19 @@ class AgentkService(LoggingService, Service):
         )
 
     def stopService(self) -> Deferred[None]:
-        """Offer nothing more, serve what was accepted, close last."""
+        """Offer nothing more, serve accepted requests, and close last."""
         super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._stop())
+        return Deferred.fromCoroutine(self._tree.end())
 
-    async def _stop(self) -> None:
+    def _become_unready(self) -> None:
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         self.extra_tunnels.stop()
-        # It says at once that it takes nothing new; modules hear it then, because what
-        # they end for it must not come back here.
+
+    async def _disconnect(self) -> None:
+        # The dialer tells kas at once that it accepts nothing new.  Modules learn of it
+        # after that, because their clients must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
         self.bus.publish("agentk.draining", None)
         await self._election.stop()
         await stopping
-        await self.modules.stop()
-        self._upstream.close()
-        self.reach.stop()
-        self.cluster.stop()
-        await self._listening.close_all()
-        if self._tracer is not None:
-            await self._tracer.stop(self._reactor)
-        await self._errors.stop(self._reactor)

@@ -233,7 +233,8 @@ class StartTests(_Case):
         """It is stopped again, kas is not dialled, and the reason is told."""
         Module.problem = ValueError("no such colour")
         self.assert_fails("module module did not start: no such colour")
-        self.assertEqual(self.happened[-1], "stop module")
+        # What ran before it stops as well.
+        self.assertEqual(self.happened[-2:], ["stop module", "stop cluster"])
         self.flushLoggedErrors(ValueError)
 
     def test_cluster_fails(self) -> None:
