@@ -26,7 +26,7 @@ try:
     from kas.state.directory import StateDirectory, locate
     from kas.workers.folder import check_path
     from kas.workers.sharing import check_listeners
-    from kas.workers.supervisor import Supervisor
+    from kas.workers.supervisor import Supervisor, WorkerCommand
     from kas.workers.worker import Worker
 except ModuleNotFoundError as error:
     not_installed("kas", error)
@@ -142,10 +142,12 @@ def makeService(options: Options) -> IService:
                 configuration,
                 options.modules,
                 state,
-                _for_workers(options, state),
+                WorkerCommand(
+                    _for_workers(options, state),
+                    _reactor_option(options),
+                    _absolute(options["configuration-file"]),
+                ),
                 reactor,
-                file=_absolute(options["configuration-file"]),
-                twisted=_reactor_option(options),
                 remarks=remarks,
             )
         else:

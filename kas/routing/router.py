@@ -117,8 +117,6 @@ class Router:
         random: Callable[[], float] = _random,
         absences: Absences | None = None,
         may_connect: Callable[[str], bool] = lambda agent_id: True,
-        timeout: float = ROUTING_TIMEOUT,
-        max_waiting: int = MAX_WAITING,
     ) -> None:
         self.registry = registry
         self.directory = directory
@@ -127,8 +125,10 @@ class Router:
         self.random = random
         self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
-        self.timeout = timeout
-        self.max_waiting = max_waiting
+        #: Seconds for which a stream waits for its agent.
+        self.timeout = ROUTING_TIMEOUT
+        #: Streams that wait for one agent.
+        self.max_waiting = MAX_WAITING
         #: Streams that took another path after a refusal or a loss.
         self.rerouted = 0
         self._peers = peers

@@ -61,7 +61,7 @@ from tunnel.program.logs import LoggingService
 from tunnel.program.site import Page, Site, as_json, exposition, plain
 from tunnel.program.startup import start_or_exit
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "WorkerCommand"]
 
 #: Names of each worker's sockets for `kasctl`, in addition to sections.
 _CONTROL, _CALLS = "control", "calls"
@@ -71,14 +71,27 @@ _CONTROL, _CALLS = "control", "calls"
 ANSWER_TIMEOUT = 2.3
 
 
+@attrs.frozen
+class WorkerCommand:
+    """
+    Command line of workers.
+
+    :ivar arguments: of ``twistd kas``.
+    :ivar twisted: of ``twistd`` itself.
+    :ivar file: the configuration file; a replacement reads its original content,
+        because all workers are one kas.
+    """
+
+    arguments: Sequence[str] = ()
+    twisted: Sequence[str] = ()
+    file: Path | None = None
+
+
 class Supervisor(LoggingService, Service):
     """
     Supervisor of several workers.
 
-    :param arguments: arguments of ``twistd kas`` for each worker.
-    :param twisted: arguments of ``twistd`` itself.
-    :param file: file of *configuration*; a replacement reads its original content,
-        because all workers are one kas.
+    :param command: the command line of each worker.
     """
 
     _log = Logger()
@@ -88,11 +101,9 @@ class Supervisor(LoggingService, Service):
         configuration: KasConfiguration,
         modules: Sequence[Prepared],
         state: StateDirectory,
-        arguments: Sequence[str],
+        command: WorkerCommand,
         reactor: Any,
         *,
-        file: Path | None = None,
-        twisted: Sequence[str] = (),
         now: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         remarks: Sequence[str] = (),
@@ -102,9 +113,7 @@ class Supervisor(LoggingService, Service):
         self._configuration = configuration
         self._modules = modules
         self._state = state
-        self._arguments = arguments
-        self._file = file
-        self._twisted = twisted
+        self._command = command
         self._reactor = reactor
         self._now = now
         self._environ = environ
@@ -154,8 +163,8 @@ class Supervisor(LoggingService, Service):
             raise
 
     async def _start_in(self, folder: WorkersFolder) -> None:
-        if self._file is not None:
-            folder.keep(self._file)
+        if self._command.file is not None:
+            folder.keep(self._command.file)
         if any(one.own_certificate for _, one in self._listeners()):
             # Once, and not by all of them at a time.
             self._development_certificate()
@@ -228,7 +237,9 @@ class Supervisor(LoggingService, Service):
                 sockets={**shared, **await self._open_own(number, private_api)},
                 secret=secret,
                 configuration=(
-                    "" if self._file is None else str(self._folder.configuration)
+                    ""
+                    if self._command.file is None
+                    else str(self._folder.configuration)
                 ),
                 shares_store=self._store_lock is not None,
             )
@@ -299,7 +310,12 @@ class Supervisor(LoggingService, Service):
             told,
             [
                 *(sys.executable, "-P", "-c", _PROGRAM, "--nodaemon", "--pidfile="),
-                *("--logfile=-", *self._twisted, "kas", *self._arguments),
+                *(
+                    "--logfile=-",
+                    *self._command.twisted,
+                    "kas",
+                    *self._command.arguments,
+                ),
                 f"--log-format={self.log_format}",
             ],
             {

@@ -214,7 +214,7 @@ async def live_object(
         raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
 
 
-async def make_plan(
+async def make_plan(  # noqa: PLR0913 - split with the project
     client: IKubernetesClient,
     commit: str,
     resolved: Resolved,

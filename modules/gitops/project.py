@@ -199,7 +199,7 @@ class Project:
 
     _log = Logger()
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - to be split
         self,
         api: IAgentModuleApi,
         service: IServiceClient,
@@ -848,7 +848,9 @@ class Project:
             self.drifts.worked()
         return True
 
-    async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
+    async def _reconciled(  # noqa: PLR0915 - to be split
+        self, snapshot: Snapshot, source: Source
+    ) -> bool:
         """Whether all is as Git has it."""
         self._hands_over = self._only_waits = False
         if not self._claim(self._inventory_id(snapshot)):

@@ -160,7 +160,7 @@ class UpstreamRequest:
         "upgrade",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made for each request
         self,
         pool: ConnectionOwner,
         method: bytes,

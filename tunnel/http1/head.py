@@ -164,7 +164,7 @@ class RequestHead:
         "upgrade",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its fields
         self,
         method: bytes,
         target: bytes,

@@ -199,7 +199,7 @@ class ReloadingServerContext:
         )
 
 
-def client_context(
+def client_context(  # noqa: PLR0913 - each is an option of its own
     ca_file: str | None = None,
     ca_data: str | bytes | None = None,
     *,

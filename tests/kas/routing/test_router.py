@@ -403,13 +403,8 @@ class WaitTests(_Case):
 
     def test_room_again(self) -> None:
         """Who gives up makes room."""
-        router = Router(
-            self.world.registry,
-            self.clock,
-            self.world.directory,
-            timeout=5,
-            max_waiting=1,
-        )
+        router = Router(self.world.registry, self.clock, self.world.directory)
+        router.timeout, router.max_waiting = 5, 1
         first = RoutedStream.open(router, "7", "/x", RecordingReceiver())
         RoutedStream.open(router, "7", "/x", self.receiver)
         self.assertEqual(len(self.receiver.closed), 1)

@@ -11,7 +11,7 @@ from twisted.internet import reactor as _reactor
 
 from kas.config.schema import read_configuration
 from kas.state.directory import StateDirectory
-from kas.workers.supervisor import Supervisor
+from kas.workers.supervisor import Supervisor, WorkerCommand
 
 reactor: Any = _reactor
 
@@ -30,7 +30,7 @@ async def test_a_host_with_a_long_name(
     folder = tmp_path_factory.mktemp("k")
     state = StateDirectory.open(folder / ("d" * (60 - len(str(folder)))))
     configuration = read_configuration(CONFIGURATION, "kas.yaml")
-    supervisor = Supervisor(configuration, [], state, [], reactor)
+    supervisor = Supervisor(configuration, [], state, WorkerCommand(), reactor)
     try:
         assert list(await supervisor._open_shared()) == ["agent.listen"]
     finally:
