@@ -34,7 +34,7 @@ from kas.missing import not_installed
 
 
 def main() -> None:
-    """The entry point."""
+    """Run `kasctl`."""
     # Objects that a command reads live until its end: with a hundred thousand agents,
     # frequent garbage collection takes a fifth of its time.
     gc.set_threshold(100_000, 50, 50)

@@ -92,9 +92,9 @@ def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
 
 def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
     """
-    The cells below `HEAD`.
+    Return the cells below `HEAD`.
 
-    :param agent: None: nothing is known of it.
+    :param agent: None: kas does not know the agent.
     """
     if agent is None:
         return ("unknown", "-", "-", "-", "-", "-")

@@ -60,9 +60,9 @@ def refuse_wrong_name(option: str, error: NoAuthority) -> None:
 
 def given_authority(file: Path) -> bytes:
     """
-    A CA that an option names.
+    Return the CA that an option names.
 
-    :raises ConfigurationError: there is none in the file.
+    :raises ConfigurationError: the file contains none.
     """
     try:
         data = file.read_bytes()

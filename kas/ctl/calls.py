@@ -186,7 +186,7 @@ def _fields() -> dict[str, str]:
 
 
 def callee_options(function: _F) -> _F:
-    """The options that say which kas is called; the command gets a `Callee`."""
+    """Add the options that select a kas to call; the command gets a `Callee`."""
 
     @pid_option
     @click.option(

@@ -49,7 +49,7 @@ def declare(group: click.Group) -> None:
 
 @click.group()
 def config() -> None:
-    """The configuration file."""
+    """Check and show the configuration file."""
 
 
 @command(config, "check")
@@ -127,9 +127,9 @@ def schema(ctl: Ctl, module: str | None) -> None:
 
 def _document(module: str) -> type[Any]:
     """
-    The schema of the files that belong to a module.
+    Return the schema of the files that belong to a module.
 
-    :raises ConfigurationError: none do.
+    :raises ConfigurationError: the module has no such files.
     """
     documents = {one.name: one.document for one in installed(ServerModule)}
     documents = {name: one for name, one in documents.items() if one}
@@ -152,7 +152,9 @@ _CERTIFICATES = (
 def named_certificates(
     listeners: Iterable[tuple[str, Listen]],
 ) -> Iterator[tuple[str, Path]]:
-    """The certificates that a configuration names, by their place in it."""
+    """
+    Iterate over the certificates that a configuration names, by their place in it.
+    """
     for place, listen in listeners:
         for key in _CERTIFICATES:
             file: Path | None = getattr(listen, key, None)

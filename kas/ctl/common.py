@@ -59,11 +59,11 @@ class Ctl:
         return locate(self.state_directory, os.environ)
 
     def state(self) -> StateDirectory:
-        """The state directory; made when it is not there, as kas does."""
+        """Return the state directory; create it if it does not exist, as kas does."""
         return StateDirectory.open(self.path())
 
     def existing(self) -> StateDirectory:
-        """The state directory, which has to be there."""
+        """Return the state directory, which must exist."""
         return StateDirectory.open(self.path(), create=False)
 
     def running(self, pid: int | None = None) -> Running | None:
@@ -87,7 +87,11 @@ class Ctl:
         return look_at_leaving(self.existing()) if self.path().exists() else ()
 
     def store(self, *, create: bool = False) -> IdentityStore:
-        """The identity file; only who adds to it makes a place for it."""
+        """
+        Return the store of the identity file.
+
+        :param create: create the state directory if it does not exist.
+        """
         state = self.state() if create else self.existing()
         return IdentityStore(state, self.now, changed=self._record_identity)
 
@@ -144,15 +148,15 @@ class Ctl:
 
     @staticmethod
     def now() -> datetime:
-        """The time of day; whole seconds are enough in a file."""
+        """Return the time of day in whole seconds, which suffice in a file."""
         return datetime.now(UTC).replace(microsecond=0)
 
     def result(self, content: object, text: str) -> None:
         """
-        The outcome, in one of its two forms.
+        Print the result of a command, as JSON or as text.
 
         :raises ConfigurationError: standard output cannot be written.
-        :raises BrokenPipeError: who read it has ended.
+        :raises BrokenPipeError: the reader of standard output has ended.
         """
         if sys.stdout is None:
             # the descriptor was closed when we began, and click would drop the text
@@ -321,7 +325,7 @@ class _Lifetime(_Duration):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> timedelta | None:
-        """The same, or None for ``never``."""
+        """Convert a duration, or ``never`` to None."""
         if value is None or value == "never":
             return None
         found = super().convert(value, param, ctx)
@@ -381,7 +385,9 @@ issuer_option = click.option(
 
 
 def secret_option(required: bool = False) -> Callable[[_F], _F]:
-    """The file with what calls of the external API are signed with."""
+    """
+    Add the option for the file with the secret that signs calls of the external API.
+    """
     return click.option(
         "--secret-file",
         type=click.Path(dir_okay=False, path_type=Path),

@@ -194,7 +194,7 @@ class _Doctor:
         return ask(path_of(self._ctl.existing(), kas.pid), "GET", "/peers")
 
     def _whom_to_ask(self) -> list[Running]:
-        """The kas that is meant, first, and the others that run here."""
+        """Return the selected kas first, and then the other kas that run here."""
         found = list(self._ctl.all_running())
         if self._running is not None:
             mine = [one for one in found if one.pid == self._running.pid]
@@ -582,7 +582,9 @@ def _address(listen: Listen) -> tuple[int, Any, str] | None:
 
 
 def _connectable(address: str) -> tuple[int, Any, str]:
-    """The same for ``host:port``, or for the path of a socket."""
+    """
+    Return the arguments for a socket to ``host:port``, or to the path of a socket.
+    """
     if address.startswith("/"):
         return socket.AF_UNIX, address, address
     host, _, port = address.rpartition(":")

@@ -101,10 +101,10 @@ def _hand_over(
     ctl: Ctl, kind: str, content: Callable[[_T], dict[str, Any]], path: Path | None
 ) -> Iterator[Show[_T]]:
     """
-    Gives what takes a new token: to print it, or to write it to a file.
+    Provide a function that hands a new token over: prints it, or writes it to a file.
 
-    Either comes before the identity file is changed, so that no token becomes valid
-    that was not handed over.
+    It does so before the identity file changes, so that no token becomes valid that the
+    user did not get.
     """
     if path is None:
         yield functools.partial(_print_token, ctl, kind, content)
@@ -157,7 +157,7 @@ def _explain_start(ctl: Ctl, path: Path | None) -> None:
 
 
 def _authority(ctl: Ctl) -> Path | None:
-    """The CA of the development certificate: agentk may be started before kas."""
+    """Return the CA of the development certificate: agentk may start before kas."""
     try:
         files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
     except ConfigurationError as error:

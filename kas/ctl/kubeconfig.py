@@ -249,7 +249,7 @@ def _output(
     file: Path | None,
     merge: bool,
 ) -> Iterator[_Write]:
-    """Gives what takes the token, and makes a kubeconfig of it where that belongs."""
+    """Provide a function that takes the token and writes the kubeconfig."""
     if merge:
         path = file or kubeconfig_file.default_path(os.environ)
         with _merged(ctl, name, content, path) as write:
@@ -318,7 +318,7 @@ def _reached(
     pid: int | None,
     lenient: bool,
 ) -> tuple[str, bytes | None]:
-    """The URL of the API proxy, and the CA to write into the file, if any."""
+    """Return the URL of the API proxy, and the CA to write into the file, if any."""
     running = None if server is not None else ctl.running(pid)
     known = None if running is None else running.url(KUBERNETES_API)
     if running is not None and known is None:
@@ -503,7 +503,9 @@ def _from_file(
 def _known(
     identities: Identities, name: str, rotate: bool, rights: Rights
 ) -> User | None:
-    """The user that is there, and may get a new token; None: there is none."""
+    """
+    Return an existing user who may get a new token; None: the user does not exist.
+    """
     for found in identities.users:
         if found.name != name:
             continue

@@ -36,7 +36,7 @@ _LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 def default_path(environ: Mapping[str, str]) -> Path:
     """
-    The file that kubectl writes to.
+    Return the file that kubectl writes to.
 
     :raises ConfigurationError: ``$KUBECONFIG`` names several.
     """

@@ -25,7 +25,7 @@ class LazyGroup(click.Group):
         self._files = files
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all, loaded or not."""
+        """Return the names of all commands, loaded or not."""
         return sorted({*self.commands, *self._files})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -346,10 +346,10 @@ def fill_in(
     role: str = ROLE,
 ) -> list[dict[str, Any]]:
     """
-    The template with all that differs from cluster to cluster, and with its secrets.
+    Return the template with the values of one cluster, secrets included.
 
     :param authority: None: agentk trusts the CAs of its image.
-    :param role: the ClusterRole that agentk has in the whole cluster.
+    :param role: the ClusterRole of agentk in the whole cluster.
     """
     found = {one["kind"]: one for one in documents}
     for one in documents:
@@ -453,7 +453,7 @@ def _turned_on(
 
 
 def _right_to_impersonate(namespace: str) -> list[dict[str, Any]]:
-    """A role that lets agentk act as users and groups, and its binding."""
+    """Return a role that lets agentk impersonate users and groups, and its binding."""
     api = "rbac.authorization.k8s.io"
     metadata = {"name": f"{namespace}-agentk-impersonate"}
     resources = {

@@ -15,10 +15,11 @@ __all__ = ["secret_file"]
 @contextmanager
 def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
     """
-    A file of mode 0600, opened before a token is made: it cannot be made again.
+    Open a file of mode 0600 before a token is created, because the token cannot be
+    created again.
 
-    Gives a function that puts a text on disk, beside the file; the file appears, or is
-    replaced, when the block ends without an error.
+    Yields a function that writes a text to disk beside the file; the file appears, or
+    is replaced, when the block ends without an error.
     """
     with ExitStack() as stack:
         try:

@@ -377,7 +377,7 @@ def _unusable(why: str) -> SignInFailed:
 
 
 def _payload(token: str) -> bytes:
-    """The claims of a token; its signature is not looked at."""
+    """Return the claims of a token without a check of its signature."""
     parts = token.split(".")
     try:
         if len(parts) != 3:
@@ -414,12 +414,14 @@ def _same(found: object, wanted: str) -> bool:
 
 
 def _is_plain(url: str) -> bool:
-    """A URL that a terminal shows as it is, and that takes a query."""
+    """
+    Return whether a terminal shows the URL unchanged, and the URL can take a query.
+    """
     return url.isascii() and url.isprintable() and not set(url) & set(" #\"'<>")
 
 
 def _seconds(found: object, default: float) -> float:
-    """A number of seconds that the provider named, of one at least."""
+    """Return a number of seconds that the provider named, at least one."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return default
     # Compared as it is: an int may be too large for a float.

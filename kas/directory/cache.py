@@ -85,7 +85,7 @@ class Cache:
         return entry
 
     def forget_kas(self, kas_id: bytes) -> None:
-        """A kas is dead, and all that it had."""
+        """Forget a dead kas and its agents."""
         for entry in self.entries.values():
             entry.forget_kas(kas_id)
 
@@ -290,12 +290,12 @@ class CacheEntry:
         self.again = self.looking
 
     def drop(self) -> None:
-        """The cache keeps it no longer."""
+        """Note that the cache no longer keeps this entry."""
         self.dropped = True
         self.cancel()
 
     def records(self) -> list[AgentRecord]:
-        """The newest connection of each instance."""
+        """Return the newest connection of each instance."""
         instances = self._instances.values()
         return [known.record for known in instances if known.record is not None]
 
@@ -319,7 +319,7 @@ class CacheEntry:
         return True
 
     def disconnected(self, instance_id: bytes, generation: int, event: int) -> None:
-        """A connection is gone; a newer one of the instance is not."""
+        """Remove a lost connection, unless the instance has a newer one."""
         known = self._instances.pop(instance_id, None)
         if known is not None and known.generation > generation:
             self._instances[instance_id] = known
@@ -355,7 +355,7 @@ class CacheEntry:
         return any(new)
 
     def forget(self, wrong: AgentRecord) -> None:
-        """It led nowhere; should it be said again, it may be tried again."""
+        """Forget a location that led nowhere; a new report of it is tried again."""
         known = self._instances.get(wrong.agent.instance_id)
         if known is not None and known.record is not None:
             same = known.record.kas_id == wrong.kas_id
@@ -363,7 +363,7 @@ class CacheEntry:
                 del self._instances[wrong.agent.instance_id]
 
     def forget_kas(self, kas_id: bytes) -> None:
-        """It is dead, and all that it had."""
+        """Forget the connections at a dead kas."""
         for key, known in tuple(self._instances.items()):
             if known.record is not None and known.record.kas_id == kas_id:
                 del self._instances[key]

@@ -141,7 +141,7 @@ class Directory:
     # Our own connections.
 
     def connected(self, record: AgentRecord) -> None:
-        """An agent connected here: write it down and tell everyone."""
+        """Record an agent that connected here, and inform the other kas."""
         agent = record.agent
         key = (agent.agent_id, agent.instance_id)
         if key not in self._mine:
@@ -156,7 +156,7 @@ class Directory:
                 self._compare(other)
 
     def disconnected(self, record: AgentRecord) -> None:
-        """It is gone from here; never removes what a newer connection wrote."""
+        """Remove an agent that left; a record of a newer connection stays."""
         agent = record.agent
         key = (agent.agent_id, agent.instance_id)
         mine = self._mine.get(key)
@@ -200,9 +200,9 @@ class Directory:
 
     def look_again(self, agent_id: str, wrong: AgentRecord | None = None) -> None:
         """
-        The entry led nowhere: forget *wrong*, and look the agent up again.
+        Forget *wrong*, which led nowhere, and look the agent up again.
 
-        At most once per interval; waiters are called when it is done.
+        This happens at most once per interval; then the waiters are called.
         """
         if self._store is None:
             return
@@ -224,7 +224,7 @@ class Directory:
         return give_up
 
     def peers(self) -> Sequence[KasRecord]:
-        """The other kas that are known, alive or not long gone."""
+        """Return the other known kas, alive or dead for a short time."""
         return self._known.all()
 
     def living(self) -> Sequence[KasRecord]:
@@ -239,7 +239,7 @@ class Directory:
         return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
-        """A peer gave a sign of life, such as an answer of its private API."""
+        """Note a sign of life of a peer, such as a response of its private API."""
         self._known.seen(kas)
 
     def own(self) -> Sequence[AgentRecord]:
@@ -334,7 +334,7 @@ class Directory:
                 self._waiters.wake(agent_id)
 
     def found(self, records: Sequence[AgentRecord]) -> None:
-        """A look-up that runs has these, and may have more later."""
+        """Take the records that a running look-up has found so far."""
         for record in self._not_mine(records):
             entry = self._cache.entries.get(record.agent.agent_id)
             if entry is not None:

@@ -110,7 +110,10 @@ class KnownPeers:
         ]
 
     def is_incomplete(self, kas_id: bytes) -> bool:
-        """It may have what the store lacks: its lease is over, or was so just now."""
+        """
+        Return whether a kas may have agents that the store lacks: its lease is over, or
+        was until a moment ago.
+        """
         return kas_id in self._lapsed or kas_id in self._returned
 
     def answering(self) -> list[KasRecord]:
@@ -142,7 +145,7 @@ class KnownPeers:
             peer.seen = self._clock.seconds()
 
     def seen(self, kas: KasRecord) -> None:
-        """It answered, and said this of itself."""
+        """Record a kas that responded with its own description."""
         if kas.kas_id == self._me.kas_id:
             return
         peer = self._peers.get(kas.kas_id)
@@ -154,7 +157,7 @@ class KnownPeers:
         self._peers[kas.kas_id] = _Peer(kas, self._clock.seconds())
 
     def wrote(self, kas_id: bytes, url: str) -> None:
-        """It wrote into the store, and with that its lease."""
+        """Note that a kas wrote into the store, and so renewed its lease."""
         if kas_id in self._peers:
             self.heard(kas_id)
         else:
@@ -172,7 +175,7 @@ class KnownPeers:
             self._namesake(alive)
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
-        """These are all whose lease is in the store."""
+        """Take the complete list of kas with a lease in the store."""
         ids = {kas.kas_id for kas in alive}
         for kas_id, peer in self._peers.items():
             if kas_id not in ids:
@@ -210,7 +213,7 @@ class KnownPeers:
     # Ends.
 
     def left(self, kas_id: bytes) -> None:
-        """It said goodbye."""
+        """Note that a kas announced its end."""
         if kas_id in self._peers:
             self._forget(kas_id)
 

@@ -138,15 +138,15 @@ class Layout:
         return self._key(f"kas:{kas_id.hex()}")
 
     def agent(self, agent_id: str) -> bytes:
-        """The connections of an agent."""
+        """Return the key of an agent's connections."""
         return self._key(f"agent:{agent_id}")
 
     def project(self, project_id: int) -> bytes:
-        """The connections of a project's agents."""
+        """Return the key of the connections of a project's agents."""
         return self._key(f"project:{project_id}")
 
     def held(self, kas_id: bytes) -> bytes:
-        """The connections at one kas."""
+        """Return the key of the connections at one kas."""
         return self._key(f"held:{kas_id.hex()}")
 
     def cleaning(self, kas_id: bytes) -> bytes:
@@ -289,7 +289,7 @@ class Layout:
 
 
 def read_events(data: bytes) -> pb.Events | None:
-    """A message on the channel; None where it is not one of ours."""
+    """Parse a message of the channel; None: another program sent it."""
     try:
         if len(data) > MAX_EVENT_BYTES:
             raise DecodeError

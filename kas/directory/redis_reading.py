@@ -80,12 +80,12 @@ class StoreReader:
     # Which agents they hold.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
-        """Connections of an agent at kas that live."""
+        """Return the connections of an agent at living kas."""
         found = await self._read(self._layout.agent(agent_id))
         return [one for one in found if one.agent.agent_id == agent_id]
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        """Connections of a project, or all, at kas that live."""
+        """Return the connections of a project, or all, at living kas."""
         if project_id:
             found = await self._read(self._layout.project(project_id))
             return [one for one in found if one.agent.project_id == project_id]
@@ -167,7 +167,7 @@ class StoreReader:
 
 
 def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
-    """A lease as it is stored; None where there is none."""
+    """Parse a stored lease; None: it does not exist."""
     if data is None or isinstance(data, RedisRefused):
         return None
     try:
@@ -177,7 +177,7 @@ def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
 
 
 def read_record(data: bytes | None) -> AgentRecord | None:
-    """A connection as it is stored; None where there is none."""
+    """Parse a stored connection; None: it does not exist."""
     if data is None:
         return None
     try:

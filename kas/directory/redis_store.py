@@ -194,7 +194,7 @@ class RedisStore:
         self._change(Place.of(record), None)
 
     def remove(self, record: AgentRecord) -> None:
-        """It is gone; what a newer connection wrote stays."""
+        """Remove a connection; the record of a newer one stays."""
         key = (record.agent.agent_id, record.agent.instance_id)
         mine = self._mine.get(key)
         if mine is not None and mine.agent.generation == record.agent.generation:
@@ -244,7 +244,7 @@ class RedisStore:
     # States of Redis.
 
     def redis_up(self) -> None:
-        """It works (again)."""
+        """Note that Redis works, again or for the first time."""
         # Everything is written again anyway.
         self._sent = -1
         self._later("lease", 0.0, self._lease_due)
@@ -252,7 +252,7 @@ class RedisStore:
         self._update_listening()
 
     def redis_down(self) -> None:
-        """It does not: nothing is queued for it."""
+        """Note that Redis does not work, and queue nothing for it."""
         self._changed.clear()
         self._update_listening()
 
@@ -548,11 +548,11 @@ class RedisStore:
     # Reading.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
-        """Connections of an agent at kas that live."""
+        """Return the connections of an agent at living kas."""
         return await self._reader.find(agent_id)
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        """Connections of a project, or all, at kas that live."""
+        """Return the connections of a project, or all, at living kas."""
         return await self._reader.listed(project_id)
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:

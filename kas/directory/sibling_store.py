@@ -80,7 +80,7 @@ class WorkersListener(Protocol):
     """Receiver of other workers' events, in addition to the directory."""
 
     def stored(self, name: str, event: StoreEvent) -> None:
-        """A module there changed what all workers share."""
+        """Apply a module's change of a value that all workers share."""
 
     def began(self, worker: str) -> None:
         """
@@ -92,7 +92,7 @@ class WorkersListener(Protocol):
         """Something that is limited was used there."""
 
     def ended(self, worker: str) -> None:
-        """It is gone, and what it had under way."""
+        """Forget a worker that ended, and its work in progress."""
 
     def uses(self) -> Iterable[tuple[str, str, int]]:
         """Return this worker's running uses: limit, key and amount."""
@@ -349,7 +349,7 @@ class SiblingStore:
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """
-        Connections of an agent at workers that live.
+        Return the connections of an agent at living workers.
 
         :raises StoreDown: one of them does not answer.
         """
@@ -357,7 +357,7 @@ class SiblingStore:
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
-        Connections of a project, or all, at workers that live.
+        Return the connections of a project, or all, at living workers.
 
         :raises StoreDown: one of them does not answer.
         """

@@ -29,7 +29,9 @@ class StoreListener(Protocol):
         """
 
     def found(self, records: Sequence[AgentRecord]) -> None:
-        """A part of what a `find` that runs will give, or not if it fails."""
+        """
+        Take a part of the result of a running `find`; the rest is missing if it fails.
+        """
 
     def listening(self, on: bool) -> None:
         """
@@ -73,7 +75,7 @@ class Store(Protocol):
         """Write a connection of ours down and tell everyone; returns at once."""
 
     def remove(self, record: AgentRecord) -> None:
-        """It is gone; what a newer connection wrote stays.  Returns at once."""
+        """Remove a connection; the record of a newer one stays.  Returns at once."""
 
     def announce(self, record: AgentRecord) -> None:
         """Tell everyone once more, because another kas seems not to know."""
@@ -83,16 +85,16 @@ class Store(Protocol):
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """
-        Connections of an agent at kas that live.
+        Return the connections of an agent at living kas.
 
-        :raises StoreDown: at once, where that is known.
+        :raises StoreDown: at once, if the failure is known.
         """
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
-        Connections of a project, or all, at kas that live.
+        Return the connections of a project, or all, at living kas.
 
-        :raises StoreDown: at once, where that is known.
+        :raises StoreDown: at once, if the failure is known.
         """
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:

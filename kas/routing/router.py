@@ -64,13 +64,16 @@ class Absences(Protocol):
     """When agents that are not connected were last seen; see `kas.agents.last_seen`."""
 
     def sought(self, agent_id: str) -> None:
-        """A stream begins to wait for an agent."""
+        """Note that a stream begins to wait for an agent."""
 
     def never(self, agent_id: str) -> bool:
         """Whether the agent has certainly never connected."""
 
     def absence(self, agent_id: str) -> str:
-        """That the agent is not connected, and since when: begins a sentence."""
+        """
+        Return the beginning of a sentence: that the agent is not connected, and since
+        when.
+        """
 
     def name(self, agent_id: str) -> str:
         """Return the name of an agent; its id if the name is not known."""
@@ -146,8 +149,8 @@ class Router:
 
     def only_path(self, agent_id: str) -> AgentPath | None:
         """
-        The best one here, if no other kas has an instance that cannot be reached from
-        here, or the only one elsewhere: what most requests take.
+        Return the path that most requests take: the best one here, if no other kas has
+        an instance that cannot be reached from here, or the only one elsewhere.
         """
         best: AgentConnection | None = None
         # The table itself, since each request comes here.
@@ -202,7 +205,7 @@ class Router:
         ]
 
     def path_to(self, agent_id: str, instance_id: bytes) -> AgentPath | None:
-        """That to one instance right now."""
+        """Return the current path to one instance."""
         connection = self.registry.instance(agent_id, instance_id)
         if connection is not None:
             return AgentPath(connection.tunnel, connection.agent)
@@ -214,7 +217,7 @@ class Router:
         return None
 
     def newest(self, agent: ConnectedAgent) -> int:
-        """The greatest generation of its instance that is known."""
+        """Return the greatest known generation of an agent's instance."""
         here = (one.agent for one in self.registry.instances(agent.agent_id))
         there = (one.agent for one in self.directory.routes(agent.agent_id))
         return max(
@@ -252,7 +255,9 @@ class Router:
         return problems[0] if problems and all(problems) else ""
 
     def _through(self, record: AgentRecord) -> AgentPath | None:
-        """That through the kas which has the instance, if there is a session to it."""
+        """
+        Return the path through the kas of the instance, if a session to it exists.
+        """
         peer = self._peer(record)
         if peer is None or not peer.alive:
             return None
@@ -265,7 +270,7 @@ class Router:
     # How busy agents at other kas are, as far as our streams make them.
 
     def taken(self, path: AgentPath) -> None:
-        """A stream was opened there."""
+        """Note that a stream was opened on *path*."""
         if path.record is not None:
             instance = path.agent.instance_id
             self._remote[instance] = self._remote.get(instance, 0) + 1
@@ -332,7 +337,9 @@ class Router:
         return give_up
 
     def revoked(self, agent_id: str) -> bool:
-        """An agent that streams wait for will not come: it was revoked meanwhile."""
+        """
+        Return whether an awaited agent cannot come because it was revoked meanwhile.
+        """
         if self.may_connect(agent_id):
             if agent_id in self._waiting:
                 self._expected.add(agent_id)
@@ -350,7 +357,7 @@ class Router:
         return min(self.timeout, longest)
 
     def missed(self, agent_id: str) -> None:
-        """A stream waited for the agent in vain."""
+        """Note that a stream waited for the agent in vain."""
         now = self.clock.seconds()
         before = self._missed.get(agent_id)
         if before is not None and now - before < MISSED_SECONDS:

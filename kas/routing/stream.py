@@ -199,7 +199,7 @@ class RoutedStream:
         return stream
 
     def _take_no_other(self) -> None:
-        """This path is the last one: what was kept for another one goes."""
+        """Make this path the last one, and release everything kept for another path."""
         self._buffer = None
         # The stream may last, and its head is not needed any more.
         self._open = _SENT
@@ -320,18 +320,18 @@ class RoutedStream:
         self._receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """The agent is silent: take another path, where that is fine."""
+        """Take another path, if that is harmless, because the agent is silent."""
         if self._may_leave and self._buffer is not None and self._stream is not None:
             self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """The agent's connection was closed, and it does not seem to come back."""
+        """React to a closed connection of an agent that does not seem to come back."""
         receiver = self._receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """This path is over; take another one where that harms nothing."""
+        """Take another path after the end of this one, if that is harmless."""
         path, self._path = self._path, None
         self._stream = None
         if path is not None:
@@ -492,13 +492,13 @@ class _Producer:
         self._paused = False
 
     def pauseProducing(self) -> None:
-        """The path holds enough, or there is none."""
+        """Stop writing: the path is full, or there is none."""
         if self.streaming and not self._paused:
             self._paused = True
             self.producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """The path takes more."""
+        """Write again: the path accepts more."""
         if not self.streaming:
             self.producer.resumeProducing()
         elif self._paused:
@@ -506,7 +506,7 @@ class _Producer:
             self.producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        """This path is over; there may be another."""
+        """Stop writing to this path, which is over; another one may exist."""
         self.pauseProducing()
 
 
@@ -627,7 +627,7 @@ class Resumption:
     # The attempt.
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """The instance knows the stream, and goes on."""
+        """Go on with the stream, which the instance still has."""
         self._attempt_ended()
         if self._stream.closed:
             path.reset(ErrorCode.CANCELLED, "the client left")
@@ -653,15 +653,15 @@ class Resumption:
         """Never before RESUMED."""
 
     def path_in_doubt(self) -> None:
-        """The agent is silent: try again once it is not."""
+        """Try again once the agent is no longer silent."""
         if self._attempt is not None:
             self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """An attempt is not resumed itself."""
+        """Ignore it: an attempt is not resumed itself."""
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """This attempt failed."""
+        """Note that this attempt failed."""
         self._attempt_ended()
         path, self._path = self._path, None
         if isinstance(reason, StreamReset):

@@ -43,7 +43,7 @@ class TunnelFactory(Factory):
         self._limits = limits
 
     def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
-        """The tunnel of one connection."""
+        """Return the tunnel of a new connection."""
         return TunnelProtocol(
             Session(dialler=False, limits=self._limits),
             self._owner,

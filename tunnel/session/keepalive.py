@@ -181,7 +181,7 @@ class Liveness:
             self.expecting = False
 
     def pong_came(self) -> None:
-        """It hears us."""
+        """Note a response to a PING."""
         self.expecting = False
         self.doubt = 0.0
         self._judge()

@@ -84,37 +84,39 @@ class TunnelOwner(typing.Protocol):
     """
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> object:
-        """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
+        """Handle a peer that dialled: call `TunnelProtocol.welcome` or `end`."""
         return None
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> object:
-        """The peer that we dialled took us."""
+        """Handle the WELCOME of the peer that we dialled."""
         return None
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """
-        The peer opened a stream: say who receives it.
+        Return the receiver of a stream that the peer opened.
 
-        :raises ProtocolError: with the code to reset the stream with.
+        :raises ProtocolError: with the code that resets the stream.
         """
         raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
 
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
-        """The peer wants to go on with a stream; as `stream_opened`."""
+        """Return the receiver of a stream that the peer resumes; as `stream_opened`."""
         raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> object:
-        """The peer leaves, soon or now."""
+        """Handle the announcement that the peer leaves, soon or now."""
         return None
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> object:
-        """The peer is going away, and the last stream has just closed."""
+        """Handle the end of the last stream with a peer that is leaving."""
         return None
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> object:
-        """The end, told exactly once for a tunnel whose transport was connected."""
+        """
+        Handle the end of a tunnel whose transport was connected; called exactly once.
+        """
 
 
 class TunnelProtocol(Protocol):
@@ -257,7 +259,7 @@ class TunnelProtocol(Protocol):
         self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """A receiver took *count* bytes."""
+        """Note that a receiver consumed *count* bytes."""
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
         # `dataReceived` looks at its end.
@@ -281,7 +283,7 @@ class TunnelProtocol(Protocol):
     # Methods for the transport.
 
     def connectionMade(self) -> None:
-        """The connection stands: TLS included."""
+        """Begin the session; TLS is established."""
         Poller.take(self.transport, self._clock)
         tune_socket(self.transport, self.liveness.timing.dead_after)
         self.writer.connect(self._connection)
@@ -355,12 +357,12 @@ class TunnelProtocol(Protocol):
     # Methods for the sweep.
 
     def send_ping(self) -> None:
-        """It was quiet for a while."""
+        """Send a PING after a quiet period."""
         self.session.ping(0)
         self.has_output()
 
     def peer_is_doubted(self) -> None:
-        """The peer did not answer in time whether it is there."""
+        """Doubt a peer that did not answer a PING in time."""
         waiting = [
             stream.receiver
             for stream in self._streams.values()
@@ -374,7 +376,7 @@ class TunnelProtocol(Protocol):
             receiver.path_in_doubt()
 
     def peer_is_dead(self) -> None:
-        """It was quiet, or did not answer, for too long."""
+        """End the tunnel to a peer that was silent for too long."""
         seconds = max(self.liveness.silence, self.liveness.doubt)
         self._log.info(
             "{peer} was silent for {seconds:.0f} s: connection given up",
@@ -384,11 +386,11 @@ class TunnelProtocol(Protocol):
         self.abort(ErrorCode.DEAD_PEER, f"silent for {seconds:.0f} s")
 
     def greeting_is_late(self) -> None:
-        """The other side did not say who it is."""
+        """End a tunnel whose peer did not greet in time."""
         self.end(ErrorCode.PROTOCOL, "no greeting in time")
 
     def renew_budget(self) -> None:
-        """A new interval: for what the peer sends without credit, or gives none for."""
+        """Begin a new interval of the budget for frames without credit."""
         session = self.session
         session.budget.renew()
         if session.open_streams > len(self._streams):
@@ -609,12 +611,12 @@ class TunnelWriter:
     # Methods for the transport.
 
     def pauseProducing(self) -> None:
-        """The socket takes no more for now."""
+        """Stop writing: the socket accepts no more for now."""
         self._blocked = True
         self._blocked_at = self._clock.seconds()
 
     def resumeProducing(self) -> None:
-        """The socket takes more again."""
+        """Write again: the socket accepts more."""
         self._blocked = False
         # As many bytes as leave in about that time, whatever the path is.
         blocked = self._clock.seconds() - self._blocked_at
@@ -630,7 +632,9 @@ class TunnelWriter:
         self.flush()
 
     def stopProducing(self) -> None:
-        """The transport lost its connection; `connection_lost` follows."""
+        """
+        Stop writing: the transport lost its connection, and `connection_lost` follows.
+        """
         self._blocked = True
 
     # The end.

@@ -167,7 +167,7 @@ class ResumableStream:
         return self.buffer.covers(received)
 
     def go_on(self, path: StreamTransport, received: int) -> None:
-        """The other end is at *path* and has consumed *received* bytes."""
+        """Go on at *path* with the other end, which has consumed *received* bytes."""
         cancel_call(self._timer)
         self._timer = None
         self._keeper.resumed += 1
@@ -184,7 +184,7 @@ class ResumableStream:
         self._pace()
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """The peer answered our RESUME on *path*."""
+        """Go on after the peer answered our RESUME on *path*."""
         if not self.goes_on(received):
             path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible count")
             return
@@ -208,7 +208,7 @@ class ResumableStream:
             self.lost()
 
     def lives(self) -> None:
-        """The process of the other end was seen since: wait for it as for any other."""
+        """Wait for the other end, whose process was seen since, as for any other."""
         timer = self._timer
         if timer is not None and timer.active() and self._lost_for is not None:
             timer.cancel()
@@ -217,7 +217,7 @@ class ResumableStream:
             self._timer = self._keeper.clock.callLater(grace, self._expire, reason)
 
     def _stays_away(self, left: float, reason: TunnelError) -> None:
-        """The other end should have been back by now."""
+        """Give up: the other end should have been back by now."""
         self._timer = self._keeper.clock.callLater(left, self._expire, reason)
         self.path_missing()
 
@@ -238,7 +238,7 @@ class ResumableStream:
             )
 
     def acked(self, received: int) -> None:
-        """The other end consumed *received* bytes, over all paths."""
+        """Note that the other end consumed *received* bytes, over all paths."""
         buffer = self.buffer
         gone = received - buffer.acked
         if gone <= 0 or buffer.given_up:
@@ -312,7 +312,7 @@ class ResumableStream:
         self._producer = None
 
     def _path_changed(self, full: bool) -> None:
-        """The path takes no more, or takes more again."""
+        """Pause or resume the producer after a change of the path."""
         self._path_full = full
         self._pace()
 
@@ -359,7 +359,7 @@ class ResumableStream:
                 self.receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """The path is silent: the receiver may look for another one."""
+        """Let the receiver look for another path, because this one is silent."""
         receiver = self.receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_in_doubt()
@@ -371,7 +371,9 @@ class ResumableStream:
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """The path is gone, and the stream with it unless another may be found."""
+        """
+        Handle the end of the path; the stream ends with it unless another may be found.
+        """
         self._path = None
         if self._closed:
             return
@@ -479,7 +481,7 @@ class Keeper:
         return stream
 
     def resume(self, path: StreamTransport, resume: pb.Resume) -> IStreamReceiver:
-        """The peer found a new path for one of them."""
+        """Go on with a stream for which the peer found a new path."""
         stream = self._accepted.get(resume.resume_id)
         if stream is None or not stream.goes_on(resume.received):
             raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is not known")
@@ -510,7 +512,7 @@ class Keeper:
             self.forget(stream)
 
     def forget(self, stream: ResumableStream) -> None:
-        """It cannot be resumed any more."""
+        """Forget a stream that can no longer be resumed."""
         if self._accepted.get(stream.resume_id) is stream:
             del self._accepted[stream.resume_id]
         stream.buffer.give_up()
@@ -531,7 +533,7 @@ class Keeper:
             stream.ack()
 
     def stop(self) -> None:
-        """The process ends: reset all of them."""
+        """Reset all streams at the end of the process."""
         for call in (self._ack_call, self._linger_call):
             if call is not None:
                 call.cancel()
@@ -633,7 +635,7 @@ class RetransmissionBuffer:
 
 
 def _path_is_lost(reason: Exception) -> bool:
-    """The way to the other end broke, and the other end may be well."""
+    """Return whether the path broke, while the other end may be well."""
     if isinstance(reason, SessionClosed):
         # A revoked credential ends what it was used for.
         return reason.code is not ErrorCode.UNAUTHENTICATED

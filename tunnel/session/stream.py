@@ -46,10 +46,10 @@ class Resumable(Protocol):
     """Further callbacks of a stream that can outlive its connection."""
 
     def acked(self, received: int) -> None:
-        """The other end consumed so many bytes, over all connections."""
+        """Note that the other end consumed *received* bytes, over all connections."""
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """The other end goes on; it had consumed so many bytes."""
+        """Go on with the other end, which has consumed *received* bytes."""
 
 
 class StreamTransport:
@@ -181,11 +181,11 @@ class StreamTransport:
         self.resumeProducing()
 
     def getPeer(self) -> IAddress:
-        """The address of the connection's other end."""
+        """Return the address of the connection's other end."""
         return self._tunnel.peer_address
 
     def getHost(self) -> IAddress:
-        """The address of the connection's own end."""
+        """Return the address of the connection's own end."""
         return self._tunnel.host_address
 
     # Being written to faster than the path allows.
@@ -205,7 +205,7 @@ class StreamTransport:
             self._tunnel.pull_from(self)
 
     def unregisterProducer(self) -> None:
-        """The producer is done, or leaves."""
+        """Forget the producer."""
         self._producer = None
         if not self._streaming:
             self._tunnel.stop_pulling(self)
@@ -224,7 +224,7 @@ class StreamTransport:
                 self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
-        """The tunnel: what was written has left."""
+        """Note, for the tunnel, that the written data has left."""
         self._full = False
         if self._producer is None and self.full_changed is None:
             return
@@ -234,7 +234,7 @@ class StreamTransport:
             self._tunnel.pull_from(self)
 
     def pull(self) -> None:
-        """The tunnel: a producer that gives one piece at a time may give one."""
+        """Let a pull producer produce one piece, for the tunnel."""
         if self._producer is not None:
             self._resume_producer()
 
@@ -261,11 +261,11 @@ class StreamTransport:
         self._deliver()
 
     def stopProducing(self) -> None:
-        """The reader is gone: what still comes is of no use."""
+        """Drop further data, because the reader is gone."""
         self.reset(ErrorCode.CANCELLED)
 
     def arrived(self, is_headers: bool, data: bytes, fin: bool) -> None:
-        """The tunnel: one frame of this stream is here."""
+        """Take one frame of this stream from the tunnel."""
         if self._paused or self._delivering or self._held:
             self._hold(is_headers, data, fin)
             return
@@ -276,7 +276,7 @@ class StreamTransport:
             self._deliver()
 
     def noted(self, received: int, is_ack: bool) -> None:
-        """The tunnel: how far the other end of a resumable stream is."""
+        """Take the position of the other end of a resumable stream from the tunnel."""
         if self.resumable is None:
             return
         try:
@@ -334,7 +334,7 @@ class StreamTransport:
             self.reset(ErrorCode.INTERNAL, "the receiver failed")
 
     def close(self, reason: TunnelError | None) -> None:
-        """The end, however it came; told to the receiver once."""
+        """End the stream, and inform the receiver once."""
         if self._closed:
             return
         self._closed = True
