@@ -71,7 +71,7 @@ def encode_status(details: Iterable[Any], code: int = 0, message: str = "") -> b
 
 
 def decode_details(data: bytes) -> tuple[Any, ...]:
-    """The details in a ``google.rpc.Status``; none if it cannot be read."""
+    """Return the details in a ``google.rpc.Status``; none if it cannot be read."""
     try:
         return tuple(pb.Status.FromString(data).details)
     except DecodeError:

@@ -376,11 +376,11 @@ class IStreamReceiver(Interface):
         """Bytes.  Returning means that they are consumed and credit goes back."""
 
     def fin_received() -> object:
-        """The peer sends no more; we still may."""
+        """Note that the peer sends no more; we still may."""
 
     def stream_closed(reason: Exception | None) -> object:
         """
-        The end, called exactly once; nothing is called after it.
+        Handle the end of the stream; called exactly once, and nothing after it.
 
         :param reason: None when both sides finished, else a TunnelError.
         """
@@ -390,7 +390,7 @@ class IPathReceiver(IStreamReceiver):
     """A receiver that also follows the path of its stream."""
 
     def path_in_doubt() -> object:
-        """The other end is silent although it was asked; it may still be there."""
+        """Note that the other end did not answer a ping; it may still be there."""
 
     def path_missing() -> object:
         """
@@ -446,10 +446,10 @@ class IClientCall(Interface):
         """No more requests."""
 
     def response() -> Awaitable[Any]:
-        """The one response of a call that has one."""
+        """Return the response of a call that has exactly one."""
 
     def __aiter__() -> AsyncIterator[Any]:
-        """The responses, one by one."""
+        """Iterate over the responses."""
 
     def cancel() -> None:
         """Give up; does nothing once the call is over."""
@@ -491,7 +491,7 @@ class IServiceClient(Interface):
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> IClientCall:
-        """A call whose requests and responses are streams."""
+        """Begin a call whose requests and responses are streams."""
 
 
 @attrs.frozen
@@ -700,13 +700,12 @@ class IRepository(Interface):
 
     def resolve(ref: str = "HEAD") -> Awaitable[str]:
         """
-        The commit that *ref* is at now, where the repository lives.
+        Return the current commit of *ref* at the repository's server.
 
-        Callers that wait for the same share one fetch, which begins after the call.
+        Callers that wait for the same ref share one fetch, which begins after the call.
 
-        :param ref: a branch, a whole name (``refs/tags/v1``), ``HEAD``, which is the
-            default branch, or the id of a commit, which then can be read if it is
-            there.
+        :param ref: a branch, a full name (``refs/tags/v1``), ``HEAD``, which is the
+            default branch, or the id of a commit, which can then be read if it exists.
         """
 
     def default_branch() -> Awaitable[str]:
@@ -774,7 +773,10 @@ class IRepositories(Interface):
     """Git repositories, which all modules share: each is fetched once for all."""
 
     def open(address: GitAddress | GitalyAddress) -> IRepository:
-        """The repository there; nothing is asked yet, and the same is given again."""
+        """
+        Return the repository at *address*; equal addresses return the same object, and
+        no request is sent yet.
+        """
 
 
 #: See `IServerModuleApi.configuration_told`.
@@ -808,7 +810,7 @@ class ISpan(Interface):
 
     def end(problem: str = "") -> None:
         """
-        It is over; repeating it does nothing.
+        End the span; repeating it does nothing.
 
         :param problem: why it failed.
         """
@@ -904,7 +906,10 @@ class _IModuleApi(Interface):
         """Tell every subscriber in this process; none of them may wait."""
 
     def fail(reason: Exception) -> None:
-        """The module cannot go on: it alone is stopped and made again, with backoff."""
+        """
+        Report that the module cannot go on: kas or agentk stops it alone, and starts it
+        again with backoff.
+        """
 
 
 class IServerModuleApi(_IModuleApi):
@@ -1000,7 +1005,7 @@ class IServerModuleApi(_IModuleApi):
         agent_id: str = "", project_id: int = 0
     ) -> Awaitable[list[ConnectedAgent]]:
         """
-        The connections of an agent, of a project's agents, or all, whichever kas has.
+        Return the connections of an agent, of a project's agents, or all, at any kas.
 
         :raises CallError: UNAVAILABLE, no kas can know.
         """
@@ -1124,16 +1129,18 @@ class ICluster(Interface):
         """For the next connection; None for plain TCP."""
 
     def tls_server_name() -> str:
-        """The name to verify, and to send as SNI."""
+        """Return the name to verify, and to send as SNI."""
 
     def endpoint() -> IStreamClientEndpoint:
         """For one new connection, TLS included."""
 
     def rejected() -> None:
-        """The API server answered 401: look for a newer credential."""
+        """Look for a newer credential: the API server answered 401."""
 
     def authorization() -> bytes | None:
-        """The Authorization value to send now; kept fresh in the background."""
+        """
+        Return the current Authorization value, which stays fresh in the background.
+        """
 
 
 @attrs.frozen
@@ -1267,9 +1274,9 @@ class IKubernetesClient(Interface):
 
     def resource(api_version: str, kind: str) -> Awaitable[KubernetesResource]:
         """
-        The one kind, looked up again at most once in some seconds.
+        Return a kind, looked up again at most once in some seconds.
 
-        :raises CallError: NOT_FOUND, the API server has no such kind (yet).
+        :raises CallError: NOT_FOUND, the API server does not have this kind (yet).
         """
 
     def get(
@@ -1376,11 +1383,11 @@ class IGitLabResponse(Interface):
     )
 
     def __aiter__() -> AsyncIterator[bytes]:
-        """The body, part by part."""
+        """Iterate over the parts of the body."""
 
     def read(limit: int = 1024 * 1024) -> Awaitable[bytes]:
         """
-        The rest of the body.
+        Return the rest of the body.
 
         :raises CallError: RESOURCE_EXHAUSTED, it has more than *limit* bytes.
         """
@@ -1473,24 +1480,24 @@ class IAgentModuleApi(_IModuleApi):
 
     def kubernetes_for(access: Access | None) -> IKubernetesClient:
         """
-        The API server, with the rights of a caller: ``kubernetes_for(call.access)``.
+        Return a client with the rights of a caller: ``kubernetes_for(call.access)``.
 
-        Requests are made as the user that *access* names (``Impersonate-*``), and are
-        refused where it is read-only and they are not.  Cheap; make one for each call.
+        Requests run as the user that *access* names (``Impersonate-*``).  If the access
+        is read-only, requests that change something are refused.  Cheap; create one for
+        each call.
 
         :raises CallError: PERMISSION_DENIED, *access* is None.
         """
 
     def kubernetes_as_service_account(namespace: str, name: str) -> IKubernetesClient:
         """
-        The API server, with the rights of a ServiceAccount that agentk may impersonate:
-        for what an operator's configuration says, never for what a user asks.
+        Return a client with the rights of a ServiceAccount that agentk may impersonate.
+
+        For an operator's configuration, never for requests of a user.
         """
 
     def kubernetes_as_agentk() -> IKubernetesClient:
-        """
-        The API server, with all the rights of agentk: never for what a user asks.
-        """
+        """Return a client with all rights of agentk: never for requests of a user."""
 
     gitlab: IGitLab = Attribute(
         "GitLab's endpoints for this module, through kas: see `IGitLab`."

@@ -16,7 +16,7 @@ EXPIRY_NOTICE = timedelta(days=14)
 
 
 def authorities(instance: object, attribute: object, value: Path | None) -> None:
-    """A validator: there are CA certificates in the file."""
+    """Validate that the file contains CA certificates."""
     # Programs without a certificate to check start faster without this import.
     from tunnel.transport.tls import check_authorities
 

@@ -96,7 +96,7 @@ def _type(wanted: Any) -> dict[str, Any]:
 
 def as_written(value: Any) -> dict[str, Any]:
     """
-    An instance of a schema as its file would have it, without what is the default.
+    Return an instance of a schema as its file would have it, without defaults.
 
     Times are in seconds, as ``300s``.
     """

@@ -20,7 +20,10 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 
 
 def as_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that *text* is, if it is one; certificates know no zones."""
+    """
+    Return the IP address in *text*; None: it is not an address.  Certificates know no
+    zones.
+    """
     try:
         return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
@@ -28,7 +31,7 @@ def as_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def canonical_name(text: str) -> str:
-    """The one way to write a host name or an address."""
+    """Return the canonical form of a host name or address."""
     address = as_address(text)
     return text.lower() if address is None else str(address)
 
@@ -44,7 +47,7 @@ def is_certificate_name(text: str) -> bool:
 def certificate_names(
     instance: object, attribute: object, value: tuple[str, ...]
 ) -> None:
-    """A validator: names and addresses for a certificate."""
+    """Validate names and addresses for a certificate."""
     for name in value:
         if not is_certificate_name(name):
             raise ValueError(

@@ -262,7 +262,11 @@ def _build(events: Iterator[Any], file: str, as_json: bool) -> Node:
 
 
 def _take(left: Expansion, values: int, characters: int, mark: Mark) -> None:
-    """:raises Unreadable: the text has more than may be read."""
+    """
+    Count *values* and *characters* against the limits.
+
+    :raises Unreadable: the text has more than may be read.
+    """
     try:
         left.take(values, characters)
     except Spent as error:

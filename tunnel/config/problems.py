@@ -30,7 +30,7 @@ class Problem:
 
 
 def likely(word: str, known: Iterable[str]) -> list[str]:
-    """The one of the *known* names that an unknown *word* was meant to be, if any."""
+    """Return the *known* name that an unknown *word* was meant to be, if any."""
     names = sorted(known)
     plain = word.lower().replace("-", "_")
     return difflib.get_close_matches(plain, names, 1) or difflib.get_close_matches(
@@ -68,7 +68,7 @@ def message_of(error: BaseException) -> str:
 
 
 def leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    """The errors of a group and of the groups in it."""
+    """Iterate over the errors of a group and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

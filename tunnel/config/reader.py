@@ -60,7 +60,7 @@ class PartlyRead(ConfigurationError):
         self.sections = sections
 
     def below(self, path: str) -> dict[str, Section]:
-        """The sections that stand right below *path*, by their keys."""
+        """Return the sections directly below *path*, by their keys."""
         return {
             where.removeprefix(f"{path}."): section
             for where, section in self.sections.items()
@@ -87,7 +87,10 @@ class Section:
 
     @classmethod
     def empty(cls, path: str, file: str = "(defaults)") -> Section:
-        """A section that is not in the file: `read` gives the schema's defaults."""
+        """
+        Return a section that is missing in the file: `read` returns the schema's
+        defaults.
+        """
         return cls(Mapping(Mark(file)), path, Path.cwd())
 
     @property
@@ -101,7 +104,7 @@ class Section:
 
     def read(self, schema: type[T]) -> T:
         """
-        The section as an instance of *schema*.
+        Return the section as an instance of *schema*.
 
         :raises ConfigurationError: with every problem in it.
         """
@@ -168,7 +171,9 @@ class Reader:
         return _FAILED
 
     def convert(self, node: Node, wanted: Any, path: str, secret: bool = False) -> Any:
-        """The value of *node* as *wanted* (an annotation), or a mark of failure."""
+        """
+        Return the value of *node* as *wanted* (an annotation), or a mark of failure.
+        """
         origin = get_origin(wanted)
         if origin is Annotated:
             base, *extras = get_args(wanted)

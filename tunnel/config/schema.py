@@ -84,7 +84,7 @@ def field(
 
 
 def is_positive(instance: object, attribute: object, value: float) -> None:
-    """A validator: more than nothing."""
+    """Validate that a number is more than 0."""
     if value <= 0:
         raise ValueError("must be more than 0")
 
@@ -100,6 +100,6 @@ def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]
 
 
 def others_of(schema: type[Any]) -> str:
-    """The attribute that takes sections under other keys; empty: none does."""
+    """Return the attribute that takes sections under other keys; empty: none does."""
     names = (a.name for a in attrs.fields(schema) if _OTHERS in a.metadata)
     return next(names, "")

@@ -8,7 +8,7 @@ __all__ = ["is_url"]
 
 
 def is_url(instance: object, attribute: object, value: str) -> None:
-    """A validator: the URL of a server, without a secret in it."""
+    """Validate the URL of a server, which must not contain a secret."""
     try:
         url = urlsplit(value)
         port = url.port

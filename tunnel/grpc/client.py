@@ -133,7 +133,7 @@ class GrpcChannel:
         self._ended: Deferred[None] | None = None
 
     def client(self, service: ServiceDescriptor) -> ServiceClient:
-        """Calls the methods of *service*."""
+        """Return a client for the methods of *service*."""
         return ServiceClient(service, self.open_stream, self._clock)
 
     def open_stream(
@@ -145,7 +145,8 @@ class GrpcChannel:
         timeout: float = 0,
     ) -> IStream:
         """
-        A stream of one call: the `tunnel.rpc.client.StreamOpener` of this channel.
+        Open the stream of one call: the `tunnel.rpc.client.StreamOpener` of this
+        channel.
 
         :raises CallError: the server cannot be reached, or too many calls wait.
         """
@@ -271,7 +272,7 @@ class GrpcChannel:
     # From connections: `tunnel.http2.client.ClientOwner`.
 
     def established(self, connection: Http2ClientConnection) -> None:
-        """Calls can be made on *connection*."""
+        """Begin calls on *connection*."""
         self._timers.cancel("connect")
         self._backoff.reset()
         self._broken = ""
@@ -280,7 +281,7 @@ class GrpcChannel:
         self.has_room(connection)
 
     def has_room(self, connection: Http2ClientConnection) -> None:
-        """*connection* takes calls that wait."""
+        """Begin waiting calls on *connection*."""
         while (
             self._waiting
             and not self._held
@@ -297,7 +298,7 @@ class GrpcChannel:
             self._replace(connection, "the server takes no calls")
 
     def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
-        """*connection* is closed."""
+        """Forget *connection*, which is closed."""
         if connection not in self._connections:
             return
         self._connections.remove(connection)
@@ -387,7 +388,7 @@ class _CallStream:
     # IStream, for the call.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """A client of gRPC sends none but the first."""
+        """Ignore headers: a gRPC client sends only the first ones."""
 
     def write(self, data: bytes) -> None:
         """One message with its length before it."""
@@ -423,7 +424,7 @@ class _CallStream:
         self._close(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def pauseProducing(self) -> None:
-        """The call reads nothing for now: the server may fill the window."""
+        """Stop reading for now: the server may fill the window."""
         self._paused = True
         if self._stream is not None:
             self._stream.pauseProducing()
@@ -455,7 +456,7 @@ class _CallStream:
     # From the connection: `tunnel.http2.client.ResponseReader`.
 
     def response_started(self, headers: RawHeaders) -> None:
-        """The head of the answer, or all of it."""
+        """Take the head of the response, or the whole response."""
         self._begun()
         fields = {n.decode("latin-1"): v.decode("latin-1") for n, v in headers}
         if "grpc-status" in fields:
@@ -508,7 +509,7 @@ class _CallStream:
             self._close(None)
 
     def gone(self, reason: TunnelError) -> None:
-        """The stream is over before the answer was complete."""
+        """End a call whose stream is over before the response was complete."""
         refused = isinstance(reason, StreamReset) and reason.code is ErrorCode.REFUSED
         if refused and self._retries and not self._closed:
             self._retries -= 1
@@ -522,7 +523,7 @@ class _CallStream:
         self._close(reason)
 
     def _begun(self) -> None:
-        """The call cannot begin again."""
+        """Note that the call can no longer begin again."""
         self._retries = 0
         self._written = []
 

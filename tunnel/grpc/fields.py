@@ -123,10 +123,11 @@ def _fields_of(
 
 def trailers_of(error: CallError | None, before: Headers = ()) -> Headers:
     """
-    The fields that end a call; None: it went well.
+    Return the fields that end a call.
 
-    :param before: what goes into the same block; details that would not fit with it
-        into what clients take are left out.
+    :param error: None: the call succeeded.
+    :param before: fields of the same block; details that would exceed the limit of
+        clients together with them are omitted.
     """
     block = [*before, *_status_fields(error)]
     if error is not None and error.details:
@@ -137,7 +138,7 @@ def trailers_of(error: CallError | None, before: Headers = ()) -> Headers:
 
 
 def trailers_block(headers: Headers) -> bytes:
-    """The trailers of a server as `tunnel.rpc` reads them."""
+    """Return the trailers of a server as `tunnel.rpc` reads them."""
     fields = {name.decode("latin-1"): v.decode("latin-1") for name, v in headers}
     found = {"status": fields.get("grpc-status", "")}
     found.update(
@@ -155,7 +156,7 @@ def trailers_block(headers: Headers) -> bytes:
 def request_headers(
     scheme: bytes, authority: bytes, method: str, metadata: Mapping[str, str]
 ) -> list[tuple[bytes, bytes]]:
-    """The head of a call; of *metadata*, what a client may send."""
+    """Return the head of a call, with the part of *metadata* that a client may send."""
     return [
         (b":method", b"POST"),
         (b":scheme", scheme),

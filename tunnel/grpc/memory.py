@@ -50,5 +50,7 @@ class RequestShare:
         memory.bytes += more
 
     def release(self) -> None:
-        """It is complete, or over."""
+        """
+        Release the memory of a message that is complete, or of a call that is over.
+        """
         self.hold(0)

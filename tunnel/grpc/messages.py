@@ -29,9 +29,9 @@ class Envelopes:
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """
-        Flags and content of each message that is whole now.
+        Return flags and content of each message that is now complete.
 
-        :raises CallError: one is too large; said as soon as its length is here.
+        :raises CallError: a message is too large, as soon as its length is known.
         """
         buffer = self._buffer
         buffer += data

@@ -40,7 +40,7 @@ class CallTransport(Protocol):
         """Send a part of the body."""
 
     def end(self, trailers: Headers = ()) -> None:
-        """The answer is complete; HTTP/1.1 has no trailers."""
+        """End the response; HTTP/1.1 has no trailers."""
 
     def reset(self) -> None:
         """Abort."""
@@ -138,7 +138,7 @@ class Codec:
             self._receiver.data_received(b"".join(parts))
 
     def requests_ended(self) -> None:
-        """It sends no more."""
+        """Note that the client sends no more requests."""
         if self._receiver is not None:
             self._receiver.fin_received()
 
@@ -166,7 +166,7 @@ class Codec:
         raise NotImplementedError
 
     def gone(self, reason: TunnelError) -> None:
-        """The client gave up, or its connection is lost."""
+        """End a call whose client gave up or lost its connection."""
         self.ended = True
         self._close(reason, str(reason))
 
@@ -174,11 +174,15 @@ class Codec:
         """Forget what is not whole."""
 
     def decode(self, message: bytes) -> bytes:
-        """A request as protobuf; :raises CallError: it cannot be read."""
+        """
+        Return a request as protobuf.
+
+        :raises CallError: it cannot be read.
+        """
         return message
 
     def encode(self, message: bytes) -> bytes:
-        """A response as the client wants it."""
+        """Return a response in the client's encoding."""
         return message
 
     def _close(self, reason: Exception | None, problem: str = "") -> None:
@@ -193,7 +197,7 @@ class Codec:
     # IStream, for ServerCall.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """Initial metadata, or the trailers."""
+        """Send initial metadata, or the trailers."""
         if self.ended:
             return
         if is_trailers(block):
@@ -255,7 +259,7 @@ class EnvelopeCodec(Codec):
         self._begun = False
 
     def body(self, data: bytes) -> None:
-        """Requests, or parts of them."""
+        """Take a part of the requests."""
         if self.ended:
             return
         try:

@@ -70,7 +70,7 @@ class ModuleApi:
         self._dispatcher.handle_stream(self.name, method, accept)
 
     def fail(self, reason: Exception) -> None:
-        """The module cannot go on."""
+        """Report that the module cannot go on."""
         self._fail(self.name, reason)
 
     def publish(self, topic: str, event: Any) -> None:

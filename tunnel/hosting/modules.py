@@ -227,7 +227,7 @@ class ModuleHost:
             await self._stop(hosted)
 
     def fail(self, name: str, reason: Exception) -> None:
-        """A module cannot go on: stop it alone, and make it again after a while."""
+        """Stop one module that cannot go on, and start it again after a backoff."""
         hosted = self._hosted[name]
         if hosted.beginning:
             # The caller that starts the module handles it.

@@ -70,7 +70,7 @@ class Pages:
         }
 
     def of(self, owner: str) -> list[str]:
-        """The prefixes of a module."""
+        """Return the prefixes of a module."""
         return [one.prefix for one in self._mounts.values() if one.owner == owner]
 
     def find(self, path: Sequence[bytes]) -> Mount | None:

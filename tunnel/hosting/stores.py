@@ -96,9 +96,9 @@ DEFAULT_LIMITS = StoreLimits()
 
 def next_version(last: int, now: float) -> int:
     """
-    The version of a change after *last*, at the time of day *now*.
+    Return the version of a change after *last*, at the time of day *now*.
 
-    Microseconds, so that a store that lost everything gives none a second time.
+    Versions are in microseconds, so that a store that lost everything repeats none.
     """
     return max(last + 1, int(now * 1_000_000))
 
@@ -107,10 +107,10 @@ class BackendListener(Protocol):
     """Receiver of changes, by any kas or this one."""
 
     def changed(self, name: str, event: StoreEvent) -> None:
-        """A key of a namespace changed."""
+        """Take a change of a key of a namespace."""
 
     def reset(self, name: str = "") -> None:
-        """Changes of a namespace, or of all, may have been missed."""
+        """Note that changes of a namespace, or of all, may be missing."""
 
 
 class StoreBackend(Protocol):
@@ -129,7 +129,7 @@ class StoreBackend(Protocol):
         """Seconds between two sweeps at most; `math.inf`: when something expires."""
 
     def start(self, listener: BackendListener) -> None:
-        """Called once, before anything else."""
+        """Begin; called once, before anything else."""
 
     async def stop(self) -> None:
         """Let go."""
@@ -154,9 +154,10 @@ class StoreBackend(Protocol):
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
         """
-        The next keys, and after which one to go on; empty: that was all.
+        Return the next keys, and the key after which to go on; empty: there are no
+        more.
 
-        A page may have less than *limit*, or nothing, although more follow.
+        A page may have fewer keys than *limit*, or none, although more follow.
         """
 
     async def sweep(self, name: str) -> float:
@@ -185,7 +186,7 @@ class Stores:
 
     def open(self, owner: str, namespace: str) -> NamespaceStore:
         """
-        The store of a module's namespace.
+        Return the store of a module's namespace.
 
         :raises ValueError: see `IServerModuleApi.store`.
         """
@@ -225,13 +226,13 @@ class Stores:
     # BackendListener
 
     def changed(self, name: str, event: StoreEvent) -> None:
-        """A key of a namespace changed."""
+        """Pass a change of a key on to the namespace's watches."""
         store = self._open.get(name)
         if store is not None:
             store.tell(event)
 
     def reset(self, name: str = "") -> None:
-        """Changes of a namespace, or of all, may have been missed."""
+        """Tell the watches of a namespace, or all, that changes may be missing."""
         for one, store in tuple(self._open.items()):
             if name in ("", one):
                 store.reset()
@@ -328,7 +329,7 @@ class NamespaceStore:
                 yield page
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
-        """Changes of keys that begin with *prefix*."""
+        """Iterate over changes of keys that begin with *prefix*."""
         self._check_text(prefix)
         if len(self._watches) >= self._limits.watches:
             raise CallError(
@@ -349,13 +350,13 @@ class NamespaceStore:
     # Notifications of the backend.
 
     def tell(self, event: StoreEvent) -> None:
-        """A key changed."""
+        """Queue the change of a key."""
         for watch in tuple(self._watches):
             if event.key.startswith(watch.prefix):
                 watch.add(event)
 
     def reset(self) -> None:
-        """Changes may have been missed."""
+        """Queue a reset: changes may be missing."""
         for watch in tuple(self._watches):
             watch.reset()
 
@@ -471,7 +472,7 @@ class _Watch:
             waiting.callback(None)
 
     async def next(self) -> StoreEvent | None:
-        """The next event; None: that was all."""
+        """Return the next event; None: there are no more."""
         while not self._events and not self._ended:
             self._waiting = Deferred(self._cancelled)
             await self._waiting

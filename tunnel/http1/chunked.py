@@ -140,12 +140,12 @@ class ChunkedDecoder:
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """*data*, which must not be empty, as one chunk."""
+    """Return *data*, which must not be empty, as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def encode_last_chunk(trailers: bytes = b"") -> bytes:
-    """The end of a chunked body, with *trailers* as fields."""
+    """Return the end of a chunked body, with *trailers* as fields."""
     if not trailers:
         return b"0\r\n\r\n"
     return b"0%b\r\n\r\n" % trailers

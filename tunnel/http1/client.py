@@ -72,19 +72,21 @@ class ResponseReceiver(Protocol):
     """
 
     def response_informational(self, head: ResponseHead) -> object:
-        """A 1xx answer other than 101; the real one is still to come."""
+        """Take a 1xx response other than 101; the final response is still to come."""
 
     def response_started(self, head: ResponseHead) -> object:
-        """The answer; with status 101 everything after it is raw bytes."""
+        """
+        Take the head of the response; with status 101 everything after it is raw bytes.
+        """
 
     def response_data(self, data: bytes) -> object:
         """Bytes of the body, or raw ones."""
 
     def response_finished(self, trailers: bytes) -> object:
-        """The body is complete; *trailers* are fields."""
+        """Note that the body is complete; *trailers* are fields."""
 
     def response_failed(self, reason: Exception) -> object:
-        """The upstream did not answer, or not to the end."""
+        """Handle an upstream that sent no response, or an incomplete one."""
 
 
 @attrs.frozen
@@ -113,16 +115,16 @@ class ConnectionOwner(Protocol):
     def turn(self) -> Turn: ...
 
     def opened(self, connection: UpstreamConnection) -> None:
-        """*connection* is established."""
+        """Note that *connection* is established."""
 
     def ready(self, connection: UpstreamConnection) -> None:
-        """*connection* can take a request."""
+        """Note that *connection* can take a request."""
 
     def lost(self, connection: UpstreamConnection) -> None:
-        """*connection* is closed."""
+        """Forget *connection*, which is closed."""
 
     def retry(self, request: UpstreamRequest) -> None:
-        """The connection that *request* was sent on had been closed before."""
+        """Send *request* again: its connection had been closed before."""
 
     def forget(self, request: UpstreamRequest) -> None:
         """*request*, which has no connection yet, was aborted."""
@@ -219,7 +221,7 @@ class UpstreamRequest:
                 connection.send(data)
 
     def finish(self, trailers: bytes = b"") -> None:
-        """The body is complete; after 101, close our half."""
+        """Complete the body; after 101, close our half."""
         connection = self._connection
         if self._closed:
             return
@@ -282,13 +284,16 @@ class UpstreamRequest:
             self._connection.resume_reading()
 
     def stopProducing(self) -> None:
-        """The consumer of the answer is gone."""
+        """Stop, because the consumer of the response is gone."""
         self.abort()
 
     # For the pool and the connection.
 
     def attached(self, connection: UpstreamConnection) -> None:
-        """The head was written to *connection*; what came early follows."""
+        """
+        Note that the head was written to *connection*, and send the body received so
+        far.
+        """
         self._connection = connection
         if self.answer_paused:
             connection.pause_reading()
@@ -304,11 +309,13 @@ class UpstreamRequest:
             producer.resumeProducing()
 
     def detached(self) -> None:
-        """The connection was dead, and the request may go on another one."""
+        """Detach from a dead connection; the request may go on another one."""
         self._connection = None
 
     def over(self) -> None:
-        """The connection has nothing more to do with this request."""
+        """
+        Detach from the connection, which has nothing more to do with this request.
+        """
         self._connection = None
         self._closed = True
         producer, self._producer = self._producer, None
@@ -523,9 +530,9 @@ class UpstreamConnection(HttpConnection):
 
     def _end(self, trailers: bytes, rest: bytes) -> None:
         """
-        The answer is complete; the connection may serve again.
+        Complete the response; the connection may serve again.
 
-        :param rest: what came behind it.  It must not become the next answer.
+        :param rest: bytes after the response.  They must not become the next response.
         """
         request = self._request
         assert request is not None

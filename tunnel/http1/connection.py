@@ -182,13 +182,13 @@ class HttpConnection(Protocol):
             self._tcp.unregisterProducer()
 
     def pauseProducing(self) -> None:
-        """The socket takes no more for now."""
+        """Stop writing: the socket accepts no more for now."""
         self.write_paused = True
         if self._producer is not None:
             self._producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """The socket takes more."""
+        """Write again: the socket accepts more."""
         if self.write_paused:
             self.write_paused = False
             self.write_resumed_at = self._turn.seconds()
@@ -261,7 +261,7 @@ class HttpConnection(Protocol):
         raise NotImplementedError
 
     def peer_finished(self) -> None:
-        """The peer closed its half."""
+        """Handle a peer that closed its half."""
         raise NotImplementedError
 
     def refill(self) -> None:

@@ -191,7 +191,7 @@ class RequestHead:
         self.notes = {} if notes is None else notes
 
     def again(self, method: bytes, target: bytes) -> RequestHead:
-        """The head of another request that has the same header lines."""
+        """Return the head of another request with the same header lines."""
         return RequestHead(
             method,
             target,
@@ -250,7 +250,7 @@ class ResponseHead:
         self.taken = {} if taken is None else taken
 
     def block(self, extra: bytes = b"") -> bytes:
-        """The head for the next hop, with the *extra* fields."""
+        """Return the head for the next hop, with the *extra* fields."""
         if self.status < 200:
             # Any other of these would switch nothing, and some client may believe it.
             if self.status == 101 and self.upgrade:
@@ -522,7 +522,7 @@ def encode_request(
     upgrade: bytes = b"",
     expect_continue: bool = False,
 ) -> bytes:
-    """A block that says by itself where its body ends."""
+    """Return the head of a request with a self-delimited body."""
     if length > 0 or (length == 0 and method in _NEEDS_LENGTH):
         fields += b"\r\nContent-Length: %d" % length
     elif length < 0:
@@ -617,7 +617,7 @@ def without(fields: bytes, names: frozenset[bytes]) -> bytes:
 
 
 def _options_of(values: list[bytes]) -> frozenset[bytes]:
-    """The lower-case members of a list-valued header."""
+    """Return the lower-case members of a list-valued header."""
     joined = b",".join(values).lower()
     return frozenset(option.strip(b" \t") for option in joined.split(b","))
 
@@ -649,7 +649,9 @@ def _length_of(values: list[bytes]) -> int:
 
 
 def _wanted_upgrade(values: list[bytes]) -> bytes:
-    """The one protocol asked for; none where the request goes on without."""
+    """
+    Return the single requested protocol; None: the request goes on without an upgrade.
+    """
     if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
         return b""
     return b"" if values[0].lower() in _REFUSED_UPGRADES else values[0]

@@ -163,7 +163,7 @@ class UpstreamPool:
         self.connections.add(connection)
 
     def retry(self, request: UpstreamRequest) -> None:
-        """The connection that *request* was sent on had been dead."""
+        """Send *request* again: its connection had been dead."""
         if self._closed:
             request.fail(UpstreamError("the client was shut down", 503))
             return
@@ -183,7 +183,7 @@ class UpstreamPool:
             self._attempts.pop().cancel()
 
     def ready(self, connection: UpstreamConnection) -> None:
-        """*connection* can take a request."""
+        """Give *connection* a waiting request, or keep it for the next one."""
         fresh = not connection.used
         for request in self._waiting:
             if fresh or not request.upgrade:

@@ -64,8 +64,10 @@ class RequestHandler(Protocol):
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """
-        A request began.  Its body, if ``exchange.head.length`` is not 0, goes to the
-        receiver; a handler that answered at once may return None.
+        Handle the head of a request.
+
+        The returned receiver gets the body, if ``exchange.head.length`` is not 0; a
+        handler that responded at once may return None.
         """
 
 
@@ -82,15 +84,17 @@ class RequestReceiver(Protocol):
 
     def body_finished(self, trailers: bytes) -> object:
         """
-        The body is complete; after an upgrade, the client closed its half.
+        Note that the body is complete; after an upgrade, the client closed its half.
 
         Not called for a request without a body.
         """
 
     def client_gone(self, reason: Exception) -> object:
         """
-        The client left before `Exchange.finish` or `Exchange.abort`, or after an
-        upgrade before both halves were closed.  Called once, and nothing after it.
+        Handle a client that left before `Exchange.finish` or `Exchange.abort`, or after
+        an upgrade before both halves were closed.
+
+        Called once, and nothing after it.
         """
 
 
@@ -240,7 +244,7 @@ class Exchange:
         self._connection.exchange_finished(self, self._keep)
 
     def respond(self, status: int, fields: bytes, body: bytes) -> None:
-        """A whole answer at once."""
+        """Send a complete response at once."""
         try:
             phrase = HTTPStatus(status).phrase
         except ValueError:
@@ -293,7 +297,9 @@ class Exchange:
             self._connection.resume_reading()
 
     def stopProducing(self) -> None:
-        """The consumer of the body is gone; the handler answers for it."""
+        """
+        Drop the rest of the body, whose consumer is gone; the handler still responds.
+        """
 
 
 classImplements(Exchange, IPushProducer)
@@ -582,7 +588,7 @@ class HttpServerConnection(HttpConnection):
         self.refill()
 
     def exchange_finished(self, exchange: Exchange, keep: bool) -> None:
-        """The answer is written: go on with the next request, or close."""
+        """Go on with the next request after a response, or close."""
         if self._state == _RAW:
             self._since = self._turn.now
             if exchange.complete:
@@ -640,7 +646,7 @@ class HttpServerConnection(HttpConnection):
         exchange.respond(status, fields + extra, body)
 
     def _fail(self) -> None:
-        """The handler failed: answer for it."""
+        """Respond for a handler that failed."""
         exchange = self._exchange
         if exchange is None or exchange.finished:
             return

@@ -54,16 +54,16 @@ class ClientOwner(Protocol):
     """Uses a connection, and is called when it changes."""
 
     def established(self, connection: Http2ClientConnection) -> None:
-        """The server's settings are here: streams can be opened."""
+        """Begin streams: the server's settings have arrived."""
 
     def has_room(self, connection: Http2ClientConnection) -> None:
-        """A stream is over, or the server allows more of them."""
+        """Begin waiting streams: a stream is over, or the server allows more."""
 
     def leaving(self, connection: Http2ClientConnection) -> None:
         """React to a server that takes no new streams; running ones continue."""
 
     def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
-        """The connection is closed, established or not."""
+        """Forget a closed connection, established or not."""
 
 
 class _ClientStream(Http2Stream):
@@ -161,10 +161,10 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
             self.forget(stream, None)
 
     def _sent_all(self, stream: _ClientStream) -> None:
-        """The answer is still to come."""
+        """Note that the request is complete; the response is still to come."""
 
     def forget(self, stream: _ClientStream, reason: TunnelError | None) -> None:
-        """A stream is over; with a *reason*, before it was complete."""
+        """Forget a stream that is over; with a *reason*, before it was complete."""
         super().forget(stream, reason)
         if self.room:
             self._owner.has_room(self)
@@ -179,7 +179,9 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
     # The end.
 
     def _wants_ping(self) -> bool:
-        """A connection without streams may be dead: the next stream will show it."""
+        """
+        Return False: the next stream will show whether an idle connection is dead.
+        """
         return bool(self._streams)
 
     def _peer_leaves(self, event: ConnectionTerminated) -> None:

@@ -178,7 +178,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._acknowledge(stream_id, count)
 
     def _unclaimed(self, stream_id: int, ended: bool) -> None:
-        """Data came for a stream that has no reader."""
+        """Handle data for a stream without a reader."""
 
     def _ended(self, stream_id: int) -> None:
         stream = self._streams.get(stream_id)
@@ -194,7 +194,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         raise NotImplementedError
 
     def consumed(self, stream: _Stream, count: int) -> None:
-        """A reader went on."""
+        """Note that a reader consumed *count* bytes."""
         if count and not self._closing:
             self._acknowledge(stream.stream_id, count)
             self.flush_soon()
@@ -206,7 +206,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     # Sent frames.
 
     def send_headers(self, stream: _Stream, headers: RawHeaders, end: bool) -> None:
-        """A head, at once: it is small."""
+        """Send a head at once, because it is small."""
         if stream.stream_id in self._streams:
             attempt(self._h2.send_headers, stream.stream_id, headers, end)
             if end:
@@ -215,7 +215,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def ready(self, stream: _Stream) -> None:
-        """A stream has something to send."""
+        """Note that a stream has data to send."""
         if not stream.over:
             self._blocked.pop(stream.stream_id, None)
             self._ready.setdefault(stream.stream_id, stream)
@@ -228,7 +228,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def forget(self, stream: _Stream, reason: TunnelError | None) -> None:
-        """A stream is over; with a *reason*, before it was complete."""
+        """Forget a stream that is over; with a *reason*, before it was complete."""
         stream_id = stream.stream_id
         self._streams.pop(stream_id, None)
         self._ready.pop(stream_id, None)
@@ -326,7 +326,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     # IPushProducer, for the transport.
 
     def pauseProducing(self) -> None:
-        """The transport holds enough."""
+        """Stop writing: the transport is full."""
         self._paused = True
 
     def resumeProducing(self) -> None:
@@ -335,7 +335,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.flush_soon()
 
     def stopProducing(self) -> None:
-        """The connection is lost; `connectionLost` does the rest."""
+        """Stop writing: the connection is lost, and `connectionLost` does the rest."""
         self._paused = True
 
     # Silence.
@@ -381,7 +381,9 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.transport.write(frame.serialize())
 
     def fail(self, code: ErrorCodes | int | None, why: str) -> None:
-        """The peer did what it must not: say so, and close."""
+        """
+        Close the connection with an error, because the peer violated the protocol.
+        """
         if why:
             peer = getattr(self.transport.getPeer(), "host", f"a local {self.peer_is}")
             self._log.info("closed a connection with {peer}: {why}", peer=peer, why=why)
@@ -437,7 +439,7 @@ class _Machine(H2Connection):
 
 
 def _make_machine(limits: Http2Limits, client_side: bool) -> H2Connection:
-    """The machine of one connection, which has said nothing yet."""
+    """Return the state machine of one connection, which has sent nothing yet."""
     machine = _Machine(H2Configuration(client_side=client_side, header_encoding=None))
     values = {
         SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,

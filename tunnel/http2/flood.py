@@ -96,7 +96,7 @@ class FloodGuard:
         self._resets.earn(1)
 
     def ended(self, stream_id: int) -> None:
-        """A stream is over: what still comes on it is of no use."""
+        """Note that a stream is over: further frames on it are useless."""
         self._open.discard(stream_id)
 
     def data_sent(self) -> None:
@@ -105,7 +105,7 @@ class FloodGuard:
         self._control.earn(self._limits.control_per_data)
 
     def informational(self) -> None:
-        """A head that is not the answer: a server could send them forever."""
+        """Count an informational head: a server could send them without end."""
         self._control.spend()
 
     def _frame(self, length: int, kind: int, flags: int, stream_id: int) -> None:

@@ -73,7 +73,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         super().connectionMade()
 
     def proven(self) -> None:
-        """A call with a good token came."""
+        """Note a call with a good token."""
         if not self._proven:
             self._proven = True
             self._timers.cancel("unproven")
@@ -118,7 +118,9 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             stream.reader = reader
 
     def _sent_all(self, stream: Http2Stream) -> None:
-        """The answer is complete; a client that sends can stop (RFC 9113, 8.1)."""
+        """
+        End a complete response; a client that still sends can stop (RFC 9113, 8.1).
+        """
         self.forget(stream, None)
         if stream.receiving:
             # Not at once: curl takes a reset for a failure although the answer is

@@ -24,7 +24,7 @@ class StreamReader(Protocol):
     def body_ended(self) -> None: ...
 
     def gone(self, reason: TunnelError) -> None:
-        """The stream ended before both sides were complete."""
+        """Handle a stream that ended before both sides were complete."""
 
 
 class StreamOwner(Protocol):
@@ -85,7 +85,7 @@ class Http2Stream:
             self._producer.pauseProducing()
 
     def end(self, trailers: Any = ()) -> None:
-        """The body is complete."""
+        """Complete the body."""
         self._trailers = list(trailers)
         self._connection.ready(self)
 
@@ -129,7 +129,9 @@ class Http2Stream:
         return self._trailers or []
 
     def take(self, count: int) -> bytes:
-        """The next bytes to send; the producer goes on once half of them are gone."""
+        """
+        Return the next bytes to send; the producer goes on once half of them are gone.
+        """
         data = bytes(self._out[:count])
         del self._out[:count]
         if (
@@ -142,7 +144,7 @@ class Http2Stream:
         return data
 
     def closed(self, reason: TunnelError | None) -> None:
-        """The stream is over; with a *reason*, before it was complete."""
+        """End the stream; with a *reason*, before it was complete."""
         self.over = True
         self._out.clear()
         reader, self.reader = self.reader, None

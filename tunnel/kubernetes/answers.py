@@ -92,7 +92,7 @@ def object_in(response: KubernetesResponse) -> Any:
 
 def shallow(found: Any) -> Any:
     """
-    An object that can be copied and compared, level by level.
+    Check that an object can be copied and compared, level by level, and return it.
 
     :raises CallError: FAILED_PRECONDITION, it has more than `MAX_DEPTH` levels.
     """
@@ -131,7 +131,7 @@ def error_of(status: int, found: Any) -> CallError:
 
 
 def unavailable(error: UpstreamError) -> CallError:
-    """The connection to the API server failed."""
+    """Return the error for a failed connection to the API server."""
     return CallError(Status.UNAVAILABLE, f"{HOP}{error}")
 
 
@@ -218,7 +218,7 @@ class AnswerLines:
 
     async def next(self) -> bytes | None:
         """
-        The next line without its end; None after the last one.
+        Return the next line without its end; None after the last one.
 
         :raises UpstreamError: the connection broke.
         :raises CallError: RESOURCE_EXHAUSTED, a line beyond `MAX_LINE`.

@@ -111,7 +111,9 @@ class KubernetesClients:
         return KubernetesClient(self, access, of_a_caller=True)
 
     def as_service_account(self, namespace: str, name: str) -> KubernetesClient:
-        """A client with the rights of a ServiceAccount, as agentk impersonates it."""
+        """
+        Return a client with the rights of a ServiceAccount, which agentk impersonates.
+        """
         username = f"system:serviceaccount:{namespace}:{name}"
         # The API server adds the groups of such accounts by itself.
         return KubernetesClient(
@@ -119,7 +121,7 @@ class KubernetesClients:
         )
 
     def as_agentk(self) -> KubernetesClient:
-        """A client with the rights of agentk's own account."""
+        """Return a client with the rights of agentk's own account."""
         return KubernetesClient(self, None)
 
 
@@ -159,10 +161,10 @@ class KubernetesClient:
         self, method: str, path: str, accept: str, content_type: str = ""
     ) -> tuple[bytes, bytes, bytes]:
         """
-        Method, target and fields of a request that may be made.
+        Return method, target and fields of a permitted request.
 
-        :raises ValueError: it cannot be one.
-        :raises CallError: PERMISSION_DENIED, by an access that is read-only.
+        :raises ValueError: it is not a valid request.
+        :raises CallError: PERMISSION_DENIED, the access is read-only.
         """
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")
@@ -280,7 +282,7 @@ class KubernetesClient:
         return found
 
     async def resource(self, api_version: str, kind: str) -> KubernetesResource:
-        """The one kind; the API server is asked where it is not known."""
+        """Return a kind; send a request to the API server if it is not known."""
         discovery = self._clients.discovery
         found = discovery.find(api_version, kind)
         if found is None:

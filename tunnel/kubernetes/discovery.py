@@ -92,9 +92,9 @@ class Discovery:
 
     def find(self, api_version: str, kind: str) -> KubernetesResource | None:
         """
-        The kind, or None where the API server has to be asked.
+        Return the kind; None: the API server must be queried.
 
-        :raises CallError: NOT_FOUND, it was asked a moment ago.
+        :raises CallError: NOT_FOUND, the API server was queried a moment ago.
         """
         found = self._known.get((api_version, kind))
         if found is None and self._seconds() - self._looked_at < MISSING_SECONDS:

@@ -21,7 +21,7 @@ _LEGAL: Final = "!#$&'*+-.^_`|~"
 
 def impersonation_fields(impersonation: Impersonation) -> bytes:
     """
-    The header lines of *impersonation*, each after its CR LF.
+    Return the header lines of *impersonation*, each after its CR LF.
 
     :raises ValueError: a value is empty, or no header can hold it; without a user the
         request would run as the agent itself.

@@ -141,7 +141,9 @@ def _values(query: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def query_value(query: bytes, name: bytes) -> bytes | None:
-    """The value of *name* in a query; of several the first; None: it has none."""
+    """
+    Return the value of *name* in a query, the first of several; None: it has none.
+    """
     return next((value for key, value in _values(query) if key == name), None)
 
 
@@ -159,7 +161,7 @@ _NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 
 
 def _selected_name(query: bytes) -> str:
-    """The name that a ``fieldSelector`` of a list asks for, or nothing."""
+    """Return the name that the ``fieldSelector`` of a list selects; empty: none."""
     selector = query_value(query, b"fieldSelector")
     if not selector:
         return ""

@@ -125,7 +125,7 @@ async def watch_events(
 
 async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:
     """
-    The events of one request.
+    Iterate over the events of one request.
 
     :raises CallError: the API server ended it with an error.
     """

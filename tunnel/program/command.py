@@ -19,12 +19,12 @@ class _Options(twistd.ServerOptions):  # type: ignore[name-defined, misc]
 
 
 def kas() -> None:
-    """The entry point of the server."""
+    """Run the server."""
     _run("kas")
 
 
 def agentk() -> None:
-    """The entry point of the agent."""
+    """Run the agent."""
     _run("agentk")
 
 

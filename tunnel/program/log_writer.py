@@ -32,10 +32,14 @@ class Sink(Protocol):
     """Where lines go; each call may take as long as it likes."""
 
     def write(self, data: bytes) -> None:
-        """:raises OSError: it cannot be written."""
+        """
+        Write *data*.
+
+        :raises OSError: it cannot be written.
+        """
 
     def reopen(self) -> None:
-        """The file may be another one of the same name now."""
+        """Open the file again, because another file may have its name now."""
 
     def rotate(self) -> None:
         """Give the file another name, and begin a new one."""
@@ -101,7 +105,11 @@ class FileSink(StreamSink):
         os.close(old)
 
     def rotate(self) -> None:
-        """:raises OSError: the directory is not ours to write."""
+        """
+        Rename the file, and begin a new one.
+
+        :raises OSError: the directory is not writable.
+        """
         numbers = (
             path.name.removeprefix(f"{self._path.name}.")
             for path in self._path.parent.glob(f"{self._path.name}.*")
@@ -173,9 +181,9 @@ class LogWriter:
 
     def last_words(self) -> None:
         """
-        The process ends soon: from here on each line is waited for.
+        Wait for each line from now on, because the process ends soon.
 
-        All of them together for `LAST_WORDS` at most.
+        All of them together take `LAST_WORDS` at most.
         """
         self._patience = LAST_WORDS
         self.flush()

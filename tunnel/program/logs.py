@@ -260,7 +260,7 @@ class LoggingService:
         return 0 if self.log_writer is None else self.log_writer.dropped
 
     def setServiceParent(self, parent: Any) -> None:
-        """Called by twistd with the application."""
+        """Receive the application from twistd."""
         if self.log_observer is not None and isinstance(parent, Componentized):
             parent.setComponent(ILogObserver, self.log_observer)
         super().setServiceParent(parent)  # type: ignore[misc]

@@ -95,7 +95,10 @@ class Profiler:
 
 
 def _folded(stack: _Stack) -> str:
-    """The outermost first; nothing in it can be taken for the count behind it."""
+    """
+    Return the frames of a stack, outermost first, without characters that could end
+    them.
+    """
     return ";".join(_shown(code) for code in reversed(stack)) or "(other stacks)"
 
 

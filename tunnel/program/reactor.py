@@ -65,7 +65,7 @@ class PollerReactor(EPollReactor):
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kw: object
     ) -> DelayedCall:
-        """A timer is new."""
+        """Schedule a call, and note the new timer."""
         self._changed = True
         return super().callLater(delay, callable, *args, **kw)
 

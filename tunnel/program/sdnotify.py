@@ -55,6 +55,6 @@ class Watchdog:
             self._timers.later("watchdog", interval, self.start)
 
     def stop(self) -> None:
-        """The end of the service has limits of its own."""
+        """Stop the watchdog: the end of the service has limits of its own."""
         self._stopped = True
         self._timers.cancel_all()

@@ -74,7 +74,7 @@ def as_json(content: Any) -> Page:
 
 
 def exposition(metrics: CollectorRegistry) -> Page:
-    """The metrics as Prometheus reads them."""
+    """Return the metrics in the format of Prometheus."""
     return Page(generate_latest(metrics), CONTENT_TYPE_LATEST)
 
 

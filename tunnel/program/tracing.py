@@ -72,7 +72,7 @@ class Span:
         self._span.update_name(clean(name, MAX_TEXT))
 
     def end(self, problem: str = "") -> None:
-        """It is over; repeating it does nothing."""
+        """End the span; repeating it does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -309,7 +309,9 @@ def _session() -> Any:
 def _counting(
     exporter: SpanExporter, tracer: Tracer, reactor: IReactorCore
 ) -> SpanExporter:
-    """*exporter*, telling *tracer* of what it does; called in the thread of the SDK."""
+    """
+    Return *exporter* with counters of *tracer*; the SDK calls them in its own thread.
+    """
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class Counting(SpanExporter):

@@ -114,7 +114,7 @@ class ServiceClient:
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> ClientCall:
-        """A call whose requests and responses are streams."""
+        """Begin a call whose requests and responses are streams."""
         descriptor = self._service.methods_by_name[method]
         # Fields that a module forwards from its own callers must not become an access.
         fields = {
@@ -185,7 +185,7 @@ class ClientCall:
         self._stream.finish()
 
     async def response(self) -> Any:
-        """The one response of a call that has one."""
+        """Return the response of a call that has exactly one."""
         data = await self._inbox.next()
         if data is None:
             raise CallError(Status.INTERNAL, "the call ended without a response")
@@ -211,7 +211,7 @@ class ClientCall:
     # IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
-        """Initial metadata, or the trailers."""
+        """Take initial metadata, or the trailers."""
         if is_trailers(block):
             self._trailers = block
             fields = decode_fields(block)
@@ -231,7 +231,7 @@ class ClientCall:
             self.cancel()
 
     def fin_received(self) -> None:
-        """The end of the answer: the trailers say how it went."""
+        """End the response: the trailers contain its status."""
         if self._trailers is None:
             self._inbox.end(error_from_end(None))
         else:

@@ -88,7 +88,11 @@ class Dispatcher:
         return sorted({name.rsplit("/", 1)[0].lstrip("/") for name in self._accepts})
 
     def accept(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        """The receiver for a stream; :raises ProtocolError: no code answers."""
+        """
+        Return the receiver for a stream.
+
+        :raises ProtocolError: no code answers.
+        """
         entry = self._accepts.get(open_.method)
         if entry is None:
             raise ProtocolError(

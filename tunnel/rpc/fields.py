@@ -29,7 +29,7 @@ def encode_fields(fields: Mapping[str, str]) -> bytes:
 
 
 def decode_fields(block: bytes) -> dict[str, str]:
-    """The fields of a block; lines without a colon are skipped."""
+    """Return the fields of a block; lines without a colon are skipped."""
     fields: dict[str, str] = {}
     for line in block.split(b"\r\n"):
         name, colon, value = line.partition(b":")

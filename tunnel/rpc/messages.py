@@ -85,7 +85,11 @@ class Inbox:
             self._wake()
 
     async def next(self) -> bytes | None:
-        """The next message, or None after the last; :raises CallError: it failed."""
+        """
+        Return the next message; None after the last one.
+
+        :raises CallError: the call failed.
+        """
         while not self._messages:
             if self._ended:
                 if self._error is not None:
@@ -135,17 +139,17 @@ class Outlet:
         self._stream.write(encode_message(message))
 
     def pauseProducing(self) -> None:
-        """The stream holds enough."""
+        """Stop writing: the stream is full."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """The stream takes more."""
+        """Write again: the stream accepts more."""
         self._paused = False
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
 
     def stopProducing(self) -> None:
-        """The stream is gone: a waiting sender has to wake up, and to stop."""
+        """Wake up and stop a waiting sender, because the stream is gone."""
         self.closed = True
         self.resumeProducing()

@@ -141,13 +141,13 @@ class ServerCall:
         return max(0.0, self._deadline - self._clock.seconds())
 
     def send_metadata(self, fields: dict[str, str]) -> None:
-        """Initial metadata of the answer; before the first response."""
+        """Send initial metadata of the response; before the first response."""
         self._stream.send_headers(encode_fields(fields))
 
     # IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
-        """A caller has nothing to say in headers after OPEN."""
+        """Reset the stream: a caller must not send headers after OPEN."""
         self._stream.reset(ErrorCode.PROTOCOL, "headers from the caller")
 
     def data_received(self, data: bytes) -> None:
@@ -160,7 +160,7 @@ class ServerCall:
         self._inbox.end()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """The caller is done, or gone."""
+        """End the call: the caller is done, or gone."""
         cancel_call(self._timer)
         if reason is not None:
             if self._span is not None:

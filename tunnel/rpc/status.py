@@ -45,7 +45,7 @@ RETRY_AFTER = 5.0
 
 
 def trailers(error: CallError | None = None) -> bytes:
-    """The block that ends a call; None: it went well."""
+    """Return the block that ends a call; None: it succeeded."""
     if error is None:
         return encode_fields({"status": "0"})
     fields = {"status": str(int(error.status))}
@@ -98,10 +98,10 @@ def error_from_end(reason: Exception | None) -> CallError:
 
 def error_for_caller(error: BaseException) -> CallError:
     """
-    The error for the caller, from an exception of the handler.
+    Return the error for the caller from an exception of the handler.
 
-    Only a `CallError` speaks to the caller; the text of any other exception may hold
-    what the caller must not see, and goes to the log instead.
+    Only the text of a `CallError` reaches the caller; the text of any other exception
+    may contain data that the caller must not see, and goes to the log instead.
     """
     if isinstance(error, CallError):
         return error

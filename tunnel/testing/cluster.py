@@ -90,7 +90,7 @@ class FakeCluster:
             one.loseConnection()
 
     def take(self, request: FakeRequest) -> tuple[int, bytes] | Watcher:
-        """The answer to a request: status and body, or what comes line by line."""
+        """Return the response to a request: status and body, or a watcher."""
         self.requests.append(request)
         told = self._answers.get((request.method, request.path))
         if told is not None:

@@ -86,7 +86,7 @@ class End(TunnelOwner):
         return stream
 
     def client(self, service: Any) -> ServiceClient:
-        """Calls a service of the other side."""
+        """Return a client for a service of the other side."""
         return ServiceClient(service, self.open_stream, self.clock)
 
     # tunnel.session.protocol.TunnelOwner
@@ -112,7 +112,7 @@ def connected(
     chunk: int = 65536,
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[End, End, Pipe]:
-    """A dialler, a listener, and the pipe between them; the greeting is over."""
+    """Return a dialler, a listener, and the pipe between them, after the greeting."""
     dialler = End(clock, dialler=True, limits=limits)
     listener = End(clock, dialler=False, limits=limits)
     pipe = Pipe(clock, dialler.tunnel, listener.tunnel, capacity=capacity, chunk=chunk)

@@ -70,7 +70,9 @@ class MemoryTransport:
         return self._address
 
     def take(self, count: int) -> bytes:
-        """The next bytes for the other end; the writer goes on once half is free."""
+        """
+        Return the next bytes for the other end; the writer goes on once half is free.
+        """
         data = bytes(self.buffer[:count])
         del self.buffer[:count]
         if self._paused and len(self.buffer) <= self.capacity // 2:

@@ -86,7 +86,7 @@ class Watcher:
     def tell(
         self, kind: str, resource: KubernetesResource, found: KubernetesObject
     ) -> None:
-        """An object has changed."""
+        """Send the change of an object to the watches."""
         if self._wanted(resource, found):
             told = _metadata_of(found) if self._partial else found
             line = json.dumps({"type": kind, "object": told}).encode() + b"\n"
@@ -157,7 +157,7 @@ class FakeObjects:
     def find(
         self, api_version: str, kind: str, name: str, namespace: str = ""
     ) -> KubernetesObject | None:
-        """The object as it is now; None: there is none."""
+        """Return the current object; None: it does not exist."""
         resource = self._resource_of({"apiVersion": api_version, "kind": kind})
         stored = self._stored.get(_key(resource, namespace, name))
         return None if stored is None else deepcopy(stored.object)
@@ -566,7 +566,7 @@ _DATA_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
 
 
 def _how(query: Mapping[str, str]) -> tuple[str, bool]:
-    """The field manager, and whether it is a dry run."""
+    """Return the field manager, and whether the request is a dry run."""
     return query.get("fieldManager") or "unknown", query.get("dryRun") == "All"
 
 

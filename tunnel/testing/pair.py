@@ -84,7 +84,9 @@ class ModulePair:
         return module
 
     def external(self, service: Any) -> ServiceClient:
-        """Calls what server halves gave to `handle_external`, as GitLab would."""
+        """
+        Return a client for the services of `handle_external`, as GitLab would use it.
+        """
         return self._outside.client(service)
 
     def visit(

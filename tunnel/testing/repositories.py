@@ -41,7 +41,9 @@ class FakeRepository:
         self._trees: dict[str, dict[str, bytes]] = {}
 
     def commit(self, files: Mapping[str, bytes | str], ref: str = "HEAD") -> str:
-        """A commit with these files and no others is what *ref* is at; its id."""
+        """
+        Create a commit with these files and no others at *ref*, and return its id.
+        """
         number = len(self._trees) + 1
         commit = hashlib.sha1(b"%d" % number, usedforsecurity=False).hexdigest()
         self._trees[commit] = {

@@ -54,10 +54,10 @@ def visit(
     settle: Callable[[], None],
 ) -> Answer:
     """
-    The answer to one request.
+    Return the response to one request.
 
     :param fields: of the head, by their names.
-    :param settle: lets happen what has to until there is one.
+    :param settle: lets pending work happen until a response exists.
     """
     site: Any = Site(_Root(pages))
     site.noisy = False

@@ -147,13 +147,13 @@ def client_endpoint(
     any_name_source: Callable[[], ssl.SSLContext] | None = None,
 ) -> IStreamClientEndpoint:
     """
-    The endpoint that connects to *address*, through whatever lies in between.
+    Return the endpoint that connects to *address*, through whatever lies in between.
 
     From the bottom: TCP, the proxy that *environ* names, TLS, WebSocket.
 
     :param reactor: for connecting, and for the time unless *clock* is given.
     :param tls_context_source: has to offer `KasAddress.alpn`.
-    :param server_name: what to verify instead of the host in the address.
+    :param server_name: the name to verify instead of the host in the address.
     :param headers: more headers for a WebSocket's request.
     :param any_name_source: see `TLSClientEndpoint`.
     :raises ConfigurationError: the environment names an unusable proxy.

@@ -72,17 +72,17 @@ class Layer(Negotiator):
         raise NotImplementedError
 
     def peer_finished(self) -> None:
-        """The peer said that nothing follows."""
+        """Handle a peer that announced its end."""
         self.close_in_answer()
 
     def explain_loss(self, reason: Failure) -> Failure:
-        """The reason for the protocol above, when we did not cause the end."""
+        """Return the reason for the protocol above, if we did not cause the end."""
         return reason
 
     # what a subclass calls
 
     def open_above(self) -> bool:
-        """The negotiation is over: make the protocol above and connect it."""
+        """Create and connect the protocol above after the negotiation."""
         self._writable = True
         above = self._connect_above(self, self._factory.above)
         if above is None:
@@ -155,7 +155,7 @@ class Layer(Negotiator):
         above.connectionLost(reason)
 
     def readConnectionLost(self) -> None:
-        """The peer's side of the connection below ended."""
+        """Handle the end of the peer's side of the connection below."""
         if self._above is None:
             self.connectionLost(Failure(ConnectionDone()))
             abort(self._lower)
@@ -207,7 +207,7 @@ class Layer(Negotiator):
         _ask(self._lower, "setTcpKeepAlive", enabled)
 
     def getHandle(self) -> Any:
-        """The socket, where there is one at the bottom."""
+        """Return the socket at the bottom, if there is one."""
         return _ask(self._lower, "getHandle")
 
     def unsent(self) -> int | None:

@@ -273,7 +273,7 @@ class Handover(Negotiator):
 
     def hand_over(self, rest: bytes, to: IProtocolFactory | None = None) -> None:
         """
-        The negotiation is over; *rest* came after its end and is not lost.
+        End the negotiation, and pass *rest* on, which arrived after its end.
 
         :param to: makes the protocol above, if not the factory's ``above``.
         """

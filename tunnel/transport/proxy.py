@@ -77,11 +77,11 @@ def proxy_for(
     url_scheme: str, host: str, port: int, environ: Mapping[str, str]
 ) -> ProxyURL | None:
     """
-    The proxy that the environment names for a destination, or None for none.
+    Return the proxy that the environment names for a destination; None: none.
 
     ``https_proxy`` counts for ``https`` and ``wss``, ``http_proxy`` for the others;
-    lower case comes before upper case.  ``no_proxy`` is a list of what is reached
-    without: ``*``, names (with everything below them, leading dot or not), addresses,
+    lower case comes before upper case.  ``no_proxy`` lists destinations without a
+    proxy: ``*``, names (with everything below them, leading dot or not), addresses,
     networks (``10.0.0.0/8``), each with a port if wanted.  This machine is never
     reached through a proxy.
 

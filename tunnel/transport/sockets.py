@@ -93,7 +93,7 @@ def bound_received(transport: object) -> None:
 
 
 def tcp(transport: object) -> Any:
-    """The TCP socket at the bottom of *transport*; None where there is none."""
+    """Return the TCP socket at the bottom of *transport*; None: it has none."""
     handle: Any = getattr(transport, "getHandle", lambda: None)()
     if getattr(handle, "family", None) in (socket.AF_INET, socket.AF_INET6):
         return handle

@@ -258,7 +258,12 @@ def check_authorities(path: str) -> None:
 
 
 def check_identity(cert_file: str, key_file: str) -> None:
-    """:raises ConfigurationError: no certificate and its key; names the file."""
+    """
+    Check a certificate and its key.
+
+    :raises ConfigurationError: they do not belong together or cannot be read; names the
+        file.
+    """
     _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
 
 
@@ -385,7 +390,7 @@ def _member(der: bytes, number: int) -> int:
 
 
 def _der_time(der: bytes, start: int) -> datetime:
-    """A UTCTime (before 2050) or GeneralizedTime, as RFC 5280 4.1.2.5 writes them."""
+    """Parse a UTCTime (before 2050) or GeneralizedTime (RFC 5280, 4.1.2.5)."""
     content, end = _der_content(der, start)
     text = der[content:end].decode("ascii", "replace")
     if der[start] == 0x17:

@@ -374,7 +374,7 @@ class _ClientConnection(_WebSocket):
         )
 
     def _describe_raw(self) -> str:
-        """The same, from an answer that is not complete."""
+        """Describe an incomplete response."""
         line = _STATUS_LINE.match(self._raw)
         assert line is not None
         body = self._raw.partition(b"\r\n\r\n")[2]

@@ -33,9 +33,12 @@ class Backoff:
         return longest
 
     def pause(self) -> float:
-        """The same with jitter, which is at most half of it."""
+        """
+        Count a failed attempt, and return a pause with jitter: half to all of the
+        longest one.
+        """
         return self.failed() * (0.5 + self.random() / 2)
 
     def reset(self) -> None:
-        """An attempt succeeded: begin with the first pause again."""
+        """Begin with the first pause again, after an attempt succeeded."""
         self.doublings = 0

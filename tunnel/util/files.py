@@ -107,7 +107,7 @@ class WatchedFile(Generic[_T]):
         self.content = read()
 
     def get(self) -> _T:
-        """The content, after a look if the last one is an interval ago."""
+        """Return the content, read again if the last check is an interval ago."""
         now = self._seconds()
         if now - self._looked >= self._interval:
             self._looked = now
@@ -347,7 +347,7 @@ def _owner(path: Path) -> str:
 
 
 def owner_of(found: os.stat_result) -> str:
-    """The name of the user that a file belongs to."""
+    """Return the name of the user that a file belongs to."""
     try:
         return pwd.getpwuid(found.st_uid).pw_name
     except KeyError:

@@ -33,7 +33,9 @@ class Flusher:
         self._dirty: set[Flushable] = set()
 
     def mark(self, connection: Flushable) -> None:
-        """*connection* has output; its `flush` is called before the next turn."""
+        """
+        Have `flush` of *connection*, which has output, called before the next turn.
+        """
         if not self._dirty:
             if self._poller is not None and self._poller.dispatching:
                 self._poller.after.append(self._flush)

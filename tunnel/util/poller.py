@@ -93,7 +93,7 @@ class Poller:
 
     @classmethod
     def of(cls, clock: Any) -> Poller | None:
-        """The poller of a reactor; None where there can be none."""
+        """Return the poller of a reactor; None: it cannot have one."""
         if not IReactorFDSet.providedBy(clock) or not hasattr(select, "epoll"):
             return None
         poller = _pollers.get(clock)
@@ -296,7 +296,7 @@ class Poller:
             self._log.failure("a connection failed at its end")
 
     def connectionLost(self, reason: Failure) -> None:
-        """The reactor stops: so do all connections."""
+        """Close all connections: the reactor stops."""
 
         def end(member: Any) -> None:
             member.connectionLost(reason)

@@ -68,7 +68,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def excerpt(body: bytes) -> str:
-    """The beginning of what the other side wrote, as one line of text."""
+    """Return the beginning of another side's text as one line."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
     return " ".join(clean(text, _EXCERPT, " ").split())
 
@@ -86,7 +86,7 @@ def json_for_yaml(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def clean_message(message: Message, most: int) -> None:
-    """The same for every text in *message*, and in the messages within it."""
+    """Clean every text in *message*, and in the messages within it."""
     for field, value in message.ListFields():
         if isinstance(value, str):
             cleaned = clean(value, most)

@@ -43,7 +43,7 @@ _VALUE: Final = re.compile(
 
 
 def trace_id_of(value: str | None) -> str | None:
-    """The id in a value of ``traceparent``; None if there is none, or none valid."""
+    """Return the id in a value of ``traceparent``; None: it has none, or none valid."""
     if value is None or len(value) > _MAX_VALUE:
         return None
     found = _VALUE.fullmatch(value.strip(" \t"))
@@ -53,12 +53,14 @@ def trace_id_of(value: str | None) -> str | None:
 
 
 def trace_id_in(fields: bytes) -> str | None:
-    """The id in lines of a head, each with CR LF before it; of two of them neither."""
+    """
+    Return the id in lines of a head, each with CR LF before it; of two ids neither.
+    """
     return trace_id_of(traceparent_in(fields))
 
 
 def traceparent_in(fields: bytes) -> str | None:
-    """The value in lines of a head, if there is one, and it is valid."""
+    """Return the value in lines of a head, if there is one, and it is valid."""
     values = _FIELD.findall(fields)
     if len(values) != 1:
         return None
@@ -77,5 +79,7 @@ def new_trace_id() -> str:
 
 
 def new_traceparent(trace_id: str) -> str:
-    """A value of the header for what begins here, and is not recorded."""
+    """
+    Return a value of the header for a trace that begins here, and is not recorded.
+    """
     return f"00-{trace_id}-{secrets.token_hex(8)}-00"

@@ -208,7 +208,7 @@ class Session:
         seconds: Callable[[], float] | None = None,
     ) -> None:
         """
-        The application is done with *count* bytes of a stream.
+        Note that the application consumed *count* bytes of a stream.
 
         :param seconds: as for `tunnel.wire.stream.ReceiveWindow.consumed`.
         """
@@ -297,7 +297,7 @@ class Session:
         return drained
 
     def streams(self) -> Iterator[int]:
-        """The numbers of all streams that are known."""
+        """Iterate over the numbers of all known streams."""
         return iter(tuple(self._by_id))
 
     # Handlers of received frames.
@@ -609,14 +609,14 @@ class FrameBudget:
         self.renew()
 
     def renew(self) -> None:
-        """A new interval begins."""
+        """Begin a new interval."""
         self.resets = self._limits.resets_per_interval
         self.pings = self._limits.pings_per_interval
         self.small = self._limits.small_frames_per_interval
 
 
 def _code(number: int) -> ErrorCode:
-    """A code of a newer peer that we do not know counts as INTERNAL."""
+    """Return an error code; an unknown code of a newer peer counts as INTERNAL."""
     try:
         return ErrorCode(number)
     except ValueError:

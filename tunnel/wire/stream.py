@@ -295,7 +295,9 @@ class StreamTable:
         return stream_id & 1 == self._parity
 
     def open(self, send_credit: int, window: int, state: StreamState = OPEN) -> Stream:
-        """A new one of ours; *state* tells whether its first frame has FIN."""
+        """
+        Return a new stream of ours; *state* contains whether its first frame has FIN.
+        """
         stream_id = self.next_ours
         self.next_ours += 2
         self.ours += 1

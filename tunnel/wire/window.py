@@ -59,7 +59,7 @@ class WindowEstimator:
         )
 
     def probe(self, now: float) -> bool:
-        """True when the caller has to send a probe now."""
+        """Return whether the caller must send a probe now."""
         self._at_probe = self._arrived
         if now < self._next_probe:
             return False
@@ -68,7 +68,9 @@ class WindowEstimator:
         return True
 
     def probe_answered(self, now: float, cap: int) -> int:
-        """The pong is here: return the size that windows should have, at most *cap*."""
+        """
+        Take the response to a probe, and return the new size of windows, at most *cap*.
+        """
         if self._probed_at is None:
             return self.target
         # A clock that stepped back gives nonsense once, and must not divide by zero.
