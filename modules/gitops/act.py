@@ -73,7 +73,7 @@ NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
 #: Seconds between two checks of an object that is waited for: initial and maximum.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
 
-#: Seconds for which a kind may be unknown after its definition was established: API
+#: Seconds that a kind may stay unknown after its definition was established: API
 #: servers learn of it one by one.
 KIND_SECONDS = 30.0
 
@@ -131,15 +131,15 @@ class Result:
         return f"{where}{self.key} {self.outcome.value}{why}"
 
 
-#: Version of the way in which objects are marked. A new version applies all objects
-#: once more.
+#: Version of the annotations that mark objects. A new version applies all objects once
+#: more.
 _FORM = "1"
 
 
 @attrs.frozen
 class Settled:
     """
-    The manifest with which an object was applied, and the fields that it got.
+    The applied manifest of an object, and the fields that the object got.
 
     :ivar digest: the digest of the manifest.
     :ivar owned: the result of `owned_fields`, which changes with the set of our fields.
@@ -423,7 +423,7 @@ class Act:
     # Applying.
 
     def _as_seen(self, action: Action) -> Settled:
-        """Return the `Settled` that the object would have if nobody had changed it."""
+        """Return the `Settled` of an object that has not changed since it was seen."""
         found = self._seen.get(action.key)
         if found is None:
             assert action.manifest is not None

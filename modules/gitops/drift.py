@@ -57,8 +57,8 @@ SETTLE = 0.1
 #: Objects that are checked at the same time.
 IN_FLIGHT = 8
 
-#: Checks of one object, and the seconds in which they are counted: an object that is
-#: rewritten each second is checked less often.
+#: Checks of one object in a period, and its seconds: an object that is rewritten each
+#: second is checked less often.
 LOOKS, LOOKS_SECONDS = 5, 60.0
 
 #: Seconds between two checks of all objects of kinds that cannot be watched: one
@@ -72,12 +72,12 @@ LOOK_AGAIN = 5.0
 #: without fields: the status of some objects changes all the time.
 OVERTAKEN = 3
 
-#: Repairs of one object, and the seconds in which they are counted: beyond that another
-#: program keeps changing it, and users have to decide which of the two is right.
+#: Repairs of one object in a period, and its seconds: beyond that another program keeps
+#: changing it, and users have to decide which of the two is right.
 REPAIRS, REPAIRS_SECONDS = 5, 3600.0
 
-#: Repairs of a project, and the seconds in which they are counted: a whole namespace
-#: may have been deleted.
+#: Repairs of a project in a period, and its seconds: a whole namespace may have been
+#: deleted.
 ALL_REPAIRS, ALL_REPAIRS_SECONDS = 100, 60.0
 
 #: Seconds until the retry of a failed repair.
@@ -237,7 +237,7 @@ class Drifts:
     # Applied objects.
 
     def planned(self, plan: Plan, inventory_id: str) -> None:
-        """Note which objects a plan applies, and forget those that left Git."""
+        """Note which objects a plan applies, and forget the objects that left Git."""
         self._inventory_id, self._commit = inventory_id, plan.commit
         wanted = {
             key: one
