@@ -28,8 +28,8 @@ __all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 AT_ONCE = 2
 
 #: Renderers of previews at the same time. Only their authors have read these charts and
-#: kustomizations, so one that loops must not block commits. As many as agentk makes
-#: previews, so that a merge request does not block an operator either.
+#: kustomizations, so endless loops in them must not block commits. As many as agentk
+#: makes previews, so that a merge request does not block an operator either.
 PREVIEWS_AT_ONCE = 2
 
 #: Seconds until a renderer is killed, and its CPU seconds on all cores together.
@@ -57,11 +57,11 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 @attrs.frozen
 class Rendered:
     """
-    What a renderer made.
+    The result of a renderer.
 
-    :ivar output: empty where it failed.
-    :ivar problem: why it failed; empty: it did not.
-    :ivar is_said: in its own words.
+    :ivar output: empty if it failed.
+    :ivar problem: why it failed; empty if it succeeded.
+    :ivar is_said: whether *problem* is the program's own error output.
     """
 
     output: bytes = attrs.field(repr=False)
@@ -91,7 +91,7 @@ class ChildProcesses:
 
     @property
     def is_confined(self) -> bool:
-        """Whether the kernel limits the programs to files of their own."""
+        """Whether the kernel confines the programs to their own files."""
         return self._landlock > 0
 
     async def run(

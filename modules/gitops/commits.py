@@ -93,7 +93,7 @@ class Commits:
     _not_read: str = attrs.field(default="", init=False)
     #: Whether kas or the server behind it was unavailable.
     _was_away: bool = attrs.field(default=False, init=False)
-    #: What is to be read, and what reads it or waits for it.
+    #: The commit to read, and the task that reads it or waits for it.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
     #: Pauses that `newest` ends.
@@ -104,17 +104,17 @@ class Commits:
 
     @property
     def problem(self) -> str:
-        """Why there is no newer one; empty: nothing is wrong."""
+        """The reason why no newer commit is available; empty if nothing is wrong."""
         return self._not_sent or self._not_read
 
     @property
     def problem_of_newer(self) -> bool:
-        """Whether there is a newer commit that cannot be had or read."""
+        """Whether a newer commit exists that cannot be fetched or read."""
         return bool(self.refused or self._not_read)
 
     @property
     def not_read(self) -> bool:
-        """Whether there is a newer one that cannot be read now."""
+        """Whether a newer commit cannot be read now."""
         return bool(self._not_read)
 
     async def run(self) -> None:
@@ -268,11 +268,12 @@ class Commits:
         self, seconds: float, refused: str = "", *, looks: bool = False
     ) -> bool:
         """
-        Wait before a retry; `newest` ends it.
+        Wait before a retry, until `newest` is called at the latest.
 
         :param refused: the commit that kas refused; empty: kas could not read the ref.
-        :param looks: end the pause at another commit, or once kas can read the ref.
-        :return: whether that ended it.
+        :param looks: end the pause if the ref points to another commit, or if kas can
+            read the ref again.
+        :returns: whether such a check ended the pause.
         """
         over: Deferred[None] = Deferred()
         self._pauses.add(over)
@@ -333,7 +334,7 @@ class Commits:
                 await step
             except CancelledError:
                 if self._ends or self._unread is snapshot:
-                    # All of it ends, and not because something newer has come.
+                    # The task was cancelled, not only the reading of an old commit.
                     raise
             finally:
                 self._reading = None

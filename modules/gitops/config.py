@@ -1,4 +1,4 @@
-"""``agent.gitops`` of kas' file: which repositories agents may read, and limits."""
+"""The section ``agent.gitops`` of kas' file: allowed repositories, and limits."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
     "WebhookSettings",
 ]
 
-#: The pattern that names every agent, those of all projects of GitLab included.
+#: The pattern for every agent, including the agents of all GitLab projects.
 EVERY_AGENT = "*"
 
-#: Webhooks of one kas: each event is posted to all of them.
+#: Webhooks of kas: each event is posted to all of them.
 MAX_WEBHOOKS = 20
 
-#: Bytes of all files of one source at the most: agentk reads them in memory.
+#: Maximum bytes of all files of one source: agentk reads them into memory.
 MAX_TOTAL = 256 * 1024 * 1024
 
 
@@ -57,7 +57,7 @@ def _check_address(value: str, example: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Without what Python says of it: that repeats what stands for the port.
+        # Python's message is left out: it repeats the text in place of the port.
         raise ValueError(f"this is not a URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError(f"write {example}")
@@ -82,17 +82,17 @@ def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 
 class WebhookFormat(Enum):
-    """What is posted."""
+    """The format of the posted events."""
 
     #: Our own events, signed.
     TXKAS = "txkas"
-    #: For an "HTTP Endpoint" of the alerts of a GitLab project.
+    #: The format of an "HTTP Endpoint" for the alerts of a GitLab project.
     GITLAB_ALERT = "gitlab_alert"
 
 
 @attrs.frozen(kw_only=True)
 class WebhookSettings:
-    """One of ``agent.gitops.webhooks``."""
+    """An entry of ``agent.gitops.webhooks``."""
 
     url: str = field(doc="what is posted to, http or https", validator=_is_address)
     format: WebhookFormat = field(
@@ -117,7 +117,7 @@ class WebhookSettings:
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Whether it is told of that agent; *project*: see `project_of`."""
+        """Tell whether it gets the events of an agent; *project*: see `project_of`."""
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)
@@ -125,7 +125,7 @@ class WebhookSettings:
 
 @attrs.frozen(kw_only=True)
 class MergeRequestSettings:
-    """``agent.gitops.merge_requests``."""
+    """The section ``agent.gitops.merge_requests``."""
 
     gitlab_url: str = field(
         doc="of GitLab, such as https://gitlab.example.org",
@@ -156,7 +156,7 @@ class MergeRequestSettings:
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Whether that agent previews; *project*: see `project_of`."""
+        """Tell whether an agent makes previews; *project*: see `project_of`."""
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)
@@ -165,7 +165,7 @@ class MergeRequestSettings:
 @attrs.frozen(kw_only=True)
 class GitopsSettings:
     """
-    ``agent.gitops``.
+    The section ``agent.gitops``.
 
     Source of names and defaults: GitLab's kas, pkg/kascfg.
     """

@@ -30,7 +30,8 @@ from tunnel.util.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 
-#: The newest states of one source that are kept, and seconds for which they are kept.
+#: The newest states of one source that are kept, and the maximum of their age in
+#: seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
 
 #: Bytes of all states, compressed: a Secret has room for a megabyte.
@@ -61,12 +62,12 @@ class Replaced(Enum):
 @attrs.frozen
 class KeptState:
     """
-    One object as it was.
+    An earlier state of one object.
 
-    :ivar state_id: how people name it.
-    :ivar at: seconds since 1970.
-    :ivar uid: that it had; empty: it is not known.
-    :ivar object: as it can be made again.
+    :ivar state_id: the name of the state in commands.
+    :ivar at: when it was kept, in seconds since 1970.
+    :ivar uid: the uid of the object; empty if unknown.
+    :ivar object: the object in a form that can be created again.
     """
 
     state_id: str

@@ -135,7 +135,7 @@ def landlock_version() -> int:
 
 def confine(libc: ctypes.CDLL, version: int, program: str, folder: str) -> bool:
     """
-    Have the kernel refuse this process all files except those that it needs.
+    Have the kernel refuse this process all files except the ones that it needs.
 
     The process may read and run *program* and the system's programs and libraries, and
     has full access to *folder*, but none to ``/proc``, ``/etc``, ``/home`` or ``/var``.

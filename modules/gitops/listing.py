@@ -30,14 +30,15 @@ PAGE, PAGES_EACH = 500, 1 / 20
 @attrs.frozen(eq=False)
 class Seen:
     """
-    An object that is there: thousands of whole ones would not fit into memory.
+    The needed facts of a live object: thousands of whole objects would not fit into
+    memory.
 
-    :ivar owner: the inventory that has it; empty: none.
-    :ivar is_bookkeeping: it is agentk's own, and of no source.
-    :ivar claimed_by: see `claimed_by`.
-    :ivar given_by: see `given_by`.
-    :ivar engine: another one that applies it, as `engine_of` has it.
-    :ivar owned: see `owned_fields`.
+    :ivar owner: the inventory that owns it; empty if none does.
+    :ivar is_bookkeeping: whether it is agentk's own object, without a source.
+    :ivar claimed_by: the result of `claimed_by`.
+    :ivar given_by: the result of `given_by`.
+    :ivar engine: the other engine that applies it, as in `engine_of`.
+    :ivar owned: the result of `owned_fields`.
     """
 
     uid: str
