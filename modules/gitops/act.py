@@ -594,14 +594,14 @@ class Act:
         live = await live_object(self._client, resource, key)
         if live is not None:
             if live["metadata"].get("uid", "") != action.uid:
-                raise _held("another object of this name came meanwhile")
+                raise _held("another object of this name was created in the meantime")
             if owner_of(live) != self._settings.inventory_id:
-                raise _held("others have it since then")
+                raise _held("it has another owner now")
             if stays := await self._braked(live):
-                raise _held(f"it would have to be made anew, and is kept: {stays}")
+                raise _held(f"it must be recreated, but is kept: {stays}")
             if self._made_anew >= self._settings.limits.count:
                 most = self._settings.limits.count
-                raise _held(f"{most} objects were made anew; it is one of the next")
+                raise _held(f"{most} objects were recreated; retrying later")
             self._made_anew += 1
             await self._keep(Replaced.RECREATED, [live])
             await self._delete_and_wait(key, resource, live)
@@ -626,7 +626,7 @@ class Act:
         self._check_leads()
         await self._client.apply(was, field_manager=FIELD_MANAGER)
         why = (
-            "it was deleted, could not be made anew, and was restored: "
+            "it was deleted, could not be recreated, and was restored: "
             f"{words_of(manifest.key, refused)}"
         )
         self._settled[manifest.key] = Settled(digest_of(manifest), "", why)
@@ -662,10 +662,10 @@ class Act:
         until, backoff = self._clock.seconds() + ANEW_SECONDS, self._looks()
         while (found := await live_object(self._client, resource, key)) is not None:
             if found["metadata"].get("uid", "") != metadata.get("uid", ""):
-                raise _held("another object of this name came meanwhile")
+                raise _held("another object of this name was created in the meantime")
             if self._clock.seconds() >= until:
                 raise _held(
-                    f"it was deleted to be made anew, and is still there after "
+                    f"it was deleted to be recreated, but still exists after "
                     f"{ANEW_SECONDS:g} s"
                 )
             await deferLater(self._clock, backoff.failed())
@@ -742,7 +742,7 @@ class Act:
             return ""
         if live["metadata"].get("uid", "") == action.uid:
             return ""
-        return "another object of this name came meanwhile; it is looked at again"
+        return "another object of this name was created in the meantime; retrying"
 
     async def _applied(
         self, manifest: Manifest, uid: str, force: bool, is_new: bool = False
@@ -875,7 +875,7 @@ class Act:
             # For example an operator, without which its custom resources could never be
             # deleted.
             if self.results[other].outcome is not Outcome.PRUNED:
-                self._came_to(key, Outcome.BLOCKED, f"{other} needs it, and is there")
+                self._came_to(key, Outcome.BLOCKED, f"{other}, which needs it, exists")
                 return
         try:
             resource = await self._resource_of(action.live)
@@ -899,7 +899,7 @@ class Act:
             return True
         if owner_of(live) != self._settings.inventory_id:
             self._entries.pop(key, None)
-            self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
+            self._came_to(key, Outcome.FORGOTTEN, "it has another owner now")
             return True
         if stays := await self._braked(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)

@@ -71,7 +71,7 @@ class GitopsOptions:
     sops: str = field(default="sops", doc="the program, or its path")
     audit_log: ExistingFile | None = field(
         default=None,
-        doc="the API server's, in JSON: who changes objects beside kas is named",
+        doc="the API server's audit log as JSON, to name users who bypass kas",
     )
     inventory_namespace: str = field(
         default="",
@@ -253,7 +253,7 @@ class GitopsAgent:
 
     def _receiver_failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("telling objects of commits failed", failure)
+            self._log.failure("notifying objects of commits failed", failure)
 
     def _end(self, project_id: str) -> None:
         _, running = self._running.pop(project_id)
@@ -301,7 +301,7 @@ class GitopsAgent:
             except Exception:
                 # A project that fails must not stop the others.
                 self._log.failure(
-                    "working on project {project} failed; it begins again in a minute",
+                    "working on project {project} failed; it restarts in a minute",
                     project=project.name,
                 )
             await deferLater(self._api.clock, PAUSE)

@@ -98,8 +98,8 @@ class KubernetesAuditLog:
         except OSError as error:
             if not self._is_unreadable:
                 self._log.warn(
-                    "the audit log {path} cannot be read ({why}): who changes objects "
-                    "beside kas is not named",
+                    "the audit log {path} cannot be read ({why}): changes that "
+                    "bypass kas are reported without a user",
                     path=str(self.path),
                     why=error.strerror,
                 )

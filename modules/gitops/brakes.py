@@ -240,9 +240,12 @@ def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) ->
     if not wanted:
         return "the source has no objects any more"
     if deletes > limits.count:
-        return f"{deletes} objects would go, more than {limits.count}"
+        return f"{deletes} objects would be deleted, more than {limits.count}"
     if deletes > FEW and deletes * 100 > limits.percent * before:
-        return f"{deletes} of {before} objects would go, more than {limits.percent:g} %"
+        return (
+            f"{deletes} of {before} objects would be deleted, "
+            f"more than {limits.percent:g} %"
+        )
     return ""
 
 
@@ -269,7 +272,7 @@ async def brake_of_object(
     except CallError as error:
         if error.status in AWAY:
             raise
-        return f"what would go with it cannot be seen: {error.message}"
+        return f"cannot tell what would be deleted with it: {error.message}"
     return ""
 
 
@@ -287,11 +290,11 @@ async def _instances(
                 async for key, one in _listed(client, resource, "")
                 if not _goes(key, one, owner, going)
             ]
-            return _named("objects of this kind would go, too", staying)
+            return _named("objects of this kind would be deleted, too", staying)
     conditions = (live.get("status") or {}).get("conditions") or ()
     if any(one.get("type") == "Established" for one in conditions):
         # Objects may exist in versions that are no longer served.
-        return "whether there are objects of this kind cannot be seen: none is served"
+        return "cannot tell whether objects of this kind exist: it is not served"
     return ""
 
 
@@ -308,7 +311,8 @@ async def _content(
     if away := {group for group, there in elsewhere.items() if not there} - groups:
         names = ", ".join(sorted(away)[:NAMED])
         return (
-            f"what would go with it cannot be seen: the API server of {names} is away"
+            "cannot tell what would be deleted with it: "
+            f"the API server of {names} is unavailable"
         )
     inside = {(one.group, one.kind) for one in resources if one.namespaced}
     kinds: dict[tuple[str, str], KubernetesResource] = {}
@@ -331,7 +335,9 @@ async def _content(
         return found
 
     found = await in_parallel(partial(staying, one) for one in kinds.values())
-    return _named("objects in it would go, too", [key for one in found for key in one])
+    return _named(
+        "objects in it would be deleted, too", [key for one in found for key in one]
+    )
 
 
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:

@@ -110,8 +110,8 @@ class ChildProcesses:
         if found is None:
             raise CallError(
                 Status.UNAVAILABLE,
-                f"agentk finds no program {program!r}: install it beside agentk, or "
-                "name it in modules.gitops of agentk's configuration file",
+                f"agentk cannot find the program {program!r}: install it with agentk, "
+                "or name it in modules.gitops of agentk's configuration file",
             )
         command = [os.path.realpath(found), *arguments]
         if not self._landlock:
@@ -129,11 +129,12 @@ class ChildProcesses:
                 return ended.result()
             if self._has_namespaces:
                 raise CallError(
-                    Status.UNAVAILABLE, "the kernel gives no network namespace now"
+                    Status.UNAVAILABLE,
+                    "the kernel provides no network namespace now",
                 )
             self._warn_once(
-                "the kernel gives no network namespace: kustomize and helm run "
-                "with agentk's network, and are refused sockets where the kernel "
+                "the kernel does not provide a network namespace: kustomize and helm "
+                "run with agentk's network, and are refused sockets where the kernel "
                 "takes a filter of system calls"
             )
             return (await self._started(command, folder, network=True)).result()
@@ -210,7 +211,7 @@ class _Ended:
             return Rendered(self.output)
         said = clean(self.errors.decode("utf-8", "replace").strip(), SHOWN)
         if self.why or not said:
-            return Rendered(b"", self.why or f"it ended with {self.status}")
+            return Rendered(b"", self.why or f"it exited with status {self.status}")
         return Rendered(b"", said, is_said=True)
 
 
@@ -240,7 +241,7 @@ class _Child(ProcessProtocol):
         why = f"it took longer than {SECONDS:g} s"
         if used < SECONDS * (1 - STARVED):
             self._is_starved = True
-            why += f", and had the processor for {used:.0f} s of them"
+            why += f", but had a processor for only {used:.0f} s of them"
         self._kill(why)
 
     @property
@@ -262,7 +263,7 @@ class _Child(ProcessProtocol):
         status = value.exitCode if value.exitCode is not None else -(value.signal or 0)
         why = self._why
         if not why and status < 0:
-            why = f"it was ended by signal {-status}: a limit was passed, most likely"
+            why = f"it was killed by signal {-status}, probably because of a limit"
         if not self.ended.called:
             output = bytes(self._output)
             errors = bytes(self._errors)

@@ -253,7 +253,7 @@ class Claims:
         if last == _UNSEEN:
             why = (
                 f"more than {MAX_SEEN} ConfigMaps say that they are inventories, and "
-                "another agent may come to claim it: deletes wait up to "
+                "another agent may still claim it: deletes wait up to "
                 f"{OTHERS_SECONDS / 60:g} minutes"
             )
         else:

@@ -48,7 +48,7 @@ MAX_DIGITS = 19
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
     403: "the token may not do that: it needs the scope api and a member's rights",
-    404: "the user of the token does not see this merge request",
+    404: "the user of the token cannot see this merge request",
 }
 
 
@@ -260,7 +260,7 @@ class Comments:
         except CancelledError:
             raise
         except TooLarge:
-            text = f"GitLab: an answer has more than {MAX_ANSWER // 1024**2} MiB"
+            text = f"GitLab: a response has more than {MAX_ANSWER // 1024**2} MiB"
             raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
         except Exception as error:
             # Of many kinds: no route, unknown name, bad certificate, timeout.
@@ -271,18 +271,18 @@ class Comments:
 def _answered(response: IResponse, content: bytes) -> Any:
     code = response.code
     if code == 429 or code >= 500:
-        raise _TryAgain(f"it answers {code}", _pause(response))
+        raise _TryAgain(f"it responded with {code}", _pause(response))
     if code in _REFUSED:
         status = Status.NOT_FOUND if code == 404 else Status.PERMISSION_DENIED
         raise CallError(status, f"GitLab: {_REFUSED[code]} ({code})")
     if not 200 <= code < 300:
-        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it answers {code}")
+        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it responded with {code}")
     if not content.strip():
         return None
     try:
         return json.loads(content)
     except ValueError:
-        text = "GitLab: it answers no JSON; does gitlab_url name it?"
+        text = "GitLab: the response is not JSON; check gitlab_url"
         raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 

@@ -187,7 +187,7 @@ class Commits:
     ) -> tuple[Snapshot, Source]:
         snapshot = await receive(answer)
         if snapshot is None:
-            text = "kas stops, and another one has to be asked"
+            text = "kas is stopping: retry"
             raise CallError(Status.UNAVAILABLE, text)
         return attrs.evolve(snapshot, files=()), await self._read(snapshot, made)
 
@@ -395,8 +395,8 @@ class Commits:
         problem = clean(error.message, MAX_PROBLEM, " ")
         if problem != before:
             self._log.warn(
-                "project {project}: its files cannot be had, and what is in the "
-                "cluster stays: {reason}",
+                "project {project}: cannot get its files; the cluster "
+                "stays as it is: {reason}",
                 project=self._name,
                 reason=problem,
             )

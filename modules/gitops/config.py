@@ -94,15 +94,17 @@ class WebhookFormat(Enum):
 class WebhookSettings:
     """An entry of ``agent.gitops.webhooks``."""
 
-    url: str = field(doc="what is posted to, http or https", validator=_is_address)
+    url: str = field(
+        doc="the address for the events, http or https", validator=_is_address
+    )
     format: WebhookFormat = field(
         default=WebhookFormat.TXKAS,
-        doc="txkas: signed events; gitlab_alert: what the HTTP endpoint of a GitLab "
-        "project's alerts takes",
+        doc="txkas: signed events; gitlab_alert: alerts for the HTTP endpoint of a "
+        "GitLab project",
         validator=_is_format,
     )
     secret_file: ExistingFile = field(
-        doc="what each request is signed with; of gitlab_alert the authorization key",
+        doc="the key that signs requests; for gitlab_alert the authorization key",
         validator=_is_secret,
     )
     ca_certificate_file: ExistingFile | None = field(
@@ -177,7 +179,7 @@ class GitopsSettings:
 
     poll_period: Duration = field(
         default=300.0,
-        doc="between two looks at a branch; a push notification comes at once",
+        doc="between two checks of a branch; push notifications need no check",
         validator=is_period,
     )
     max_manifest_file_size: Size = field(
@@ -196,12 +198,12 @@ class GitopsSettings:
     )
     webhooks: tuple[WebhookSettings, ...] = field(
         default=(),
-        doc="what is told of objects that others have changed",
+        doc="receivers of events about objects that others have changed",
         validator=_are_few,
     )
     merge_requests: MergeRequestSettings | None = field(
         default=None,
-        doc="comment on GitLab's merge requests what they would change in the clusters",
+        doc="comment on GitLab's merge requests with the changes in clusters",
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,

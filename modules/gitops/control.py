@@ -225,8 +225,8 @@ class Control:
             found = [one for one in found if one.state_id == request.id]
             if not found:
                 text = (
-                    f"no state {request.id[:64]!r} is kept, or it is kept no longer: "
-                    "'kasctl gitops kept' without it lists the states"
+                    f"no state {request.id[:64]!r} is kept (any more): "
+                    "list the states with 'kasctl gitops kept'"
                 )
                 raise CallError(Status.NOT_FOUND, text)
         return pb.GetKeptResponse(
@@ -303,7 +303,7 @@ class Control:
         if len(self._previews) >= MAX_PREVIEWS or (
             request.merge_request and of_merge_requests >= MAX_MERGE_REQUESTS
         ):
-            text = f"{len(self._previews)} previews are under way: try again"
+            text = f"{len(self._previews)} previews are running: try again later"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._previews[call] = request.merge_request
         try:
@@ -347,7 +347,7 @@ class Control:
             known = ", ".join(sorted(one.name for one in self.projects.values()))
             raise CallError(
                 Status.NOT_FOUND,
-                f"there is no project {name[:200]!r}; there is: {known or 'none'}",
+                f"project {name[:200]!r} does not exist; known: {known or 'none'}",
             )
         return found
 

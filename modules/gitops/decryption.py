@@ -135,7 +135,7 @@ class Decryptor:
                 why = "sops fails: run it by hand to read why"
                 recipients = _recipients(manifest)
                 if not recipients:
-                    why = "it is encrypted for no age key, and agentk has no others"
+                    why = "it is not encrypted for any age key: agentk has no others"
                 elif made.problem.startswith(_NO_KEY):
                     names = ", ".join(recipients[:5])
                     why = f"no key in the Secret {secret} fits any of {names}"
@@ -146,7 +146,7 @@ class Decryptor:
             if not all(isinstance(one, dict) for one in values.values()):
                 raise ValueError
         except (ValueError, RecursionError, AttributeError):
-            raise _cannot(manifest, "what sops makes of it is no Secret") from None
+            raise _cannot(manifest, "the output of sops is not a Secret") from None
         kept = {
             key: one
             for key, one in manifest.object.items()

@@ -136,7 +136,7 @@ def changed_fields(
     key: ObjectKey, wanted: KubernetesObject, live: KubernetesObject
 ) -> tuple[list[tuple[_Path, ChangedField]], int]:
     """
-    Return the fields in which *live* differs, and the number of further ones.
+    Return the fields that differ in *live*, and the number of further ones.
 
     :param wanted: the object after a dry run of applying it again.
     """

@@ -65,7 +65,7 @@ _COLLECTION_TAGS = frozenset({None, "!", _TAGS + "map", _TAGS + "seq"})
 
 _MERGE = "<<"
 
-_TEMPLATE = "'{{' is of a template, which 'source: {kind: helm}' has rendered"
+_TEMPLATE = "'{{' belongs to a template, which 'source: {kind: helm}' renders"
 
 
 class UnreadableText(Exception):
@@ -179,10 +179,10 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
         if "{{" in _line(text, fault.line):
             why = f"{why}; {_TEMPLATE}"
         raise UnreadableText(
-            fault.line, f"this is no YAML: {why}", fault.column
+            fault.line, f"this is not YAML: {why}", fault.column
         ) from None
     except yaml.YAMLError as error:
-        raise UnreadableText(0, f"this is no YAML: {error}") from None
+        raise UnreadableText(0, f"this is not YAML: {error}") from None
 
 
 def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
@@ -215,7 +215,7 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
             where = line + text.count("\n", begin, error.pos)
             column = error.pos - text.rfind("\n", 0, error.pos)
             raise UnreadableText(
-                where, f"this is no JSON: {error.msg}", column
+                where, f"this is not JSON: {error.msg}", column
             ) from None
         except ValueError as error:
             raise UnreadableText(line, str(error)) from None
@@ -237,7 +237,7 @@ def _decoded(data: bytes) -> str:
         line = text.count("\n", 0, found.start()) + 1
         column = found.start() - text.rfind("\n", 0, found.start())
         code = f"U+{ord(found.group()):04X}"
-        why = f"the character {code} cannot stand here; remove it"
+        why = f"the character {code} is not allowed here; remove it"
         raise UnreadableText(line, why, column)
     return text
 
@@ -302,7 +302,7 @@ class _Builder:
     def _aliased(self, anchor: str, line: int) -> _Anchored:
         found = self._anchors.get(anchor)
         if found is None:
-            why = f"nothing above is named &{anchor} and complete"
+            why = f"no complete value above has the anchor &{anchor}"
             raise UnreadableText(line, why)
         if len(self._stack) + found.height > MAX_DEPTH:
             raise _too_deep(line)
@@ -336,7 +336,7 @@ class _Builder:
         else:
             value = _tagged(tag, text, line)
         if isinstance(value, float) and not math.isfinite(value):
-            raise UnreadableText(line, f"{text} is no number that JSON has")
+            raise UnreadableText(line, f"{text} is not a number in JSON")
         found = _Anchored(value, 1, len(text), 0)
         if event.anchor is not None:
             self._anchors[event.anchor] = found
@@ -357,7 +357,7 @@ class _Builder:
             if parent.merges:
                 return
             if parent.key in parent.keys:
-                why = f"the key {parent.key[:100]!r} is here twice"
+                why = f"duplicate key {parent.key[:100]!r}"
                 raise UnreadableText(line, why)
             parent.keys.add(parent.key)
             return
@@ -411,7 +411,7 @@ def _tagged(tag: str, text: str, line: int) -> Any:
         raise UnreadableText(line, f"the tag {tag} is not supported")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
         # The text is left out: it may be secret.
-        raise UnreadableText(line, f"a value is not what its tag {tag} says")
+        raise UnreadableText(line, f"a value does not match its tag {tag}")
     return value
 
 
@@ -427,7 +427,7 @@ def _key(value: Any, line: int) -> str:
 
 
 def _too_deep(line: int) -> UnreadableText:
-    return UnreadableText(line, f"more than {MAX_DEPTH} levels within each other")
+    return UnreadableText(line, f"more than {MAX_DEPTH} nested levels")
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -435,19 +435,19 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         seen: set[str] = set()
         twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twin[:100]!r} is twice in one object")
+        raise ValueError(f"the key {twin[:100]!r} is duplicated in an object")
     return made
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"the number {text[:40]} is too large")
     return number
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number that JSON has")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 # Atomic and not possessive: Python before 3.11.5 repeats possessive groups wrongly.

@@ -49,7 +49,7 @@ class Glob:
         #: The cost of compiling it: characters after the expansion of braces.
         self.cost = sum(map(len, alternatives))
         if self.cost > MAX_EXPANDED:
-            raise ValueError("the braces of a glob stand for too much; write several")
+            raise ValueError("the braces of a glob expand to too much; write several")
         self._expressions = [re.compile(_path(one)) for one in alternatives]
         self._alternatives = tuple(alternatives)
         #: For each alternative, the names of the folders before ``**``, and whether it

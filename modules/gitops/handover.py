@@ -99,7 +99,7 @@ class ProjectHandover:
         return None
 
     def will_read(self, owner: str) -> bool:
-        """Whether the project with the inventory *owner* has yet to read our commit."""
+        """Tell whether the project with the inventory *owner* must read our commit."""
         own = self._projects.get(self._name)
         return own is not None and any(
             other.inventory == owner and _is_behind(other, own)
@@ -148,10 +148,10 @@ def _may_follow(other: _Project, own: _Project) -> bool:
 
 
 def _why_unread(other: _Project) -> str:
-    why = f"project {other.name} has not read this commit, and may have it"
+    why = f"project {other.name} has not read this commit, and may contain it"
     if not other.problems:
         return why
-    return f"{why} (mend it or remove the project): {other.problems[0]}"
+    return f"{why} (fix it or remove the project): {other.problems[0]}"
 
 
 def names(

@@ -90,7 +90,7 @@ def why_it_stays(found: KubernetesObject, now: float) -> str:
         ]
         if said:
             return "; ".join(said)
-    return health_of(found, now).reason or "it is still there"
+    return health_of(found, now).reason or "it still exists"
 
 
 class _View:
@@ -190,7 +190,7 @@ def _deployment(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if there > wanted:
-        return _waiting(f"{there - wanted} replicas of before are still there")
+        return _waiting(f"{there - wanted} old replicas still exist")
     short = _first_short(
         updated, (view.count("availableReplicas"), "available replicas")
     ) or _first_short(wanted, (view.count("readyReplicas"), "ready replicas"))
@@ -219,7 +219,7 @@ def _stateful_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if there > wanted:
-        return _waiting(f"{there - wanted} replicas too many are still there")
+        return _waiting(f"{there - wanted} surplus replicas still exist")
     partition = _mapping(strategy.get("rollingUpdate")).get("partition")
     if isinstance(partition, int) and partition > 0:
         updated = (view.count("updatedReplicas"), "updated replicas")
@@ -228,7 +228,7 @@ def _stateful_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if view.status.get("currentRevision") != view.status.get("updateRevision"):
-        return _waiting("replicas of the last revision are still there")
+        return _waiting("replicas of the previous revision still exist")
     return _CURRENT
 
 
@@ -237,7 +237,7 @@ def _daemon_set(view: _View) -> ObjectHealth:
         return _waiting("its controller has not seen it")
     wanted = view.count("desiredNumberScheduled", -1)
     if wanted < 0:
-        return _waiting("on how many nodes it shall run is not known")
+        return _waiting("the number of nodes for it is not known")
     counts = {
         "currentNumberScheduled": "pods",
         "updatedNumberScheduled": "updated pods",
@@ -262,7 +262,7 @@ def _replica_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if view.count("replicas") > wanted:
-        return _waiting("replicas too many are still there")
+        return _waiting("surplus replicas still exist")
     return _CURRENT
 
 
@@ -272,7 +272,7 @@ def _job(view: _View) -> ObjectHealth:
     if view.is_true("Failed"):
         return _failed(_said(view.condition("Failed")))
     if not view.status.get("startTime"):
-        return _waiting("it has not begun")
+        return _waiting("it has not started")
     # kstatus calls it current, but objects that wait for a Job need its result.
     return _waiting(
         f"pods: {view.count('active')} run, {view.count('succeeded')} succeeded, "
@@ -293,7 +293,7 @@ def _pod(view: _View) -> ObjectHealth:
         crashing = sorted(_crashing(view))
         if crashing:
             return _failed(f"containers crash again and again: {', '.join(crashing)}")
-        return _waiting("it runs, and is not ready")
+        return _waiting("it is running but not ready")
     scheduled = view.condition("PodScheduled")
     if scheduled.get("status") == "False" and (
         scheduled.get("reason") == "Unschedulable"
@@ -302,7 +302,7 @@ def _pod(view: _View) -> ObjectHealth:
         if since is not None and view.now - since > UNSCHEDULABLE_SECONDS:
             return _failed(_said(scheduled))
         return _waiting("no node has room for it yet")
-    return _waiting("it has not begun")
+    return _waiting("it has not started")
 
 
 def _crashing(view: _View) -> Iterator[str]:

@@ -8,11 +8,11 @@ Each key of ``data`` is an object. Keys, names and the label are compatible with
 cli-utils, so that inventories of GitLab's agent are found.
 
 An inventory never lists fewer objects than exist: objects are added before they are
-applied and removed after they were deleted. A hash of its key decides to which part an
-object belongs, so a write that is interrupted leaves each part in its old or new state,
-and both are sufficient. Part 0 is written first, with the version that was read: an
-agentk that has lost its leadership fails there. Because it may have nothing to write,
-it also checks the version before each delete and after each wait.
+applied and removed after they were deleted. The part of an object depends on a hash of
+its key, so a write that is interrupted leaves each part in its old or new state, and
+both are sufficient. Part 0 is written first, with the version that was read: an agentk
+that has lost its leadership fails there. Because it may have nothing to write, it also
+checks the version before each delete and after each wait.
 """
 
 from __future__ import annotations
@@ -256,8 +256,7 @@ class InventoryStore:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
             self._log.warn(
-                "the former inventory {namespace}/{name} is left out and left there: "
-                "{reason}",
+                "ignoring the former inventory {namespace}/{name}: {reason}",
                 namespace=self._former,
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
@@ -299,10 +298,9 @@ class InventoryStore:
         if await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"another agentk ({mark}: its agent, and the Lease with which it "
-                "leads) applies a repository of this name, and its agent has our id: "
-                "its objects would be taken for ours; stop one of them, or give this "
-                "agent another id",
+                f"another agentk ({mark}: its agent and Lease) applies a repository "
+                "of this name, and its agent has the same id: its objects would be "
+                "taken for ours; stop one of the two, or give this agent another id",
             )
         return clean(mark, MAX_MARK)
 
@@ -353,7 +351,7 @@ class InventoryStore:
             if one
         ]
         if len(versions) == 1 or len(set(versions)) > 1:
-            raise CallError(Status.ABORTED, "the inventory has changed meanwhile")
+            raise CallError(Status.ABORTED, "the inventory has changed in the meantime")
 
     async def write(self, inventory: Inventory) -> None:
         """
@@ -474,7 +472,7 @@ class InventoryStore:
             await self._delete_parts(former, moved)
         except CallError as error:
             self._log.warn(
-                "the former inventory {namespace}/{name} was not deleted, delete it: "
+                "cannot delete the former inventory {namespace}/{name}, delete it: "
                 "{reason}",
                 namespace=former,
                 name=self._name(0),
@@ -560,9 +558,9 @@ class InventoryStore:
             return error
         return CallError(
             error.status,
-            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, and may "
-            "not: grant get, create, update and delete of configmaps there (see "
-            f"docs/gitops.rst): {error.message}",
+            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, but may "
+            "not access them: grant get, create, update and delete of configmaps there "
+            f"(see docs/gitops.rst): {error.message}",
         )
 
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -717,4 +715,4 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
         name, separator, group = rest.rpartition("_")
         if separator and name and kind:
             return ObjectKey(group, kind, namespace, name.replace("__", ":")), entry
-    raise ValueError(f"{text!r} names no object")
+    raise ValueError(f"{text!r} does not name an object")

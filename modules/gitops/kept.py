@@ -148,7 +148,7 @@ class KeptStates:
                 if error.status is not Status.ABORTED:
                     raise
         if new:
-            text = "others write what objects were at the same time"
+            text = "another agentk is keeping states at the same time"
             raise CallError(Status.UNAVAILABLE, text)
 
     def _written(

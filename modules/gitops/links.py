@@ -75,7 +75,7 @@ class _Tree:
             self._names += 1
             if self._names > MAX_NAMES:
                 raise ValueError(
-                    "is too many: all links lead over more than "
+                    "is one too many: all links lead over more than "
                     f"{MAX_NAMES} files and folders"
                 )
             if slash:
@@ -90,7 +90,7 @@ class _Tree:
             here = "/".join([*done, name])
             entry = self.entries.get(here)
             if entry is None and here not in self._folders:
-                raise ValueError("leads to nothing that the commit has")
+                raise ValueError("leads to nothing in the commit")
             if entry is None or entry.kind is TreeEntryKind.FILE:
                 done.append(name)
                 continue
@@ -149,8 +149,8 @@ async def followed(
             found.append(SourceFile(shown, entry.path))
             if len(found) > most:
                 raise _unusable(
-                    f"there are more than {most} files (max_number_of_files), with "
-                    "those that symbolic links lead to"
+                    f"there are more than {most} files (max_number_of_files), "
+                    "including the targets of symbolic links"
                 )
             return
         if entry.kind is TreeEntryKind.SUBMODULE:
