@@ -875,7 +875,7 @@ class Act:
             # For example an operator, without which its custom resources could never be
             # deleted.
             if self.results[other].outcome is not Outcome.PRUNED:
-                self._came_to(key, Outcome.BLOCKED, f"{other}, which needs it, exists")
+                self._came_to(key, Outcome.BLOCKED, f"it is needed by {other}")
                 return
         try:
             resource = await self._resource_of(action.live)

@@ -134,8 +134,8 @@ class ChildProcesses:
                 )
             self._warn_once(
                 "the kernel does not provide a network namespace: kustomize and helm "
-                "run with agentk's network, and are refused sockets where the kernel "
-                "takes a filter of system calls"
+                "run with agentk's network, but cannot open sockets if the kernel "
+                "supports filters of system calls"
             )
             return (await self._started(command, folder, network=True)).result()
         finally:
@@ -205,7 +205,7 @@ class _Ended:
         if self.is_starved:
             raise CallError(Status.UNAVAILABLE, self.why)
         if self.status == NOT_CONFINED and not self.output:
-            why = "the kernel's Landlock does not confine it now"
+            why = "the kernel's Landlock failed to confine it"
             raise CallError(Status.UNAVAILABLE, why)
         if not self.why and self.status == 0:
             return Rendered(self.output)

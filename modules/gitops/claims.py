@@ -252,7 +252,7 @@ class Claims:
         last, waiting = self._waits.look(objects, behind, self._now)
         if last == _UNSEEN:
             why = (
-                f"more than {MAX_SEEN} ConfigMaps say that they are inventories, and "
+                f"more than {MAX_SEEN} ConfigMaps have the label of inventories, and "
                 "another agent may still claim it: deletes wait up to "
                 f"{OTHERS_SECONDS / 60:g} minutes"
             )
@@ -261,8 +261,8 @@ class Claims:
             who = f"agent {agent}" if agent else "another agent"
             why = (
                 f"waits up to {OTHERS_SECONDS / 60:g} minutes for {who}, which follows "
-                f"the same and may come to claim it (the inventory "
-                f"{clean(last, MAX_ID)} of another agent is of another commit)"
+                f"the same source and may still claim it (its inventory "
+                f"{clean(last, MAX_ID)} is at another commit)"
             )
         for key, left in waiting.items():
             found.setdefault(key, Claim(why, False, left))
@@ -341,7 +341,7 @@ class Claims:
             async for page in pages:
                 seen += len(page)
                 if seen > 2 * MAX_PARTS:
-                    why = f"too many ConfigMaps say that they are the inventory {other}"
+                    why = f"too many ConfigMaps have the label of inventory {other}"
                     return dict.fromkeys(keys, Claim(why, False))
                 for part in page:
                     if self._is_own(_said(part)):
@@ -355,8 +355,8 @@ class Claims:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
             why = (
-                f"it says that the inventory {other} claims it, and agentk may not "
-                "list ConfigMaps to see that: allow agentk to list them, or remove "
+                f"its annotation names the inventory {other}, but agentk may not list "
+                "ConfigMaps to check the claim: allow agentk to list them, or remove "
                 f"the annotation {CLAIMED_BY}"
             )
             return dict.fromkeys(keys, Claim(why, False))

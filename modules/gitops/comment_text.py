@@ -76,8 +76,8 @@ def comment(commit: str, asked: Iterable[Asked], left_out: int = 0) -> str:
     if left_out:
         parts.append(f"{left_out} more projects follow this branch.")
     parts.append(
-        "_The source branch as it is: what the target branch got since then is not in "
-        "it. Nothing was changed. This comment follows the merge request._"
+        "_This is the source branch alone, without newer commits of the target branch. "
+        "Nothing was changed. This comment is updated with the merge request._"
     )
     return "\n\n".join(parts) + "\n"
 
@@ -150,7 +150,7 @@ def _block(lines: Iterator[str], room: int) -> str:
     for line in lines:
         room -= len(line) + 1
         if room < 0:
-            kept.append("... and more, which kasctl gitops preview shows")
+            kept.append("... and more, see kasctl gitops preview")
             break
         kept.append(line)
     if not kept:

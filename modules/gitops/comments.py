@@ -47,7 +47,7 @@ MAX_DIGITS = 19
 
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
-    403: "the token may not do that: it needs the scope api and a member's rights",
+    403: "the token needs the scope api, and its user a member's permissions",
     404: "the user of the token cannot see this merge request",
 }
 

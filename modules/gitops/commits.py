@@ -350,7 +350,7 @@ class Commits:
         backoff.reset()
         self._not_read, self._unread = "", None
         self._log.info(
-            "project {project}: commit {commit} has come: {files}, {objects}",
+            "project {project}: received commit {commit}: {files}, {objects}",
             project=self._name,
             commit=snapshot.commit,
             files=_number_of(len(snapshot.files), "file"),

@@ -109,12 +109,12 @@ class WebhookSettings:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign the server's, besides the system's",
+        doc="PEM certificates that may sign the server's, in addition to the system's",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
         default=(EVERY_AGENT,),
-        doc="names of agents, with * for any characters; of GitLab's agents <path of "
+        doc="names of agents, with * for any characters; for GitLab's agents <path of "
         "the project>:<name>; '*' alone: every agent",
     )
 
@@ -130,7 +130,7 @@ class MergeRequestSettings:
     """The section ``agent.gitops.merge_requests``."""
 
     gitlab_url: str = field(
-        doc="of GitLab, such as https://gitlab.example.org",
+        doc="address of GitLab, such as https://gitlab.example.org",
         validator=_is_private_address,
     )
     webhook_secret_file: ExistingFile = field(
@@ -138,23 +138,23 @@ class MergeRequestSettings:
         validator=_is_secret,
     )
     token_file: ExistingFile = field(
-        doc="an access token with the scope api, whose user comments",
+        doc="an access token with the scope api; its user writes the comments",
         validator=_is_secret,
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign GitLab's, besides the system's",
+        doc="PEM certificates that may sign GitLab's, in addition to the system's",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
         default=(EVERY_AGENT,),
-        doc="names of agents that preview, with * for any characters; of GitLab's "
+        doc="names of agents that preview, with * for any characters; for GitLab's "
         "agents <path of the project>:<name>; '*' alone: every agent",
     )
     forks: bool = field(
         default=False,
-        doc="preview merge requests from forks, too: their authors see what the API "
-        "server says of any object they name",
+        doc="preview merge requests from forks, too: their authors can see the API "
+        "server's messages about any object",
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
@@ -179,7 +179,7 @@ class GitopsSettings:
 
     poll_period: Duration = field(
         default=300.0,
-        doc="between two checks of a branch; push notifications need no check",
+        doc="between two checks of a branch; a push notification causes one",
         validator=is_period,
     )
     max_manifest_file_size: Size = field(
@@ -207,6 +207,6 @@ class GitopsSettings:
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,
-        doc="by the names that agents' configuration calls them, besides the projects "
-        "of GitLab that agents are registered in",
+        doc="by their names in agents' configuration, in addition to the GitLab "
+        "projects that agents are registered in",
     )

@@ -132,7 +132,7 @@ class Decryptor:
         if made.problem:
             why = made.problem
             if made.is_said:
-                why = "sops fails: run it by hand to read why"
+                why = "sops failed: run it manually to see why"
                 recipients = _recipients(manifest)
                 if not recipients:
                     why = "it is not encrypted for any age key: agentk has no others"
@@ -189,7 +189,7 @@ def _left_encrypted(source: Source) -> Iterator[SourceProblem]:
                     yield SourceProblem(
                         one.origin,
                         f"{one.key}: {field}.{clean(name, 80)} is a file that SOPS "
-                        "encrypted: agentk decrypts Secrets, and no files that "
+                        "encrypted: agentk decrypts Secrets, but not files that "
                         "kustomize or Helm read; write an encrypted Secret",
                     )
 

@@ -71,7 +71,7 @@ class FailingReports:
             await self._kas.call("ReportFailing", request, timeout=REPORT_SECONDS)
         except CallError as error:
             # The next report repeats it; an older kas does not know the method.
-            self._log.debug("kas did not take a report: {why}", why=error.message)
+            self._log.debug("kas did not accept a report: {why}", why=error.message)
         else:
             self._known = bool(failing)
 

@@ -39,7 +39,7 @@ class Glob:
             raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
         pattern = text.lstrip("/")
         if not pattern:
-            raise ValueError("a glob names files, such as /prod/**/*.yaml")
+            raise ValueError("a glob must name files, such as /prod/**/*.yaml")
         if "\0" in pattern or {"..", "."} & set(pattern.split("/")):
             raise ValueError("a glob cannot lead out of the repository")
         found = _MAGIC.search(pattern)

@@ -99,7 +99,9 @@ class ProjectHandover:
         return None
 
     def will_read(self, owner: str) -> bool:
-        """Tell whether the project with the inventory *owner* must read our commit."""
+        """
+        Tell whether the project with the inventory *owner* has yet to read our commit.
+        """
         own = self._projects.get(self._name)
         return own is not None and any(
             other.inventory == owner and _is_behind(other, own)

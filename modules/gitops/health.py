@@ -292,7 +292,7 @@ def _pod(view: _View) -> ObjectHealth:
             return _CURRENT
         crashing = sorted(_crashing(view))
         if crashing:
-            return _failed(f"containers crash again and again: {', '.join(crashing)}")
+            return _failed(f"containers crash repeatedly: {', '.join(crashing)}")
         return _waiting("it is running but not ready")
     scheduled = view.condition("PodScheduled")
     if scheduled.get("status") == "False" and (

@@ -573,7 +573,7 @@ class InventoryStore:
             # Otherwise the author of a manifest in Git could claim any object.
             name = found["metadata"]["name"]
             raise self._unreadable(
-                found, f"{name} has {OWNER}: {owner}, as it was applied from Git"
+                found, f"{name} was applied from Git, because it has {OWNER}: {owner}"
             )
         return found
 
@@ -702,7 +702,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
         known = None
     # The status that newer versions of cli-utils store there is not needed.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
-        raise ValueError(f"the value of {text!r} is not what agentk wrote")
+        raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
     entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):

@@ -188,7 +188,7 @@ async def test_content_that_was_changed(tmp_path: Path) -> None:
     texts = found["stringData"]
     texts["number"], texts["password"] = texts["password"], texts["number"]
     said = await refused(yaml.safe_dump(found))
-    assert said.endswith("sops fails: run it by hand to read why")
+    assert said.endswith("sops failed: run it manually to see why")
 
 
 @async_test
