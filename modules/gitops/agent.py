@@ -166,7 +166,7 @@ class GitopsAgent:
         api.handle_as_leader(CONTROL, control)
 
     async def start(self) -> None:
-        """Prepare; projects start when this agentk leads."""
+        """Register metrics; projects start when this agentk leads."""
         remove_leftovers()
         self._api.metrics.register(self._metrics)
         self._counting = True

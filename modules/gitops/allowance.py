@@ -32,7 +32,7 @@ class Allowance:
         self._taken.append(now)
 
     def give_back(self) -> None:
-        """Uncount the last action, which had no effect."""
+        """Take back the last count, because the action had no effect."""
         if self._taken:
             self._taken.pop()
 
