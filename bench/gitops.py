@@ -123,7 +123,7 @@ def _through_agentk(
         process = agentk.start(
             *("--configuration-file", str(options), "--namespace", "default")
         )
-        eventually(lambda: f"commit {commit} has come" in process.said(), 60, "files")
+        eventually(lambda: f"received commit {commit}" in process.said(), 60, "files")
         begun, cpu = time.monotonic(), _cpu(process.pid)
         done = f"commit {commit} is in the cluster"
         eventually(lambda: done in process.said(), 600, "applied")

@@ -1,4 +1,4 @@
-"""Carries out a plan: notes what will be, applies, prunes, notes what is."""
+"""Applies a plan to the cluster: updates the inventory, applies, prunes, waits."""
 
 from __future__ import annotations
 
@@ -60,63 +60,64 @@ __all__ = [
     "marked",
 ]
 
-#: Why an object stays that was annotated since the plan was made: the next pass looks
-#: whether an inventory claims it.
+#: Reason why an object is not pruned that was annotated after the plan was made: the
+#: next pass checks whether another inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
 
-#: Why an object was not taken that belonged to no inventory.
+#: Reason why an object without an inventory could not be taken over.
 TAKEN_MEANWHILE = "another agent took it in the meantime; retrying"
 
-#: Why an object stays that would be pruned otherwise.
+#: Reason why an object is not pruned although the plan says so.
 NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
 
-#: Seconds between two looks at what is waited for: at first, and at most.
+#: Seconds between two checks of an object that is waited for: initial and maximum.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
 
-#: Seconds for which a kind may be missing whose definition is established: API servers
-#: learn of it one by one.
+#: Seconds that a kind may stay unknown after its definition was established: API
+#: servers learn of it one by one.
 KIND_SECONDS = 30.0
 
-#: Seconds after which a request that the API server had no room for is made again, at
-#: first and at most, and how often.
+#: Backoff after a request that an overloaded API server rejected: initial and maximum
+#: seconds, and the number of attempts.
 BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
 
-#: Seconds for an object to go that is made anew: what it ran may take that long to end.
+#: Seconds to wait for the deletion of an object that is recreated: its pods may take
+#: that long to end.
 ANEW_SECONDS = 120.0
 
-#: A version that no object has: the first one of etcd is of nothing.  What is applied
-#: with it becomes a new object, or is refused because there is one (409).
+#: A resource version that no object has, because etcd's first version precedes all
+#: objects. Applying with it creates an object, or fails with 409 if the object exists.
 NEVER = "1"
 
 
 class Outcome(Enum):
-    """What became of an object."""
+    """The result of a plan for an object."""
 
     CREATED = "created"
     CHANGED = "changed"
-    #: Deleted and made anew: it could not be changed.
+    #: Deleted and created again, because it could not be changed.
     RECREATED = "recreated"
     UNCHANGED = "unchanged"
-    #: Others have changed it, and that is only reported.
+    #: Changed by other clients; the drift is only reported.
     LEFT = "left"
     PRUNED = "pruned"
-    #: It stays, and is of the source no more.
+    #: Left in the cluster, but no longer owned by the source.
     DETACHED = "detached"
-    #: It was gone, or of others, and the inventory names it no more.
+    #: Removed from the inventory, because it was gone or had another owner.
     FORGOTTEN = "forgotten"
     BLOCKED = "blocked"
     FAILED = "failed"
-    #: Not tried, because of another that failed.
+    #: Not attempted, because another object failed.
     SKIPPED = "skipped"
 
 
 @attrs.frozen
 class Result:
     """
-    What became of one object.
+    The result for one object.
 
-    :ivar reason: of what did not succeed; as the API server says it.
-    :ivar origin: where it stands in Git; None: it does not.
+    :ivar reason: why it did not succeed, in the words of the API server.
+    :ivar origin: the place of the manifest in Git; None if Git does not contain it.
     """
 
     key: ObjectKey
@@ -130,18 +131,19 @@ class Result:
         return f"{where}{self.key} {self.outcome.value}{why}"
 
 
-#: Another one says that objects are marked in another way, and applies all once more.
+#: Version of the annotations that mark objects. A new version applies all objects once
+#: more.
 _FORM = "1"
 
 
 @attrs.frozen
 class Settled:
     """
-    What an object was applied with.
+    The applied manifest of an object, and the fields that the object got.
 
-    :ivar digest: of the manifest.
-    :ivar owned: see `owned_fields`: it is another one once our fields are others.
-    :ivar problem: why it is not so, and is not tried again before Git has another.
+    :ivar digest: the digest of the manifest.
+    :ivar owned: the result of `owned_fields`, which changes with the set of our fields.
+    :ivar problem: why applying failed; it is not retried until the manifest changes.
     """
 
     digest: str
@@ -150,26 +152,27 @@ class Settled:
 
     @classmethod
     def read(cls, text: str) -> Settled | None:
-        """What `text` wrote; None: it is not that."""
+        """Parse the result of `text`; return None if the format differs."""
         form, _, rest = text.partition(":")
         digest, _, owned = rest.partition(":")
         return cls(digest, owned) if form == _FORM and digest and owned else None
 
     @property
     def text(self) -> str:
-        """For the inventory."""
+        """The form that is stored in the inventory."""
         return f"{_FORM}:{self.digest}:{self.owned}"
 
 
 @attrs.define(eq=False)
 class Pruning:
     """
-    How far the deletes of a commit are.
+    Progress of the deletes of a commit.
 
-    :ivar total: objects that are deleted.
-    :ivar approved: an operator approved some of them.
-    :ivar gone: how many are not there any more.
-    :ivar stays: why each of the others is still there, of those that are waited for.
+    :ivar total: the number of objects to delete.
+    :ivar approved: whether an operator approved some of the deletes.
+    :ivar gone: the number of objects that no longer exist.
+    :ivar stays: the remaining objects that are waited for, each with the reason why it
+        still exists.
     """
 
     total: int
@@ -179,23 +182,27 @@ class Pruning:
 
 
 class Superseded(Exception):
-    """Another agentk leads now, or a person spoke: nothing more may be changed."""
+    """
+    Raised when another agentk leads or an operator gave an order: nothing more may be
+    changed.
+    """
 
 
 @attrs.define(eq=False)
 class Act:
     """
-    Carries out one plan.
+    The execution of one plan.
 
-    :param leads: asked before each change.
-    :param applied_one: told of each object that was applied, as it is since then.
-    :param kept: is told what objects were; None: nobody wants to know.
-    :param stays: see `make_plan`; asked again before each delete.
-    :param prunes: told when deletes begin; what it was told changes with them.
-    :param pruned: told of each object that was deleted because it left Git.
-    :param settled: what was applied before, and is not applied again while the object
-        has the fields that it got then; kept from one plan to the next.
-    :ivar results: of every object, once `run` has returned.
+    :param leads: called before each change; whether this agentk still leads.
+    :param applied_one: called with each applied object and its new version.
+    :param kept: stores the previous states of objects; None if they are not needed.
+    :param stays: see `make_plan`; called again before each delete.
+    :param prunes: called with the progress when deletes begin; the object is updated as
+        they proceed.
+    :param pruned: called with each object that was deleted because it left Git.
+    :param settled: the results of earlier plans. An object is not applied again while
+        it has the fields that it got then.
+    :ivar results: the result of each object, once `run` has returned.
     """
 
     _client: IKubernetesClient
@@ -204,7 +211,7 @@ class Act:
     _store: InventoryStore
     _leads: Callable[[], bool]
     _clock: IReactorTime
-    #: Seconds since 1970.
+    #: Return the current time in seconds since 1970.
     _now: Callable[[], float]
     _applied_one: Callable[[Manifest, AppliedVersion], None] = lambda one, found: None
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
@@ -215,25 +222,25 @@ class Act:
     _pruning: Pruning = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
-    #: Of what leaves, by what each needs.
+    #: For each object that leaves, the leaving objects that need it.
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
-    #: The ``default_namespace`` that all of these are of.
+    #: The ``default_namespace`` of all entries.
     _namespace: str = attrs.field(default="", init=False)
-    #: How many objects were, for which there was no other way.
+    #: The number of objects that were recreated.
     _made_anew: int = attrs.field(default=0, init=False)
-    #: As it was written last.
+    #: The inventory as it was last read or written.
     _inventory: Inventory = attrs.field(init=False)
-    #: What `_as_seen` found out.
+    #: Results of `_as_seen`.
     _seen: dict[ObjectKey, Settled] = attrs.field(factory=dict, init=False)
 
     async def run(self) -> None:
         """
-        Do it.
+        Execute the plan.
 
-        What fails of a single object is a result.
+        A failure of a single object is recorded in `results`.
 
-        :raises Superseded: another agentk leads, which reads what is written down; or
-            a person has said something meanwhile.
+        :raises Superseded: another agentk leads and will read the inventory, or an
+            operator gave an order in the meantime.
         :raises CallError: the inventory cannot be written.
         """
         plan = self._plan
@@ -244,10 +251,11 @@ class Act:
         )
         for key, action in plan.wanted.items():
             if action.verb is not Verb.REFUSE:
-                # With the uid of now: one of before may have been deleted by others.
+                # With the present uid: other clients may have deleted the earlier
+                # object.
                 applied = self._entries.get(key, InventoryEntry()).applied
                 self._entries[key] = InventoryEntry(action.uid, applied=applied)
-                # What another agentk has applied is known as well.
+                # The inventory also tells what another agentk applied.
                 if key not in self._settled and (known := Settled.read(applied)):
                     self._settled[key] = known
             elif action.claims:
@@ -255,10 +263,10 @@ class Act:
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         if not all(self._is_settled(action) for action in plan.wanted.values()):
-            # A commit may take minutes to be read.
+            # Reading a commit may have taken minutes.
             await self._checked(self._store.confirm())
-        # Before the inventory has the commit: until then, whoever has these objects
-        # waits for this source, and then looks at each object again.
+        # Claim before the inventory has the commit: until then, the present owner of
+        # these objects waits for this source, and then checks each object again.
         await self._claim()
         await self._write()
         if plan.whole:
@@ -302,7 +310,7 @@ class Act:
     # Bookkeeping.
 
     async def _write(self) -> None:
-        """Have the inventory be what `_entries` says, if it is not."""
+        """Write `_entries` to the inventory if they differ from its content."""
         before = self._inventory
         after = attrs.evolve(
             before,
@@ -325,9 +333,9 @@ class Act:
 
     async def _check_inventory(self) -> None:
         """
-        End where another agentk, or a person, has written into it.
+        Stop if another agentk or an operator has written to the inventory.
 
-        Hours may have passed since it was written, and there may be nothing to write.
+        It may have been written hours ago, and there may be nothing to write now.
         """
         await self._checked(self._store.check())
 
@@ -350,7 +358,7 @@ class Act:
         self.results[key] = Result(key, outcome, reason, origin)
 
     async def _claim(self) -> None:
-        """Have objects of other inventories say that they are wanted here."""
+        """Annotate objects of other inventories as wanted by this one."""
         own = self._settings.inventory_id
         await in_parallel(
             partial(self._annotate, action, own)
@@ -359,7 +367,12 @@ class Act:
         )
 
     async def _annotate(self, action: Action, claimed_by: str | None) -> None:
-        """Who may not do that gets nothing handed over."""
+        """
+        Set or remove the claim on an object.
+
+        A failure is ignored: without the permission to annotate, no object is handed
+        over.
+        """
         assert action.manifest is not None
         key, annotations = action.key, {CLAIMED_BY: claimed_by}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
@@ -372,10 +385,10 @@ class Act:
                 resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
             )
         except CallError:
-            # It is tried again with the next look at all objects.
+            # The next full comparison tries again.
             return
 
-    # What objects were.
+    # Previous states of objects.
 
     async def _keep(
         self, why: Replaced, objects: Iterable[KubernetesObject | None]
@@ -385,7 +398,7 @@ class Act:
             await self._kept.keep(why, (one for one in objects if one is not None))
 
     async def _keep_others(self, layer: Collection[ObjectKey]) -> None:
-        """What others have set, of objects whose fields are taken."""
+        """Keep the states of objects whose fields are about to be taken from others."""
         if self._kept is None:
             return
         verb = Verb.APPLY if self._settings.repairs else Verb.ADOPT
@@ -407,10 +420,10 @@ class Act:
 
         return look
 
-    # What is applied.
+    # Applying.
 
     def _as_seen(self, action: Action) -> Settled:
-        """Return how an object would be settled if it were as it was applied."""
+        """Return the `Settled` of an object that has not changed since it was seen."""
         found = self._seen.get(action.key)
         if found is None:
             assert action.manifest is not None
@@ -420,11 +433,11 @@ class Act:
         return found
 
     def _is_settled(self, action: Action) -> bool:
-        """Tell whether an object is as it was applied last."""
+        """Tell whether an object is as it was last applied."""
         if action.verb is not Verb.APPLY or action.takes:
             return False
         known = self._as_seen(action)
-        # Where nothing is owned, as in some aggregated APIs, nothing is known.
+        # Without owned fields, as in some aggregated APIs, drift cannot be detected.
         return bool(known.owned) and self._settled.get(action.key) == known
 
     async def _apply(self, key: ObjectKey) -> None:
@@ -455,7 +468,8 @@ class Act:
         same = before is not None and before.digest == digest
         ours = action.verb in (Verb.APPLY, Verb.CREATE)
         if same and ours and self._settings.only_reports:
-            # Others have changed or deleted it, and nobody has looked yet.
+            # Other clients have changed or deleted it, and the drift was not examined
+            # yet.
             self._came_to(key, Outcome.LEFT)
             return
         try:
@@ -469,7 +483,7 @@ class Act:
                 return
             if action.verb is Verb.ADOPT:
                 await self._take_over(action)
-            # What is adopted is taken over from whoever has its fields.
+            # An adopted object's fields are taken over from their present managers.
             force = self._settings.force or action.verb is Verb.ADOPT
             applied = created or await self._applied_or_taken_back(action, force, same)
         except CallError as error:
@@ -488,15 +502,19 @@ class Act:
         self._came_to(key, _outcome(action.seen, applied))
 
     async def _created(self, action: Action) -> KubernetesObject | None:
-        """The new object, in one request; None: there is one, or it takes two."""
+        """
+        Create an object with a single request.
+
+        :returns: the object; None if it exists, or if creating it takes two requests.
+        """
         manifest = action.manifest
         if action.verb is not Verb.CREATE or manifest is None:
             return None
         try:
             return await self._applied(manifest, action.uid, False, is_new=True)
         except CallError as error:
-            # What looks at nothing else than this, as some aggregated APIs may, is
-            # asked as for any other object.
+            # Servers that check only this version, as some aggregated APIs may, get the
+            # usual requests.
             if error.status is Status.ABORTED or "resourceVersion" in error.message:
                 return None
             raise
@@ -505,10 +523,10 @@ class Act:
         self, action: Action, force: bool, same: bool
     ) -> KubernetesObject:
         """
-        The object, as it is now.
+        Apply an object, reverting drift if the settings say so, and return it.
 
-        :param same: it was applied before as it is in Git now, so that what others have
-            set is drift.
+        :param same: whether the same manifest was applied before, so that the changes
+            of other clients are drift.
         """
         manifest = action.manifest
         assert manifest is not None
@@ -524,11 +542,12 @@ class Act:
     def _note_applied(
         self, key: ObjectKey, manifest: Manifest, uid: str, known: Settled
     ) -> None:
-        """For the inventory, which the next agentk reads."""
+        """Record the result for the inventory, which the next agentk reads."""
         applied = self._entries[key].applied
-        # A repair is no reason to write the inventory.
+        # A repair is not a reason to write the inventory.
         if self._plan.whole:
-            # Who may read ConfigMaps could try out what a Secret holds.
+            # A reader of the ConfigMap could guess the content of a Secret from its
+            # digest.
             secret = (key.group, key.kind) == ("", "Secret")
             applied = "" if secret or not known.owned else known.text
         self._entries[key] = InventoryEntry(uid, applied=applied)
@@ -537,9 +556,10 @@ class Act:
         self, action: Action, refused: CallError
     ) -> KubernetesObject | None:
         """
-        The object, made anew because it cannot be changed.
+        Recreate an object that cannot be changed.
 
-        None: it was not; the result says why.
+        :returns: the object; None if it was not recreated, with the reason in
+            `results`.
         """
         key, manifest = action.key, action.manifest
         assert manifest is not None
@@ -564,20 +584,24 @@ class Act:
         return None
 
     async def _recreated(self, action: Action, manifest: Manifest) -> KubernetesObject:
-        """:raises CallError: a brake keeps it, or it did not come to be."""
+        """
+        Delete and create an object.
+
+        :raises CallError: a brake protects it, or it could not be created again.
+        """
         key = action.key
         resource = await self._client.resource(manifest.api_version, key.kind)
         live = await live_object(self._client, resource, key)
         if live is not None:
             if live["metadata"].get("uid", "") != action.uid:
-                raise _held("another object of this name came meanwhile")
+                raise _held("another object of this name was created in the meantime")
             if owner_of(live) != self._settings.inventory_id:
-                raise _held("others have it since then")
+                raise _held("it has another owner now")
             if stays := await self._braked(live):
-                raise _held(f"it would have to be made anew, and is kept: {stays}")
+                raise _held(f"it must be recreated, but is kept: {stays}")
             if self._made_anew >= self._settings.limits.count:
                 most = self._settings.limits.count
-                raise _held(f"{most} objects were made anew; it is one of the next")
+                raise _held(f"{most} objects were recreated; retrying later")
             self._made_anew += 1
             await self._keep(Replaced.RECREATED, [live])
             await self._delete_and_wait(key, resource, live)
@@ -593,21 +617,23 @@ class Act:
         self, manifest: Manifest, was: KubernetesObject, refused: CallError
     ) -> str:
         """
-        Have an object again that could not be made anew, and say so.
+        Restore an object that was deleted but could not be recreated.
 
-        What was there is better than nothing, and than trying it each minute.
+        The old object is better than none, and better than another attempt each minute.
+
+        :returns: the reason for the result.
         """
         self._check_leads()
         await self._client.apply(was, field_manager=FIELD_MANAGER)
         why = (
-            "it was deleted, could not be made anew, and was restored: "
+            "it was deleted, could not be recreated, and was restored: "
             f"{words_of(manifest.key, refused)}"
         )
         self._settled[manifest.key] = Settled(digest_of(manifest), "", why)
         return why
 
     async def _lost(self, key: ObjectKey) -> KubernetesObject | None:
-        """What was deleted to be made anew, by an agentk that got no further."""
+        """Return an object that an interrupted agentk deleted without recreating it."""
         entry = self._plan.inventory.entries.get(key)
         if entry is None or self._kept is None:
             return None
@@ -636,20 +662,20 @@ class Act:
         until, backoff = self._clock.seconds() + ANEW_SECONDS, self._looks()
         while (found := await live_object(self._client, resource, key)) is not None:
             if found["metadata"].get("uid", "") != metadata.get("uid", ""):
-                raise _held("another object of this name came meanwhile")
+                raise _held("another object of this name was created in the meantime")
             if self._clock.seconds() >= until:
                 raise _held(
-                    f"it was deleted to be made anew, and is still there after "
+                    f"it was deleted to be recreated, but still exists after "
                     f"{ANEW_SECONDS:g} s"
                 )
             await deferLater(self._clock, backoff.failed())
 
     async def _took(self, action: Action) -> bool:
         """
-        Mark an object of no inventory as ours, unless another agent was faster.
+        Mark an object without an inventory as ours, unless another agent was faster.
 
-        Two agents that marked it both would each believe that it is theirs, and the
-        one whose commit does not have it would delete it.
+        If two agents marked it, each would believe that it owns the object, and the
+        agent whose commit does not contain it would delete it.
         """
         assert action.manifest is not None
         key, own = action.key, self._settings.inventory_id
@@ -675,7 +701,7 @@ class Act:
                     field_manager=FIELD_MANAGER,
                 )
             except CallError as error:
-                # Others may have changed anything in it.
+                # Another client changed the object in the meantime.
                 if error.status is not Status.ABORTED:
                     raise
             else:
@@ -683,7 +709,7 @@ class Act:
         return False
 
     async def _take_over(self, action: Action) -> None:
-        """Have the fields be ours that were applied from files by other means."""
+        """Take over the fields that other tools applied from files."""
         assert action.manifest is not None
         key = action.key
         resource = await self._client.resource(action.manifest.api_version, key.kind)
@@ -699,9 +725,9 @@ class Act:
 
     async def _changed(self, action: Action) -> str:
         """
-        Why an object that was not ours may not be written now; empty: it may.
+        Return why an object that was not ours must not be written; empty if it may.
 
-        Hours may have passed since the plan was made.
+        The plan may be hours old.
         """
         assert action.manifest is not None
         manifest, key = action.manifest, action.key
@@ -716,12 +742,16 @@ class Act:
             return ""
         if live["metadata"].get("uid", "") == action.uid:
             return ""
-        return "another object of this name came meanwhile; it is looked at again"
+        return "another object of this name was created in the meantime; retrying"
 
     async def _applied(
         self, manifest: Manifest, uid: str, force: bool, is_new: bool = False
     ) -> KubernetesObject:
-        """:param is_new: only where no object of that name is there; else ABORTED."""
+        """
+        Apply a manifest, with retries while the API server is overloaded.
+
+        :param is_new: fail with ABORTED if an object of this name exists.
+        """
         wanted = marked(manifest, self._settings.inventory_id, uid)
         if is_new:
             wanted["metadata"]["resourceVersion"] = NEVER
@@ -737,7 +767,7 @@ class Act:
             except CallError as error:
                 tries += 1
                 busy = error.status is Status.RESOURCE_EXHAUSTED and tries < BUSY_TIMES
-                # Of a kind that the source itself defines.
+                # The source itself defines the kind.
                 missing = error.status is Status.NOT_FOUND and bool(
                     self._plan.order.needs[manifest.key]
                 )
@@ -747,11 +777,13 @@ class Act:
 
     @staticmethod
     def _looks() -> Backoff:
-        """Pauses between looks at what is waited for."""
+        """Return the backoff between checks of an object that is waited for."""
         return Backoff(lambda: 1.0, LOOK_FIRST, LOOK_MOST)
 
     async def _wait_for(self, keys: Collection[ObjectKey]) -> None:
-        """Until they are current; what is not is a failure of it."""
+        """
+        Wait until the objects are current; objects that do not become current fail.
+        """
         waiting = {
             key
             for key in keys
@@ -796,10 +828,10 @@ class Act:
         found = health_of(live, self._now())
         return found.status, found.reason
 
-    # What is deleted.
+    # Leaving and pruning.
 
     async def _leave(self, key: ObjectKey, action: Action, failed: bool) -> None:
-        """What has no delete of its own."""
+        """Handle an object that leaves Git without being deleted."""
         if action.verb is Verb.FORGET:
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, action.reason)
@@ -811,7 +843,7 @@ class Act:
             self._came_to(key, Outcome.BLOCKED, NOT_WHILE_FAILING)
 
     async def _detach(self, key: ObjectKey, action: Action) -> None:
-        """Take our mark off; everything else stays."""
+        """Remove our annotations; everything else stays."""
         assert action.live is not None
         given_by = self._settings.inventory_id if action.gives else None
         metadata = {
@@ -840,9 +872,10 @@ class Act:
         action = self._plan.leaving[key]
         assert action.live is not None
         for other in self._needed_by.get(key, ()):
-            # Such as an operator, without which its objects would never go.
+            # For example an operator, without which its custom resources could never be
+            # deleted.
             if self.results[other].outcome is not Outcome.PRUNED:
-                self._came_to(key, Outcome.BLOCKED, f"{other} needs it, and is there")
+                self._came_to(key, Outcome.BLOCKED, f"it is needed by {other}")
                 return
         try:
             resource = await self._resource_of(action.live)
@@ -855,8 +888,10 @@ class Act:
         self, key: ObjectKey, action: Action, resource: KubernetesResource
     ) -> bool:
         """
-        Delete the object if it is still what the plan was made for; whether that is
-        decided: False where it changed between the look and the delete.
+        Delete the object if it is unchanged since the plan was made.
+
+        :returns: whether the result is final; False if the object changed between the
+            check and the delete.
         """
         live = await live_object(self._client, resource, key)
         if live is None or live["metadata"].get("uid", "") != action.uid:
@@ -864,7 +899,7 @@ class Act:
             return True
         if owner_of(live) != self._settings.inventory_id:
             self._entries.pop(key, None)
-            self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
+            self._came_to(key, Outcome.FORGOTTEN, "it has another owner now")
             return True
         if stays := await self._braked(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)
@@ -894,14 +929,14 @@ class Act:
         return True
 
     async def _braked(self, live: KubernetesObject) -> str:
-        """Why an object may not go now; empty: it may."""
+        """Return why an object must not be deleted now; empty if it may."""
         owner = self._settings.inventory_id
         return is_kept(live) or await brake_of_object(
             self._client, live, owner, self._goes
         )
 
     def _goes(self, key: ObjectKey) -> bool:
-        """Whether an object is deleted for itself, or was."""
+        """Tell whether the plan deletes an object by itself, or has deleted it."""
         action, result = self._plan.leaving.get(key), self.results.get(key)
         return (
             action is not None
@@ -910,7 +945,7 @@ class Act:
         )
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
-        """What is gone leaves the inventory; what is not, stays in it."""
+        """Wait for deletes; remove deleted objects from the inventory."""
         waiting = {key for key in keys if self.results[key].outcome is Outcome.PRUNED}
         timeout = self._settings.prune_timeout
         if not timeout:
@@ -936,7 +971,7 @@ class Act:
                 await deferLater(self._clock, backoff.failed())
 
     async def _not_gone(self, key: ObjectKey) -> str:
-        """Why an object is still there; empty: it is gone."""
+        """Return why an object still exists; empty if it is gone."""
         action = self._plan.leaving[key]
         assert action.live is not None
         try:
@@ -955,10 +990,10 @@ def _held(why: str) -> CallError:
 
 def marked(manifest: Manifest, inventory_id: str, uid: str) -> KubernetesObject:
     """
-    What is sent to the API server.
+    Return the object to send to the API server.
 
-    :param uid: of another object of this name nothing is overwritten; empty: there may
-        be none.
+    :param uid: the object to change, so that another object of this name is not
+        overwritten; empty if any object may be changed or created.
     """
     annotations = {**manifest.annotations, OWNER: inventory_id}
     metadata = {**manifest.object["metadata"], "annotations": annotations}
@@ -969,10 +1004,10 @@ def marked(manifest: Manifest, inventory_id: str, uid: str) -> KubernetesObject:
 
 def _with_data(found: dict[str, Any]) -> dict[str, Any]:
     """
-    A Secret with its ``stringData`` in ``data``, as the API server would store it.
+    Move the ``stringData`` of a Secret to ``data``, as the API server would store it.
 
-    It does not note who set what came as ``stringData``: others could change it unseen,
-    and what left Git would stay.
+    The API server does not record field managers for ``stringData``: changes by other
+    clients would be unseen, and keys that left Git would stay.
     """
     texts = found.get("stringData")
     data = found.get("data") or {}
@@ -981,7 +1016,7 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(texts, dict) or not isinstance(data, dict):
         return found
     if not all(isinstance(one, str) for one in texts.values()):
-        # The API server says what is wrong.
+        # Let the API server report the mistake.
         return found
     coded = {key: b64encode(one.encode()).decode() for key, one in texts.items()}
     rest = {key: one for key, one in found.items() if key != "stringData"}

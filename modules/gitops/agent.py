@@ -1,4 +1,4 @@
-"""The half in agentk: has each manifest project reconciled while this agentk leads."""
+"""The GitOps module of agentk: reconciles each manifest project while agentk leads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
 REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
 CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 
-#: Seconds before a project whose work failed by a fault of ours is begun again.
+#: Seconds until a project is restarted after an unexpected exception.
 PAUSE = 60.0
 
 
@@ -71,7 +71,7 @@ class GitopsOptions:
     sops: str = field(default="sops", doc="the program, or its path")
     audit_log: ExistingFile | None = field(
         default=None,
-        doc="the API server's, in JSON: who changes objects beside kas is named",
+        doc="the API server's audit log as JSON, to name users who bypass kas",
     )
     inventory_namespace: str = field(
         default="",
@@ -83,7 +83,7 @@ class GitopsOptions:
 @provider(IAgentModuleFactory)
 @implementer(IAgentModule)
 class GitopsAgent:
-    """One `Project` for each of ``gitops.manifest_projects``, side by side."""
+    """The module in agentk: one `Project` for each of ``gitops.manifest_projects``."""
 
     _log = Logger()
     configuration = GitopsOptions
@@ -108,11 +108,12 @@ class GitopsAgent:
             self._decryptor, children=of_previews, threads=preview_threads
         )
         self._inventories = options.inventory_namespace
-        # Who writes orders decides what is applied with agentk's rights.
+        # Clients that may write orders decide what is applied with agentk's
+        # permissions.
         api.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
-        #: Those that are worked on, by id.
+        #: The active projects, by id.
         self.projects: dict[str, Project] = {}
         self._receivers: dict[ReceiverSettings, tuple[Receiver, Deferred[Any]]] = {}
         self._wanted_receivers: tuple[ReceiverSettings, ...] = ()
@@ -146,13 +147,13 @@ class GitopsAgent:
         self._watches = KindWatches(
             api.kubernetes_as_agentk(), api.clock, lambda: self._random()
         )
-        #: Inventories, by the project that has it.
+        #: For each inventory, the project that owns it.
         self._claims: dict[str, str] = {}
         self._leading = False
         api.follow_section("gitops", GitopsSection, self._configured)
         api.lead(self._lead)
         receiving = self._receivers.values()
-        #: Why the configuration in Git is not in effect; nothing: it is.
+        #: The reasons why the configuration in Git is not in effect; empty if it is.
         self._refused: tuple[str, ...] = ()
         api.subscribe("configuration.refused", self._refused_as)
         control = Control(
@@ -165,13 +166,13 @@ class GitopsAgent:
         api.handle_as_leader(CONTROL, control)
 
     async def start(self) -> None:
-        """Work begins when this agentk leads."""
+        """Register metrics; projects start when this agentk leads."""
         remove_leftovers()
         self._api.metrics.register(self._metrics)
         self._counting = True
 
     async def stop(self) -> None:
-        """What was begun is cancelled with the leadership."""
+        """Unregister metrics; projects are cancelled when the leadership ends."""
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
@@ -204,7 +205,7 @@ class GitopsAgent:
                 self._end(project_id)
 
     def _update(self) -> None:
-        """Have those run that are wanted, as they are wanted, and no others."""
+        """Start and stop projects and receivers as the configuration says."""
         for project_id, (settings, _) in tuple(self._running.items()):
             if self._wanted.get(project_id) != settings:
                 self._end(project_id)
@@ -218,13 +219,13 @@ class GitopsAgent:
 
     @property
     def _writer(self) -> InventoryWriter:
-        """This agentk, for inventories."""
+        """This agentk as a writer of inventories."""
         api = self._api
         client = api.kubernetes_as_agentk()
         return InventoryWriter(client, api.agent_name, api.lease, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
-        """Return the inventory with an id, which may be of no project any more."""
+        """Return an inventory by its id, whether or not a project still has it."""
         client, own = self._api.kubernetes_as_agentk(), self._api.own_namespace.name
         return InventoryStore(
             client,
@@ -235,7 +236,7 @@ class GitopsAgent:
         )
 
     def _receive(self, wanted: Collection[ReceiverSettings]) -> None:
-        """Have these objects be told of commits, and no others."""
+        """Notify exactly the *wanted* receivers of commits."""
         for settings, (_, running) in tuple(self._receivers.items()):
             if settings not in wanted:
                 del self._receivers[settings]
@@ -252,7 +253,7 @@ class GitopsAgent:
 
     def _receiver_failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("telling objects of commits failed", failure)
+            self._log.failure("notifying objects of commits failed", failure)
 
     def _end(self, project_id: str) -> None:
         _, running = self._running.pop(project_id)
@@ -263,7 +264,11 @@ class GitopsAgent:
                 del self._claims[name]
 
     def _claimed(self, project_id: str, name: str) -> bool:
-        """Two projects with one inventory would each prune what the other has."""
+        """
+        Tell whether a project may use an inventory.
+
+        Two projects with one inventory would each prune the objects of the other.
+        """
         return self._claims.setdefault(name, project_id) == project_id
 
     async def _run(self, settings: ManifestProject) -> None:
@@ -294,9 +299,9 @@ class GitopsAgent:
             except CancelledError:
                 raise
             except Exception:
-                # One project that fails never stops another.
+                # A project that fails must not stop the others.
                 self._log.failure(
-                    "working on project {project} failed; it begins again in a minute",
+                    "working on project {project} failed; it restarts in a minute",
                     project=project.name,
                 )
             await deferLater(self._api.clock, PAUSE)

@@ -1,4 +1,4 @@
-"""A drift as GitLab's alerts want it, for an HTTP endpoint of a project."""
+"""Drift as a GitLab alert, for the HTTP endpoint of a project."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tunnel.util.texts import clean
 
 __all__ = ["alert_of"]
 
-#: Characters of the title, of one line of the description, and lines of it; of the path
-#: and each value in a line.
+#: Characters of the title and of one line of the description, lines of the description,
+#: and characters of the path and of each value in a line.
 MAX_TITLE, MAX_LINE, MAX_LINES = 250, 500, 20
 MAX_PART = 160
 
@@ -24,18 +24,19 @@ _WORDS = {
     ObjectDrift.KIND_REPLACED: "was replaced by another object",
 }
 
-#: States in which it is over: GitLab resolves the alert.
+#: States that resolve the alert in GitLab.
 _OVER = (ObjectDrift.STATE_REPAIRED, ObjectDrift.STATE_ENDED)
 
 
 def alert_of(event: AgentDrift, drift: ObjectDrift, now: float) -> dict[str, Any]:
     """
-    The payload of an alert.
+    Return the payload of an alert.
 
-    Source of names: GitLab's documentation, "Customize the alert payload outside of
-    GitLab".  All alerts of an object have one fingerprint, so that GitLab shows one.
+    All alerts of an object have the same fingerprint, so that GitLab shows a single
+    one. Source of names: GitLab's documentation, "Customize the alert payload outside
+    of GitLab".
 
-    :param now: seconds since 1970.
+    :param now: the present time in seconds since 1970.
     """
     named = drift.object
     kind = f"{named.kind}.{named.group}" if named.group else named.kind
@@ -61,11 +62,11 @@ def alert_of(event: AgentDrift, drift: ObjectDrift, now: float) -> dict[str, Any
 
 def _lines(drift: ObjectDrift) -> Iterator[str]:
     """
-    What is to be said of it.
+    Yield the lines of the description.
 
-    None begins with a slash: an incident that GitLab makes of the alert has them, and
-    GitLab takes such lines for commands.  What clusters and commits say is code: else
-    it would name people, who get mail, and show pictures and links.
+    No line begins with a slash: GitLab copies the lines into incidents, and treats such
+    lines as commands. Texts from clusters and commits are code: otherwise they could
+    mention users, who would get mail, and embed pictures and links.
     """
     if drift.reason:
         yield f"Why it is not repaired: {_code(drift.reason, MAX_LINE)}"
@@ -90,7 +91,7 @@ def _lines(drift: ObjectDrift) -> Iterator[str]:
 
 
 def _code(text: str, most: int) -> str:
-    """Nothing within ends it."""
+    """Format text as code that the text itself cannot end."""
     return f"`{clean(text, most).replace('`', '?') or '?'}`"
 
 

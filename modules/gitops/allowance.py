@@ -1,4 +1,4 @@
-"""How often something may happen."""
+"""A limit for the rate of an action."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ __all__ = ["Allowance"]
 
 @attrs.define(eq=False)
 class Allowance:
-    """So many times in so many seconds."""
+    """A number of times per number of seconds."""
 
     _times: int
     _seconds: float
     _taken: deque[float] = attrs.field(factory=deque)
 
     def wait(self, now: float) -> float:
-        """Seconds until it may happen once more; 0: now."""
+        """
+        Return the seconds until the action is allowed again; 0 if it is allowed now.
+        """
         while self._taken and self._taken[0] <= now - self._seconds:
             self._taken.popleft()
         if len(self._taken) < self._times:
@@ -26,15 +28,15 @@ class Allowance:
         return self._taken[0] + self._seconds - now
 
     def take(self, now: float) -> None:
-        """It happens."""
+        """Count an action."""
         self._taken.append(now)
 
     def give_back(self) -> None:
-        """The last time came to nothing."""
+        """Take back the last count, because the action had no effect."""
         if self._taken:
             self._taken.pop()
 
     @property
     def is_spent(self) -> bool:
-        """As it was at the last `wait`."""
+        """Whether the limit was reached at the last `wait`."""
         return len(self._taken) >= self._times

@@ -1,4 +1,4 @@
-"""Who changed an object, as the API server's own audit log says."""
+"""Finds who changed an object in the API server's audit log."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ from tunnel.util.texts import clean
 
 __all__ = ["KubernetesAuditLog"]
 
-#: Bytes of its end that are looked through: of a busy API server a minute has so many.
-#: It takes some milliseconds of a thread.
+#: Bytes at the end of the file that are searched: about a minute of a busy API server.
+#: The search takes some milliseconds of a thread.
 MAX_READ = 64 * 1024**2
 
-#: Bytes of a line that is read: one whose policy has whole objects in it can be of
-#: megabytes, and has the object's name somewhere in it.
+#: Bytes of a line that is parsed: policies that log whole objects cause lines of
+#: megabytes, which contain the object's name anywhere.
 MAX_LINE = 256 * 1024
 
-#: Lines that name an object and are read; the last ones.
+#: Lines with the name of an object that are parsed, the last ones.
 MAX_LINES = 200
 
-#: Seconds after which it is looked at once more: an event may be written after the
-#: change was seen.
+#: Seconds until the second search: an event may be written after the change was seen.
 LATE = 0.5
 
-#: Characters of a name, and names.
+#: Characters of a user's name, and names.
 MAX_NAME, MAX_NAMES = 200, 10
 
-#: Characters of a field manager, as API servers take them.
+#: Characters of a field manager; the limit of API servers.
 MAX_MANAGER = 128
 
 _CHANGES = frozenset(("create", "update", "patch"))
@@ -50,11 +49,11 @@ _CHANGES = frozenset(("create", "update", "patch"))
 @attrs.define(eq=False)
 class KubernetesAuditLog:
     """
-    Its file: one event of ``audit.k8s.io`` as JSON on each line.
+    The file of the audit log: an ``audit.k8s.io`` event as JSON on each line.
 
-    Nothing is read before somebody has to be named, and nothing is kept of it.
+    The file is read only when the author of a change is needed, and nothing is cached.
 
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     """
 
     _log = Logger()
@@ -72,10 +71,12 @@ class KubernetesAuditLog:
         writers: Collection[Writer],
     ) -> tuple[str, ...]:
         """
-        The users that changed an object as *writers* have, as ``kubernetes:alice``.
+        Return the users that changed an object, such as ``kubernetes:alice``.
 
-        :param age: seconds ago it was as it should be; what was before does not count.
-        :param writers: none: the object was deleted.
+        :param age: seconds since the object was last as it should be; earlier changes
+            are ignored.
+        :param writers: the writers whose changes count; empty if the object was
+            deleted.
         """
         since = self._now() - min(age, REMEMBERED)
         found = await self._users(resource, key, since, writers)
@@ -97,8 +98,8 @@ class KubernetesAuditLog:
         except OSError as error:
             if not self._is_unreadable:
                 self._log.warn(
-                    "the audit log {path} cannot be read ({why}): who changes objects "
-                    "beside kas is not named",
+                    "the audit log {path} cannot be read ({why}): changes that "
+                    "bypass kas are reported without a user",
                     path=str(self.path),
                     why=error.strerror,
                 )
@@ -114,7 +115,7 @@ class KubernetesAuditLog:
 
 
 def _lines(path: Path, name: str) -> list[bytes]:
-    """The last ones that have *name* in them."""
+    """Return the last lines that contain *name*."""
     part = b'"name":' + json.dumps(name, ensure_ascii=False).encode()
     with path.open("rb") as source:
         size = source.seek(0, 2)
@@ -131,7 +132,7 @@ def _with(part: bytes, text: bytes) -> Iterator[bytes]:
             return
         begin = text.rfind(b"\n", 0, found) + 1
         after = text.find(b"\n", found)
-        # What has no end yet is still being written.
+        # A line without an end is still being written.
         if 0 <= after <= begin + MAX_LINE:
             yield text[begin:after]
         end = begin
@@ -158,7 +159,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 def _is_about(
     event: Mapping[str, Any], resource: KubernetesResource, key: ObjectKey
 ) -> bool:
-    """Whether it changed that object."""
+    """Tell whether an event changed the object."""
     named, code = _part(event, "objectRef"), _part(event, "responseStatus").get("code")
     place = (resource.group, resource.name, key.namespace, key.name)
     uri = _text(event, "requestURI").encode()
@@ -175,7 +176,7 @@ def _is_about(
 
 
 def _time(event: Mapping[str, Any]) -> float:
-    """When it was answered, in seconds since 1970."""
+    """Return the time of the response, in seconds since 1970."""
     try:
         return datetime.fromisoformat(_text(event, "stageTimestamp")).timestamp()
     except (ValueError, OverflowError):
@@ -198,7 +199,7 @@ def _fits(event: Mapping[str, Any], writers: Collection[Writer]) -> bool:
         return False
     manager, begun, ended = _manager(event), _begun(event), _time(event)
     for one in writers:
-        # It is cut off to a second.
+        # The time is truncated to a second.
         time = seconds_of(one.time)
         is_then = time is not None and begun - ROUNDED <= time <= ended + ROUNDED
         if manager == one.manager and is_then:
@@ -207,7 +208,7 @@ def _fits(event: Mapping[str, Any], writers: Collection[Writer]) -> bool:
 
 
 def _manager(event: Mapping[str, Any]) -> str:
-    """As which field manager, as API servers find it out."""
+    """Return the field manager of a request, by the rules of API servers."""
     query = _text(event, "requestURI").encode().partition(b"?")[2]
     named = query_value(query, b"fieldManager")
     if named:
@@ -216,6 +217,6 @@ def _manager(event: Mapping[str, Any]) -> str:
 
 
 def _user(event: Mapping[str, Any]) -> str:
-    """As whom it ran."""
+    """Return the user, or the impersonated user, of a request."""
     as_whom = _part(event, "impersonatedUser") or _part(event, "user")
     return clean(f"kubernetes:{_text(as_whom, 'username') or 'unknown'}", MAX_NAME)

@@ -1,8 +1,8 @@
 """
-What stops deletes: a mistake in Git must not empty a cluster.
+Brakes, which prevent deletes: a mistake in Git must not empty a cluster.
 
-A brake stops deletes alone, never what is applied, and names the objects.  Every delete
-asks all of them, whatever it is for.
+A brake prevents deletes only, never applying, and names the objects. Every delete must
+pass all brakes, whatever its purpose.
 """
 
 from __future__ import annotations
@@ -33,38 +33,41 @@ __all__ = [
     "owner_of",
 ]
 
-#: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
+#: Annotation of each object: the inventory that owns it. Source: cli-utils,
+#: pkg/inventory.
 OWNER = "config.k8s.io/owning-inventory"
 
-#: On an object, the inventory of another agent that has it in Git and claims it.
+#: Annotation of an object: the inventory of another agent that has it in Git and claims
+#: it.
 CLAIMED_BY = "txkas/claimed-by"
 
-#: On an object of no inventory, the one that let it go for another agent, and has it
-#: again at once if the manifest comes back.  Whoever may write this may write `OWNER`.
+#: Annotation of an object without an inventory: the inventory that released it for
+#: another agent, and takes it back at once if the manifest returns. Clients that may
+#: write this annotation may also write `OWNER`.
 GIVEN_BY = "txkas/given-by"
 
-#: Says nothing of an object: the API server cannot be asked now.
+#: Statuses that say nothing about an object: the API server is unavailable.
 AWAY = frozenset(
     {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
 )
 
-#: Says nothing of a manifest: besides `AWAY`, the API server or a webhook for this
-#: object failed.  Other objects are not concerned.
+#: Statuses that say nothing about a manifest: `AWAY`, or the API server or a webhook
+#: failed for this object. Other objects are not affected.
 UNDECIDED = AWAY | {Status.INTERNAL}
 
-#: Deletes of so many objects are never too large a share: small sources change a lot.
-#: The documentation of ``prune_limits`` says it.
+#: Deletes that are never too large a share, because small sources change a lot. The
+#: documentation of ``prune_limits`` mentions it.
 FEW = 3
 
-#: Foreign objects that are named; the rest is counted.
+#: Foreign objects that a message names; the rest is counted.
 NAMED = 5
 
-#: Objects of one kind that are looked through; where there are more a person has to.
+#: Objects of one kind that are examined; with more, an operator has to.
 LOOKED_AT = 10_000
 
-#: Annotations (of Flux labels, too) that keep a live object, and the values that do, in
-#: small letters: Flux and Helm take any.  Sources: cli-utils, Argo CD, Flux and Helm,
-#: as their documentation has them.
+#: Annotations (and labels, for Flux) that keep a live object, and their values in lower
+#: case: Flux and Helm ignore case. Sources: the documentation of cli-utils, Argo CD,
+#: Flux and Helm.
 _KEEP: Mapping[str, Collection[str]] = {
     "cli-utils.sigs.k8s.io/on-remove": ("keep",),
     "client.lifecycle.config.k8s.io/deletion": ("detach",),
@@ -76,13 +79,13 @@ _STAYING = frozenset(
     f"{what}={how}" for what in ("prune", "delete") for how in ("false", "confirm")
 )
 
-#: How the labels begin with which Flux marks objects, and of what.
+#: Prefixes of the labels that Flux adds to objects, each with the kind of their source.
 _FLUX = {
     "kustomize.toolkit.fluxcd.io": "Kustomization",
     "helm.toolkit.fluxcd.io": "HelmRelease",
 }
 
-#: What an API server or its controllers put into each Namespace.
+#: Objects that an API server or its controllers create in each Namespace.
 _USUAL = frozenset(
     {
         ("", "ConfigMap", "kube-root-ca.crt"),
@@ -99,28 +102,30 @@ _USUAL_KINDS = frozenset(
     }
 )
 
-#: Groups whose objects nobody stores.
+#: Groups whose objects are computed, not stored.
 _MEASURED = frozenset(
     ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 )
 
 
 def owner_of(live: KubernetesObject) -> str:
-    """The inventory that has an object; empty: none."""
+    """Return the inventory that owns an object; empty if none does."""
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
 
 
 def claimed_by(live: KubernetesObject) -> str:
-    """The inventory that claims an object, as the object says; empty: none."""
+    """Return the inventory that claims an object; empty if none does."""
     annotations = live["metadata"].get("annotations") or {}
     claimed: str = annotations.get(CLAIMED_BY, "")
     return claimed
 
 
 def given_by(live: KubernetesObject) -> str:
-    """Return the inventory that let an object go for another agent; empty: none."""
+    """
+    Return the inventory that released an object for another agent; empty if none did.
+    """
     annotations = live["metadata"].get("annotations") or {}
     given: str = annotations.get(GIVEN_BY, "")
     return given
@@ -128,7 +133,8 @@ def given_by(live: KubernetesObject) -> str:
 
 def engine_of(live: KubernetesObject) -> str:
     """
-    Which other engine applies an object, and for what; empty: none that is known.
+    Return the other engine that applies an object, and its source; empty if none is
+    known.
 
     Sources: Flux, kustomize-controller and helm-controller; Argo CD, resource tracking.
     """
@@ -145,7 +151,7 @@ def engine_of(live: KubernetesObject) -> str:
 
 
 def is_kept(live: KubernetesObject) -> str:
-    """The annotation that keeps a live object; empty: none."""
+    """Return the annotation that keeps a live object; empty if it has none."""
     metadata = live.get("metadata", {})
     for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
         for name, values in _KEEP.items():
@@ -159,11 +165,11 @@ def is_kept(live: KubernetesObject) -> str:
 
 async def groups_elsewhere(client: IKubernetesClient) -> dict[str, bool]:
     """
-    Groups that another API server has, and whether it is said to be there.
+    Return the groups of aggregated API servers, and whether each server is available.
 
-    Where it is away nothing is gone.
+    Objects of an unavailable server are not gone.
 
-    :raises CallError: the API server does not say.
+    :raises CallError: the API server does not list them.
     """
     try:
         services = await client.resource("apiregistration.k8s.io/v1", "APIService")
@@ -190,10 +196,10 @@ async def kinds_defined(
     client: IKubernetesClient, groups: Collection[str]
 ) -> set[tuple[str, str]]:
     """
-    Groups and kinds that have a CustomResourceDefinition, served or not.
+    Return the groups and kinds that have a CustomResourceDefinition, served or not.
 
-    :param groups: of others nothing is said.
-    :raises CallError: the API server does not say.
+    :param groups: the groups to look for.
+    :raises CallError: the API server does not list them.
     """
     try:
         resource = await client.resource(
@@ -224,19 +230,22 @@ async def kinds_defined(
 
 def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
     """
-    Why so many objects of a source may not go at once; empty: they may.
+    Return why a source must not delete this number of objects; empty if it may.
 
-    :param before: objects that the source has in the cluster.
-    :param wanted: objects that it has in Git now.
+    :param before: the number of objects that the source has in the cluster.
+    :param wanted: the number of objects that it has in Git now.
     """
     if not deletes:
         return ""
     if not wanted:
         return "the source has no objects any more"
     if deletes > limits.count:
-        return f"{deletes} objects would go, more than {limits.count}"
+        return f"{deletes} objects would be deleted, more than {limits.count}"
     if deletes > FEW and deletes * 100 > limits.percent * before:
-        return f"{deletes} of {before} objects would go, more than {limits.percent:g} %"
+        return (
+            f"{deletes} of {before} objects would be deleted, "
+            f"more than {limits.percent:g} %"
+        )
     return ""
 
 
@@ -247,11 +256,12 @@ async def brake_of_object(
     going: Callable[[ObjectKey], bool],
 ) -> str:
     """
-    Why this object may not go because of what would go with it; empty: it may.
+    Return why an object must not be deleted because others would be deleted with it.
 
     :param owner: the inventory that deletes it.
-    :param going: whether an object of this inventory is deleted for itself.
-    :raises CallError: the API server cannot be asked now.
+    :param going: whether an object of this inventory is deleted by itself anyway.
+    :returns: empty if it may be deleted.
+    :raises CallError: the API server is unavailable.
     """
     made = definition_of(live)
     try:
@@ -262,7 +272,7 @@ async def brake_of_object(
     except CallError as error:
         if error.status in AWAY:
             raise
-        return f"what would go with it cannot be seen: {error.message}"
+        return f"cannot tell what would be deleted with it: {error.message}"
     return ""
 
 
@@ -280,11 +290,11 @@ async def _instances(
                 async for key, one in _listed(client, resource, "")
                 if not _goes(key, one, owner, going)
             ]
-            return _named("objects of this kind would go, too", staying)
+            return _named("objects of this kind would be deleted, too", staying)
     conditions = (live.get("status") or {}).get("conditions") or ()
     if any(one.get("type") == "Established" for one in conditions):
-        # It was, so there may be objects, in no version that is served.
-        return "whether there are objects of this kind cannot be seen: none is served"
+        # Objects may exist in versions that are no longer served.
+        return "cannot tell whether objects of this kind exist: it is not served"
     return ""
 
 
@@ -297,11 +307,12 @@ async def _content(
     resources = await client.resources()
     groups = {one.group for one in resources} | _MEASURED
     elsewhere = await groups_elsewhere(client)
-    # One that is there and shows no kind, as some do, has none.
+    # An available server that shows no kind, as some do, has no objects.
     if away := {group for group, there in elsewhere.items() if not there} - groups:
         names = ", ".join(sorted(away)[:NAMED])
         return (
-            f"what would go with it cannot be seen: the API server of {names} is away"
+            "cannot tell what would be deleted with it: "
+            f"the API server of {names} is unavailable"
         )
     inside = {(one.group, one.kind) for one in resources if one.namespaced}
     kinds: dict[tuple[str, str], KubernetesResource] = {}
@@ -309,14 +320,14 @@ async def _content(
         kind = (resource.group, resource.kind)
         listed = resource.namespaced and {"list", "delete"} <= resource.verbs
         if listed and kind not in _USUAL_KINDS:
-            # Of one that is served in several versions the first is enough.
+            # The first of several served versions is enough.
             kinds.setdefault(kind, resource)
 
     async def staying(resource: KubernetesResource) -> list[ObjectKey]:
         found: list[ObjectKey] = []
         async for key, one in _listed(client, resource, namespace):
             owners = one["metadata"].get("ownerReferences") or ()
-            # What another object of this Namespace owns is as that one is.
+            # The owner in this Namespace decides about the objects that it owns.
             owned = owners and all(_kind_of(each) in inside for each in owners)
             usual = (key.group, key.kind, key.name) in _USUAL
             if not (usual or owned or _goes(key, one, owner, going)):
@@ -324,7 +335,9 @@ async def _content(
         return found
 
     found = await in_parallel(partial(staying, one) for one in kinds.values())
-    return _named("objects in it would go, too", [key for one in found for key in one])
+    return _named(
+        "objects in it would be deleted, too", [key for one in found for key in one]
+    )
 
 
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
@@ -337,7 +350,7 @@ def _goes(
     owner: str,
     going: Callable[[ObjectKey], bool],
 ) -> bool:
-    """It is deleted for itself, or goes already."""
+    """Tell whether an object is deleted by itself, or is being deleted already."""
     if one["metadata"].get("deletionTimestamp"):
         return True
     return going(key) and owner_of(one) == owner
@@ -346,7 +359,7 @@ def _goes(
 async def _listed(
     client: IKubernetesClient, resource: KubernetesResource, namespace: str
 ) -> AsyncIterator[tuple[ObjectKey, KubernetesObject]]:
-    """Objects of a kind, `LOOKED_AT` at the most."""
+    """Yield the objects of a kind, at most `LOOKED_AT`."""
     left = LOOKED_AT
     try:
         async for page in client.list(resource, namespace):

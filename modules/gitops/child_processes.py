@@ -1,4 +1,4 @@
-"""Runs a renderer in a child process: without network and files of others, limited."""
+"""Runs renderers in child processes with limits, without network and foreign files."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from tunnel.util.timers import cancel_call
 
 __all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 
-#: Renderers of commits at the same time: each takes a core and up to `MEMORY`.
+#: Renderers of commits at the same time: each uses a core and up to `MEMORY`.
 AT_ONCE = 2
 
-#: Those of previews, whose charts and kustomizations have been read by no other person
-#: than their author: where one loops it holds no commit.  As many as agentk makes
-#: previews, so that a merge request does not hold an operator either.
+#: Renderers of previews at the same time. Only their authors have read these charts and
+#: kustomizations, so endless loops in them must not block commits. As many as agentk
+#: makes previews, so that a merge request does not block an operator either.
 PREVIEWS_AT_ONCE = 2
 
-#: Seconds until one is killed; and of its work, all cores together.
+#: Seconds until a renderer is killed, and its CPU seconds on all cores together.
 SECONDS, CPU_SECONDS = 60.0, 60
 
-#: Share of its time without the processor for more of which one that is too late was
-#: kept waiting by others.
+#: Share of its time that a late renderer must have spent without a processor to be
+#: considered starved by other processes.
 STARVED = 0.5
 
-#: Bytes of private memory of one; of one file that it writes; of what it prints.
+#: Bytes of a renderer's private memory, of one file that it writes, and of its output.
 MEMORY, FILE, OUTPUT = 1024**3, 64 * 1024**2, 32 * 1024**2
 
-#: What Go programs aim to stay below.
+#: Soft memory limit of Go programs.
 GO_MEMORY = "512MiB"
 
-#: Files that one has open.
+#: Open files of a renderer.
 FILES = 512
 
-#: Bytes of what it says is wrong that are read, and characters that are shown.
+#: Bytes of error output that are read, and characters that are shown.
 ERRORS, SHOWN = 64 * 1024, 1000
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -57,11 +57,11 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 @attrs.frozen
 class Rendered:
     """
-    What a renderer made.
+    The result of a renderer.
 
-    :ivar output: empty where it failed.
-    :ivar problem: why it failed; empty: it did not.
-    :ivar is_said: in its own words.
+    :ivar output: empty if it failed.
+    :ivar problem: why it failed; empty if it succeeded.
+    :ivar is_said: whether *problem* is the program's own error output.
     """
 
     output: bytes = attrs.field(repr=False)
@@ -71,10 +71,10 @@ class Rendered:
 
 class ChildProcesses:
     """
-    Runs renderers.
+    A runner of renderers.
 
-    :param reactor: with processes.
-    :param at_once: so many at the same time.
+    :param reactor: a reactor that can spawn processes.
+    :param at_once: the number of renderers at the same time.
     """
 
     _log = Logger()
@@ -82,7 +82,8 @@ class ChildProcesses:
     def __init__(self, reactor: Any, at_once: int = AT_ONCE) -> None:
         self._reactor = reactor
         self._room = DeferredSemaphore(at_once)
-        #: The kernel gave a network namespace once, and has to each time.
+        #: Whether the kernel once provided a network namespace, which makes it
+        #: mandatory.
         self._has_namespaces = False
         #: The version of the kernel's Landlock; 0 without it.
         self._landlock = landlock_version()
@@ -90,27 +91,27 @@ class ChildProcesses:
 
     @property
     def is_confined(self) -> bool:
-        """Whether the kernel limits the programs to files of their own."""
+        """Whether the kernel confines the programs to their own files."""
         return self._landlock > 0
 
     async def run(
         self, program: str, arguments: Sequence[str], folder: Path
     ) -> Rendered:
         """
-        What *program* prints, run in *folder*.
+        Run *program* in *folder* and return its output.
 
-        Being cancelled kills it at once, with all that it has started.
+        Cancelling kills it at once, with all processes that it has started.
 
         :param program: a name on PATH, or a path.
-        :raises CallError: UNAVAILABLE, there is no such program, or the kernel gives no
-            network namespace now, and gave one before.
+        :raises CallError: UNAVAILABLE, the program does not exist, or the kernel does
+            not provide a network namespace although it did before.
         """
         found = shutil.which(program)
         if found is None:
             raise CallError(
                 Status.UNAVAILABLE,
-                f"agentk finds no program {program!r}: install it beside agentk, or "
-                "name it in modules.gitops of agentk's configuration file",
+                f"agentk cannot find the program {program!r}: install it with agentk, "
+                "or name it in modules.gitops of agentk's configuration file",
             )
         command = [os.path.realpath(found), *arguments]
         if not self._landlock:
@@ -128,12 +129,13 @@ class ChildProcesses:
                 return ended.result()
             if self._has_namespaces:
                 raise CallError(
-                    Status.UNAVAILABLE, "the kernel gives no network namespace now"
+                    Status.UNAVAILABLE,
+                    "the kernel provides no network namespace now",
                 )
             self._warn_once(
-                "the kernel gives no network namespace: kustomize and helm run "
-                "with agentk's network, and are refused sockets where the kernel "
-                "takes a filter of system calls"
+                "the kernel does not provide a network namespace: kustomize and helm "
+                "run with agentk's network, but cannot open sockets if the kernel "
+                "supports filters of system calls"
             )
             return (await self._started(command, folder, network=True)).result()
         finally:
@@ -170,12 +172,12 @@ class ChildProcesses:
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
-    """Nothing of agentk's own: there may be secrets in it."""
+    """Return an environment without agentk's variables, which may contain secrets."""
     home = str(folder / ".home")
     return {
         "GOMEMLIMIT": GO_MEMORY,
-        # Where the kernel leaves it the network: the programs fetch what an object of
-        # kustomize's own names by URL, and find nothing that way.
+        # For a kernel that leaves it the network: kustomize fetches URLs in its own
+        # objects, and fails with this proxy.
         **{f"{scheme}_PROXY": "http://127.0.0.1:9" for scheme in ("HTTP", "HTTPS")},
         "HOME": home,
         "LC_ALL": "C",
@@ -191,29 +193,33 @@ class _Ended:
     output: bytes
     errors: bytes
     why: str
-    #: The machine had no time for it, and may have some later.
+    #: The machine was too busy to run it; a retry may succeed.
     is_starved: bool = False
 
     def result(self) -> Rendered:
         """
-        :raises CallError: UNAVAILABLE, it says nothing of what is rendered.
+        Return the result of the renderer.
+
+        :raises CallError: UNAVAILABLE, the failure is unrelated to the rendered files.
         """
         if self.is_starved:
             raise CallError(Status.UNAVAILABLE, self.why)
         if self.status == NOT_CONFINED and not self.output:
-            why = "the kernel's Landlock does not confine it now"
+            why = "the kernel's Landlock failed to confine it"
             raise CallError(Status.UNAVAILABLE, why)
         if not self.why and self.status == 0:
             return Rendered(self.output)
         said = clean(self.errors.decode("utf-8", "replace").strip(), SHOWN)
         if self.why or not said:
-            return Rendered(b"", self.why or f"it ended with {self.status}")
+            return Rendered(b"", self.why or f"it exited with status {self.status}")
         return Rendered(b"", said, is_said=True)
 
 
 class _Child(ProcessProtocol):
     """
-    :ivar ended: fires at its end; cancelling it kills the process.
+    The protocol of a renderer's process.
+
+    :ivar ended: fires when the process ends; cancelling it kills the process.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -235,7 +241,7 @@ class _Child(ProcessProtocol):
         why = f"it took longer than {SECONDS:g} s"
         if used < SECONDS * (1 - STARVED):
             self._is_starved = True
-            why += f", and had the processor for {used:.0f} s of them"
+            why += f", but had a processor for only {used:.0f} s of them"
         self._kill(why)
 
     @property
@@ -257,7 +263,7 @@ class _Child(ProcessProtocol):
         status = value.exitCode if value.exitCode is not None else -(value.signal or 0)
         why = self._why
         if not why and status < 0:
-            why = f"it was ended by signal {-status}: a limit was passed, most likely"
+            why = f"it was killed by signal {-status}, probably because of a limit"
         if not self.ended.called:
             output = bytes(self._output)
             errors = bytes(self._errors)
@@ -272,16 +278,17 @@ class _Child(ProcessProtocol):
             try:
                 kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                # Before the launcher made a group of its own there is only itself.
+                # Until the launcher has made its own process group, only the process
+                # exists.
                 continue
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What a process has used until now; 0: it is gone, or cannot be looked at."""
+    """Return the CPU seconds that a process has used; 0 if it cannot be examined."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0.0
-    # Behind the name, which may have spaces: proc(5), fields 14 and 15.
+    # The fields after the name, which may contain spaces: proc(5), fields 14 and 15.
     fields = stat.rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

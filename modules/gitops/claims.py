@@ -1,29 +1,31 @@
 """
-Objects that another agent of the cluster has in Git, as its inventory says.
+Claims: objects that other agents of the cluster have in Git, per their inventories.
 
-Agents know nothing of each other.  An object that an agent is refused, because it is of
-the inventory of another, stands in its own inventory as claimed, and has an annotation
-that says so; a prune looks for both.  Many users may write ConfigMaps, and could keep
-with one whatever leaves Git; who may annotate an object could take it out of its
-inventory anyway:
+Agents do not communicate with each other. If an agent may not apply an object because
+another inventory owns it, the agent records the object as claimed in its own inventory,
+and in an annotation of the object; a prune checks both. Many users may write
+ConfigMaps, and with a ConfigMap alone could keep every object that leaves Git; a user
+who may annotate an object could take it out of its inventory anyway:
 
-    agent 1   has a commit without the object, and looks for claims to it; where agent 2
-              follows the same source, it waits a while for agent 2 to have the commit
-    agent 2   is refused the object, says there that it claims it, and then writes that
-              and the commit into its inventory
-    agent 1   takes its mark off the object, in place of deleting it; one that was
-              claimed after agent 1 had looked at it stays until the next look
-    agent 2   takes the object, which is of no inventory now, and still says that it is
+    agent 1   has a commit without the object, and looks for claims to it; if agent 2
+              follows the same source, agent 1 waits a while for agent 2 to reach the
+              commit
+    agent 2   may not apply the object, annotates it as claimed, and then writes the
+              claim and the commit to its inventory
+    agent 1   removes its annotations from the object instead of deleting it; an object
+              that was claimed after the check of agent 1 stays until the next check
+    agent 2   takes the object, which has no inventory now and is still annotated as
               claimed
 
-No mark on an inventory proves which agentk wrote it, because other users may write any
-annotation, and a Lease that fits it.  So agent 1 believes every ConfigMap that seems to
-be behind, and bounds the delay instead: each delete waits once, whatever commits come
-meanwhile.  An inventory that stays at its commit for that long, because its project is
-suspended, pinned or renamed, delays no later delete until it has another commit.
+No annotation of an inventory proves which agentk wrote it, because other users may
+write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
+seems to be behind, and limits the delay instead: each delete waits once, whatever
+commits arrive in the meantime. If an inventory stays at its commit for that long,
+because its project is suspended, pinned or renamed, it delays no later delete until it
+has another commit.
 
-Other users may also write so many ConfigMaps that agent 1 cannot look at all.  So it
-reads each inventory that an object names, and waits for the rest as if it were behind.
+Other users may also create too many ConfigMaps for agent 1 to read. So agent 1 reads
+each inventory that an object names, and waits for the others as if they were behind.
 """
 
 from __future__ import annotations
@@ -59,41 +61,42 @@ __all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
 #: ConfigMaps of one page, without and with their content, of up to a quarter of a
-#: megabyte and a megabyte: written as JSON that may be six times as much.
+#: megabyte and a megabyte; JSON may take six times as much.
 PAGE, WHOLE_PAGE = 8, 2
 
-#: ConfigMaps that are looked at.
+#: ConfigMaps that are read.
 MAX_SEEN = 4000
 
-#: Annotations that are looked at, and characters of each: others may write any.
+#: Annotations that are read, and characters of each: other users may write anything.
 _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 MAX_FACT = 4096
 
-#: Where the namespace stands among them; no annotation has that name.
+#: Key of the namespace among the annotations; no annotation has this name.
 _NAMESPACE = ""
 
-#: Name of the inventories beyond `MAX_SEEN`; a label cannot be like this.
+#: Name for the inventories beyond `MAX_SEEN`; labels cannot have this value.
 _UNSEEN = "?"
 
-#: Seconds for which the delete of an object waits for other agents to come to the
-#: commit: kas tells all of them within seconds, and one that is away, or a ConfigMap
-#: that only seems to be an inventory, must not hold deletes for ever.
+#: Seconds that the delete of an object waits for other agents to reach the commit: kas
+#: notifies all of them within seconds. An agent that is away, or a ConfigMap that only
+#: seems to be an inventory, must not hold deletes forever.
 OTHERS_SECONDS = 120.0
 
 #: The value of a label.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
-#: Characters of the id of an inventory, as it is shown.
+#: Characters of the id of an inventory in messages.
 MAX_ID = 100
 
 
 @attrs.frozen
 class Claim:
     """
-    What keeps an object from being deleted.
+    A reason not to delete an object.
 
-    :ivar is_made: another inventory claims it, and takes it; else one may yet.
-    :ivar seconds: for how long it keeps it at most.
+    :ivar is_made: whether another inventory claims the object and takes it; if not,
+        another inventory may still claim it.
+    :ivar seconds: the maximum of seconds that the object is kept.
     """
 
     reason: str
@@ -106,8 +109,8 @@ class _Behind:
     """
     An inventory that is not at our commit.
 
-    :ivar commit: the commit that it is at.
-    :ivar since: when it was first seen there.
+    :ivar commit: its commit.
+    :ivar since: when it was first seen at this commit.
     :ivar ended: when it had stayed there for `OTHERS_SECONDS`.
     """
 
@@ -119,24 +122,24 @@ class _Behind:
 @attrs.define
 class Waits:
     """
-    How long deletes have waited for other agents, from one look to the next.
+    The waits of deletes for other agents, from one check to the next.
 
     :ivar begun: when each delete began to wait.
-    :ivar behind: the inventories that have been behind since the last look.
+    :ivar behind: the inventories that were behind at the last check.
     """
 
     begun: dict[ObjectKey, float] = attrs.field(factory=dict)
     behind: dict[str, _Behind] = attrs.field(factory=dict)
 
     def copy(self) -> Waits:
-        """Return waits that change by themselves."""
+        """Return an independent copy."""
         behind = {name: attrs.evolve(one) for name, one in self.behind.items()}
         return Waits(dict(self.begun), behind)
 
     def end(self) -> None:
         """Note that no delete is due."""
         self.begun.clear()
-        # The others have not been seen for long enough to say how slow they are.
+        # The others were not observed for long enough to know how slow they are.
         self.behind = {
             name: one for name, one in self.behind.items() if one.ended < math.inf
         }
@@ -148,8 +151,8 @@ class Waits:
         Note which inventories are behind now, and at which commits.
 
         :param keys: all objects whose deletes are due.
-        :return: the last inventory that became known, and those of *keys* that wait,
-            with the seconds that are left to them.
+        :returns: the last inventory that was noted, and the objects that wait, each
+            with the seconds left.
         """
         before, self.behind = self.behind, {}
         for name, commit in behind.items():
@@ -160,7 +163,7 @@ class Waits:
                 one.ended = now
             self.behind[name] = one
         last = max(self.behind, key=lambda name: self.behind[name].ended, default="")
-        # Deletes that began to wait before an inventory proved slow wait all the same.
+        # Deletes that began to wait before an inventory proved to be slow still wait.
         until = self.behind[last].ended if last else -math.inf
         begun = {key: self.begun.get(key, now) for key in keys}
         self.begun = {key: at for key, at in begun.items() if at < until}
@@ -168,7 +171,7 @@ class Waits:
         return last, {key: left for key, left in ends.items() if left > 0}
 
 
-#: Given the objects as they are.
+#: A function that returns the claims to objects, given their live state.
 ClaimsOf = Callable[
     [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
 ]
@@ -177,7 +180,7 @@ ClaimsOf = Callable[
 async def no_claims(
     objects: Mapping[ObjectKey, KubernetesObject],
 ) -> Mapping[ObjectKey, Claim]:
-    """Say that no other agent has anything."""
+    """Return no claims, for a cluster without other agents."""
     return {}
 
 
@@ -187,14 +190,15 @@ class Claims:
     Claims to the objects of one inventory.
 
     :param client: acts as agentk.
-    :param inventory_id: of the project that prunes.
-    :param mark: of this agentk as a writer of inventories: its projects ask each other,
-        and what a project of before has left claims nothing.
-    :param namespace: of this agentk's inventories: others may write a mark elsewhere.
-    :param source: what the project follows, as its inventory has it.
+    :param inventory_id: the inventory of the project that prunes.
+    :param mark: this agentk's mark as a writer of inventories: its projects coordinate
+        directly, and leftovers of its former projects claim nothing.
+    :param namespace: the Namespace of this agentk's inventories: other users may write
+        a mark elsewhere.
+    :param source: the source of the project, as recorded in its inventory.
     :param commit: the commit without the objects.
-    :param waits: of the deletes, for others to come to the commit.
-    :param now: the time of the clock that *waits* has.
+    :param waits: the waits of deletes until other agents reach the commit.
+    :param now: the present time, by the clock of *waits*.
     """
 
     _client: IKubernetesClient
@@ -210,11 +214,11 @@ class Claims:
         self, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> Mapping[ObjectKey, Claim]:
         """
-        Look for claims to *objects*, which are all whose deletes are due.
+        Look for claims to *objects*, which must be all objects whose deletes are due.
 
-        Where agentk may not list ConfigMaps it finds none.
+        If agentk may not list ConfigMaps, none are found.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the API server is unavailable.
         """
         if not objects:
             self._waits.end()
@@ -226,7 +230,7 @@ class Claims:
         except CallError as error:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
-        # The first part of each has the mark.
+        # The first part of each inventory has the mark.
         own = {one for one, said in facts if self._is_own(said)}
         own.add(self._inventory_id)
         found: dict[ObjectKey, Claim] = {}
@@ -234,7 +238,7 @@ class Claims:
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
         for inventory, keys in named.items():
-            # Others may hide it among many that were seen.
+            # It may be missing in *facts*: other users may create many ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
                 found |= await self._claimed(inventory, keys)
         behind: dict[str, str] = {}
@@ -248,8 +252,8 @@ class Claims:
         last, waiting = self._waits.look(objects, behind, self._now)
         if last == _UNSEEN:
             why = (
-                f"more than {MAX_SEEN} ConfigMaps say that they are inventories, and "
-                "another agent may come to claim it: deletes wait up to "
+                f"more than {MAX_SEEN} ConfigMaps have the label of inventories, and "
+                "another agent may still claim it: deletes wait up to "
                 f"{OTHERS_SECONDS / 60:g} minutes"
             )
         else:
@@ -257,26 +261,28 @@ class Claims:
             who = f"agent {agent}" if agent else "another agent"
             why = (
                 f"waits up to {OTHERS_SECONDS / 60:g} minutes for {who}, which follows "
-                f"the same and may come to claim it (the inventory "
-                f"{clean(last, MAX_ID)} of another agent is of another commit)"
+                f"the same source and may still claim it (its inventory "
+                f"{clean(last, MAX_ID)} is at another commit)"
             )
         for key, left in waiting.items():
             found.setdefault(key, Claim(why, False, left))
         return found
 
     def _is_own(self, said: Mapping[str, str]) -> bool:
-        """Whether a ConfigMap has the mark of this agentk, where only it may write."""
+        """
+        Tell whether a ConfigMap has this agentk's mark, in this agentk's own Namespace.
+        """
         written = said.get(WRITER), said[_NAMESPACE]
         return written == (self._mark, self._namespace)
 
     async def _facts(self) -> tuple[list[tuple[str, Mapping[str, str]]], bool]:
         """
-        Id, annotations and namespace of each part of the inventories.
+        Return the id, annotations and namespace of each part of the inventories.
 
-        The second value tells whether these are all.
+        :returns: the parts, and whether they are complete.
         """
         found: list[tuple[str, Mapping[str, str]]] = []
-        # Anyone may give large ConfigMaps the label, and many of them.
+        # Any user may create many large ConfigMaps with the label.
         pages = self._client.list(
             _CONFIG_MAPS, label_selector=LABEL, limit=PAGE, metadata_only=True
         )
@@ -288,14 +294,14 @@ class Claims:
 
     async def may_follow(self, inventory: str) -> bool:
         """
-        Tell whether another agent's inventory follows the same, and may come to it.
+        Tell whether another agent's inventory may follow the same source.
 
-        Where agentk may not list ConfigMaps it does not.
+        False if agentk may not list ConfigMaps.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the API server is unavailable.
         """
         if _LABEL_VALUE.fullmatch(inventory) is None:
-            # Any text may be in the mark of an object.
+            # The annotation of an object may contain any text.
             return False
         seen = 0
         pages = self._client.list(
@@ -323,9 +329,9 @@ class Claims:
         self, inventory: str, keys: Collection[ObjectKey]
     ) -> Mapping[ObjectKey, Claim]:
         """
-        Claims of one inventory to *keys*, which say that it has some.
+        Return the claims of one inventory to *keys*, whose annotations name it.
 
-        An object that nothing was found out about stays.
+        If the inventory cannot be read, all objects are kept.
         """
         other, found, seen = clean(inventory, MAX_ID), dict[ObjectKey, Claim](), 0
         pages = self._client.list(
@@ -335,7 +341,7 @@ class Claims:
             async for page in pages:
                 seen += len(page)
                 if seen > 2 * MAX_PARTS:
-                    why = f"too many ConfigMaps say that they are the inventory {other}"
+                    why = f"too many ConfigMaps have the label of inventory {other}"
                     return dict.fromkeys(keys, Claim(why, False))
                 for part in page:
                     if self._is_own(_said(part)):
@@ -349,15 +355,15 @@ class Claims:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
             why = (
-                f"it says that the inventory {other} claims it, and agentk may not "
-                "list ConfigMaps to see that: allow agentk to list them, or remove "
+                f"its annotation names the inventory {other}, but agentk may not list "
+                "ConfigMaps to check the claim: allow agentk to list them, or remove "
                 f"the annotation {CLAIMED_BY}"
             )
             return dict.fromkeys(keys, Claim(why, False))
         return found
 
     def _is_behind(self, annotations: Mapping[str, str]) -> bool:
-        """Whether an inventory may come to have our commit."""
+        """Tell whether an inventory may still reach our commit."""
         return (
             PARTS in annotations
             and bool(self._source)
@@ -367,7 +373,7 @@ class Claims:
 
 
 def _said(part: KubernetesObject) -> Mapping[str, str]:
-    """Annotations of a ConfigMap, as far as they matter, and its namespace."""
+    """Return the relevant annotations of a ConfigMap, and its namespace."""
     said = part["metadata"].get("annotations") or {}
     facts = {name: said[name][:MAX_FACT] for name in _FACTS if name in said}
     facts[_NAMESPACE] = part["metadata"]["namespace"]
@@ -375,7 +381,7 @@ def _said(part: KubernetesObject) -> Mapping[str, str]:
 
 
 def _may_be_same(theirs: str, ours: str) -> bool:
-    """Whether two inventories may follow the same ref of one repository."""
+    """Tell whether two inventories may follow the same ref of one repository."""
     if not theirs:
         return False
     (one, name), (two, other) = map(followed_in, (theirs, ours))

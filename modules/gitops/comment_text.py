@@ -1,4 +1,4 @@
-"""What the comment on a merge request says, as Markdown."""
+"""The Markdown text of the comment on a merge request."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tunnel.util.texts import clean
 
 __all__ = ["MARK", "Asked", "comment"]
 
-#: What it begins with; a page does not show it.
+#: First line of a comment; pages do not show it.
 MARK = "<!-- txkas: preview of GitOps projects -->"
 
-#: Characters of a comment: GitLab takes a million, and nobody reads them.
+#: Characters of a comment: GitLab accepts a million, which is too long to read.
 MAX_TEXT = 100_000
 
 #: Characters of one line, and fields of one object.
 MAX_LINE, MAX_FIELDS = 400, 20
 
-#: Characters of a name outside of blocks.
+#: Characters of a name outside code blocks.
 MAX_NAME = 100
 
 _SIGNS = {
@@ -38,16 +38,16 @@ _EFFECTS = frozenset(one.value for one in Effect)
 
 _TICKS = re.compile("`+")
 
-#: What needs somebody's eyes, and is told first.
+#: Effects that need a reviewer's attention, and are listed first.
 _BAD = (Effect.DENIED.value, Effect.REFUSED.value, Effect.BLOCKED.value)
 
 
 @attrs.frozen
 class Asked:
     """
-    What one project of one agent says.
+    The preview of one project of one agent.
 
-    :ivar problem: why there is no preview; empty: there is.
+    :ivar problem: why the preview is missing; empty if it exists.
     """
 
     agent: str
@@ -58,13 +58,13 @@ class Asked:
 
 def comment(commit: str, asked: Iterable[Asked], left_out: int = 0) -> str:
     """
-    The comment for a commit.
+    Return the comment for a commit.
 
-    What commits and clusters say stands in blocks of code alone, each line after a
-    sign of ours: GitLab takes lines that begin with a slash for commands, and would
-    run them with the rights of our token.
+    Texts from commits and clusters are placed in code blocks only, each line after a
+    sign of ours: GitLab treats lines that begin with a slash as commands, and would run
+    them with the permissions of our token.
 
-    :param left_out: projects that were not asked.
+    :param left_out: the number of projects without a preview.
     """
     parts = [
         MARK,
@@ -76,8 +76,8 @@ def comment(commit: str, asked: Iterable[Asked], left_out: int = 0) -> str:
     if left_out:
         parts.append(f"{left_out} more projects follow this branch.")
     parts.append(
-        "_The source branch as it is: what the target branch got since then is not in "
-        "it. Nothing was changed. This comment follows the merge request._"
+        "_This is the source branch alone, without newer commits of the target branch. "
+        "Nothing was changed. This comment is updated with the merge request._"
     )
     return "\n\n".join(parts) + "\n"
 
@@ -106,7 +106,7 @@ def _bad(problem: str) -> str:
 
 
 def _summary(objects: Iterable[pb.ObjectPreview]) -> str:
-    # It stands outside of blocks, so that no word of an agent's own may be in it.
+    # This text is outside code blocks, so it must not contain text from an agent.
     counts = Counter(
         one.effect if one.effect in _EFFECTS else Effect.UNKNOWN.value
         for one in objects
@@ -142,15 +142,15 @@ def _lines(objects: Iterable[pb.ObjectPreview]) -> Iterator[str]:
 
 def _block(lines: Iterator[str], room: int) -> str:
     """
-    A block of code that nothing in *lines* can end; empty: there is none.
+    Return a code block that no line can terminate; empty without lines.
 
-    Of lines for which there is no room none is made: there may be very many.
+    Lines that do not fit are never generated: there may be very many.
     """
     kept: list[str] = []
     for line in lines:
         room -= len(line) + 1
         if room < 0:
-            kept.append("... and more, which kasctl gitops preview shows")
+            kept.append("... and more, see kasctl gitops preview")
             break
         kept.append(line)
     if not kept:

@@ -1,4 +1,4 @@
-"""In kas: one comment on a merge request, and what GitLab says of that."""
+"""kas' single comment on a merge request, through GitLab's API."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ from tunnel.util.backoff import Backoff
 
 __all__ = ["Comments"]
 
-#: Attempts for one request, and the seconds of the first and the longest pause between.
+#: Attempts for one request, and the first and longest pause between them in seconds.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
 
 #: Seconds for one attempt.
 SECONDS = 20.0
 
-#: Comments of one page, which is GitLab's limit, and pages that are looked through.
+#: Comments of one page, which is GitLab's limit, and pages that are searched.
 PER_PAGE, MAX_PAGES = 100, 50
 
-#: Bytes of an answer.  A comment has a million characters at most: who writes many such
-#: can keep kas from finding its own where it does not know which it is.
+#: Bytes of a response. A comment has a million characters at most: a user who writes
+#: many such comments can prevent kas from finding its own if the store does not know
+#: it.
 MAX_ANSWER = 4 * 1024 * 1024
 
-#: Seconds for which it is known: few merge requests rest for longer.
+#: Seconds that a comment is remembered: few merge requests are idle for longer.
 REMEMBERED = 90 * 24 * 3600.0
 
-#: Digits of the id of a comment: GitLab's have 64 bits.
+#: Digits of the id of a comment: GitLab's ids have 64 bits.
 MAX_DIGITS = 19
 
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
-    403: "the token may not do that: it needs the scope api and a member's rights",
-    404: "the user of the token does not see this merge request",
+    403: "the token needs the scope api, and its user a member's permissions",
+    404: "the user of the token cannot see this merge request",
 }
 
 
 @attrs.frozen
 class _Comment:
     """
-    One of ours.
+    A comment of kas.
 
-    :ivar digest: of its text.
+    :ivar digest: the digest of its text.
     """
 
     number: int
@@ -79,7 +80,11 @@ class _Comment:
 
 
 class _TryAgain(Exception):
-    """GitLab may answer in a while; *pause*: the seconds it asks for, or 0."""
+    """
+    Raised if a retry may succeed.
+
+    :ivar pause: the seconds that GitLab requested; 0 if none.
+    """
 
     def __init__(self, why: str, pause: float = 0.0) -> None:
         super().__init__(why)
@@ -89,13 +94,13 @@ class _TryAgain(Exception):
 @attrs.define(eq=False)
 class Comments:
     """
-    Comments of the user whose token kas has.
+    Comments of the user who owns kas' token.
 
-    Source: GitLab's Notes API.  Only that user's own comments are looked at: whoever
-    writes a comment that looks like ours does not have it changed.
+    Only that user's own comments are read, so an imitation by another user is not
+    changed. Source: GitLab's Notes API.
 
-    :param mark: what ours begin with.
-    :param store: remembers which they are, for all kas.
+    :param mark: the beginning of kas' comments.
+    :param store: remembers the comments, for all replicas of kas.
     """
 
     _settings: MergeRequestSettings
@@ -109,7 +114,7 @@ class Comments:
         """
         Return GitLab's descriptions of a merge request, and of its project.
 
-        :raises CallError: GitLab cannot be asked, or refuses it.
+        :raises CallError: GitLab is unavailable, or refuses.
         """
         project = f"/projects/{project_id}"
         found = await self._ask("GET", f"{project}/merge_requests/{merge_request}")
@@ -117,9 +122,9 @@ class Comments:
 
     async def find(self, project_id: int, merge_request: int) -> list[tuple[int, str]]:
         """
-        Ours on that merge request, the oldest first: id and text.
+        Return the ids and texts of kas' comments on a merge request, the oldest first.
 
-        :raises CallError: GitLab cannot be asked, or refuses it.
+        :raises CallError: GitLab is unavailable, or refuses.
         """
         me = (await self._ask("GET", "/user")).get("id")
         notes = _path(project_id, merge_request)
@@ -137,12 +142,13 @@ class Comments:
 
     async def put(self, project_id: int, merge_request: int, text: str) -> None:
         """
-        Have *text* as the one comment there.
+        Make *text* the only comment of kas on a merge request.
 
-        Of several kas that comment at the same moment one takes its comment back.
+        If several replicas comment at the same moment, all but one delete their
+        comment.
 
-        :param text: begins with the mark.
-        :raises CallError: GitLab cannot be asked, or refuses it.
+        :param text: must begin with the mark.
+        :raises CallError: GitLab is unavailable, or refuses.
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
         known = await self._known(key)
@@ -159,7 +165,7 @@ class Comments:
             if not isinstance(made, dict) or not isinstance(made.get("id"), int):
                 return
             found = [_Comment.of(made["id"], text)]
-            # Another kas may have made one meanwhile, or one that is gone is known.
+            # Another replica may have created a comment, or the known one was deleted.
             other = await self._known(key)
             if other is not None and other != known:
                 if await self._is_ours(notes, other) and (
@@ -175,7 +181,7 @@ class Comments:
 
     async def _is_ours(self, notes: str, one: _Comment) -> bool:
         """
-        Return whether a comment that the store names is ours.
+        Tell whether a comment that the store names is ours.
 
         The store may be shared with programs that name a comment of another user, which
         the token may be able to change.
@@ -190,7 +196,7 @@ class Comments:
         return _is_of(note, me) and note["body"].startswith(self._mark)
 
     async def _change(self, notes: str, one: _Comment, text: str) -> bool:
-        """Have a comment say *text*; whether it is there."""
+        """Change the text of a comment; return whether the comment exists."""
         if one == _Comment.of(one.number, text):
             return True
         try:
@@ -205,7 +211,7 @@ class Comments:
         try:
             found = await self._store.get(key)
         except CallError:
-            # GitLab knows it, too.
+            # The comment can be found through GitLab, too.
             return None
         return None if found is None else _Comment.read(found.value)
 
@@ -214,7 +220,9 @@ class Comments:
             await self._store.set(key, one.value, expires_after=REMEMBERED)
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """What GitLab answers, as JSON; None: nothing."""
+        """
+        Send a request with retries; return the JSON response, None if it is empty.
+        """
         backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -252,10 +260,10 @@ class Comments:
         except CancelledError:
             raise
         except TooLarge:
-            text = f"GitLab: an answer has more than {MAX_ANSWER // 1024**2} MiB"
+            text = f"GitLab: a response has more than {MAX_ANSWER // 1024**2} MiB"
             raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
         except Exception as error:
-            # Of many kinds: no route, no name, a certificate, a time-out.
+            # Of many kinds: no route, unknown name, bad certificate, timeout.
             raise _TryAgain(type(error).__name__) from None
         return _answered(response, content)
 
@@ -263,18 +271,18 @@ class Comments:
 def _answered(response: IResponse, content: bytes) -> Any:
     code = response.code
     if code == 429 or code >= 500:
-        raise _TryAgain(f"it answers {code}", _pause(response))
+        raise _TryAgain(f"it responded with {code}", _pause(response))
     if code in _REFUSED:
         status = Status.NOT_FOUND if code == 404 else Status.PERMISSION_DENIED
         raise CallError(status, f"GitLab: {_REFUSED[code]} ({code})")
     if not 200 <= code < 300:
-        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it answers {code}")
+        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it responded with {code}")
     if not content.strip():
         return None
     try:
         return json.loads(content)
     except ValueError:
-        text = "GitLab: it answers no JSON; does gitlab_url name it?"
+        text = "GitLab: the response is not JSON; check gitlab_url"
         raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 
@@ -288,7 +296,7 @@ def _path(project_id: int, merge_request: int) -> str:
 
 
 def _is_of(note: Any, user: Any) -> bool:
-    """Whether that user wrote it."""
+    """Tell whether a user wrote a comment."""
     return (
         isinstance(note, dict)
         and isinstance(note.get("author"), dict)

@@ -1,10 +1,10 @@
 """
-The commits of one source: asked of kas, read, and rendered where that is said.
+The commits of one source: requested from kas, read, and rendered if configured.
 
-    kas ──files of a commit──> the last one that came ──read──> the last good one
+    kas ──files of a commit──> the newest commit ──read──> the last good commit
 
-A commit that comes while another one is read, which may take a renderer two minutes,
-takes its place at once.
+A commit that arrives while another one is being read, which may take a renderer two
+minutes, replaces it at once.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from tunnel.util.texts import clean
 
 __all__ = ["Commits", "Rendering"]
 
-#: Seconds between two commits at the least, whatever kas sends.
+#: Minimum of seconds between two commits.
 BETWEEN = 1.0
 
-#: Seconds between two looks for another commit while kas fails, at most.
+#: Maximum of seconds between two checks for another commit while kas fails.
 LOOK_MOST = 60.0
 
-#: Characters of what is wrong.
+#: Characters of a problem.
 MAX_PROBLEM = 2000
 
 
 @attrs.frozen
 class Rendering:
     """
-    Programs that work on a commit.
+    The programs that process a commit.
 
-    :ivar decrypted: gives a source with its Secrets as they are.
+    :ivar decrypted: returns a source with its Secrets decrypted.
     """
 
     renderer: Renderer
@@ -59,18 +59,18 @@ class Rendering:
 @attrs.define(eq=False)
 class Commits:
     """
-    See the module.
+    The commits of one source; see the module.
 
-    :param name: of the project, for the log.
-    :param service: what asks kas for files.
-    :param rendering: of commits that are applied; *previewed*: of those that are shown.
-    :param came: is told of each commit, and what was read of it.
-    :param changed: is called when another problem is there, or none.
+    :param name: the name of the project, for the log.
+    :param service: the client for the service of kas that sends files.
+    :param rendering: for commits that are applied; *previewed* is for previews.
+    :param came: called with each commit and the source that was read from it.
+    :param changed: called when `problem` has changed.
     :ivar at_location: the ref and repository, as kas resolved them last.
-    :ivar seen: the commit that came last, good or not.
-    :ivar refused: a newer one, of which kas sends no files; empty: there is none.
-    :ivar absent: the newest one, if kas could read it and it does not have the folder
-        of the source; None: it has, or is not known.
+    :ivar seen: the newest commit that arrived, good or not.
+    :ivar refused: a newer commit whose files kas does not send; empty if there is none.
+    :ivar absent: the newest commit, if kas could read it but it lacks the folder of the
+        source; None if the folder exists or this is unknown.
     """
 
     _name: str
@@ -86,39 +86,39 @@ class Commits:
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
     absent: Snapshot | None = attrs.field(default=None, init=False)
-    #: The last one that kas began to send, without files.
+    #: The last commit that kas began to send, without files.
     _begun: Snapshot | None = attrs.field(default=None, init=False)
-    #: Why kas sends none, and why what it sent cannot be read; each is said once.
+    #: Why kas sends no files, and why the files cannot be read; each is logged once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
-    #: kas, or what it asks, was away when it sent none.
+    #: Whether kas or the server behind it was unavailable.
     _was_away: bool = attrs.field(default=False, init=False)
-    #: What is to be read, and what reads it or waits for it.
+    #: The commit to read, and the task that reads it or waits for it.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
     #: Pauses that `newest` ends.
     _pauses: set[Deferred[None]] = attrs.field(factory=set, init=False)
-    #: A part of `run` has ended, and no other goes on.
+    #: Whether a part of `run` has ended, so that the other has to end as well.
     _ends: bool = attrs.field(default=False, init=False)
     _log = Logger()
 
     @property
     def problem(self) -> str:
-        """Why there is no newer one; empty: nothing is wrong."""
+        """The reason why no newer commit is available; empty if nothing is wrong."""
         return self._not_sent or self._not_read
 
     @property
     def problem_of_newer(self) -> bool:
-        """Whether there is a newer commit that cannot be had or read."""
+        """Whether a newer commit exists that cannot be fetched or read."""
         return bool(self.refused or self._not_read)
 
     @property
     def not_read(self) -> bool:
-        """Whether there is a newer one that cannot be read now."""
+        """Whether a newer commit cannot be read now."""
         return bool(self._not_read)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Follow the ref until cancelled."""
         end = self._api.subscribe("tunnel.connected", lambda _: self._reconnected())
         try:
             await in_parallel([self._follow, self._read_all], ends=self._end)
@@ -129,23 +129,23 @@ class Commits:
         self._ends = True
 
     def _reconnected(self) -> None:
-        """Forget why kas could not be asked: it is asked again within seconds."""
+        """Forget why kas was unavailable: it is asked again within seconds."""
         if self._was_away and not self.refused:
             self._sends()
 
     async def at(self, ref: rpc_pb2.Ref | None) -> tuple[Snapshot, Source]:
         """
-        Return the commit that *ref* is at, for a preview.
+        Return the commit that a ref points to, for a preview.
 
-        :param ref: None: that which is followed.
-        :raises CallError: there is none; it cannot be had or read now.
+        :param ref: None for the ref of the source.
+        :raises CallError: the ref does not exist, or cannot be fetched or read now.
         """
         asked = ref_message(self._settings.ref) if ref is None else ref
         return await self._received(self._asked(asked, ""), self._previewed)
 
     async def of_history(self, commit: str) -> tuple[Snapshot, Source]:
         """
-        Return a commit, provided that it is in the history of the ref that is followed.
+        Return a commit if it is in the history of the ref that is followed.
 
         :raises CallError: it is not; *commit* is not the id of a commit; as `at`.
         """
@@ -158,9 +158,9 @@ class Commits:
 
     async def newest(self) -> str:
         """
-        Return the id of the commit that the ref is at now, and have it read at once.
+        Return the id of the ref's present commit, and read that commit at once.
 
-        :raises CallError: kas cannot say.
+        :raises CallError: kas cannot tell.
         """
         found = await self._at_now()
         for over in tuple(self._pauses):
@@ -171,7 +171,7 @@ class Commits:
         return found
 
     async def _at_now(self) -> str:
-        """Return the commit that the ref is at now; empty: kas is stopping."""
+        """Return the ref's present commit; empty if kas is stopping."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
@@ -187,7 +187,7 @@ class Commits:
     ) -> tuple[Snapshot, Source]:
         snapshot = await receive(answer)
         if snapshot is None:
-            text = "kas stops, and another one has to be asked"
+            text = "kas is stopping: retry"
             raise CallError(Status.UNAVAILABLE, text)
         return attrs.evolve(snapshot, files=()), await self._read(snapshot, made)
 
@@ -196,7 +196,7 @@ class Commits:
         while True:
             began: list[str] = []
             try:
-                # kas answers the request below with the next commit, maybe in weeks.
+                # The stream below may not deliver the next commit for weeks.
                 if self._not_sent and self.seen and await self._at_now() == self.seen:
                     self._sends()
                 asked = ref_message(self._settings.ref)
@@ -209,7 +209,8 @@ class Commits:
                 self._was_away = error.status is Status.UNAVAILABLE
                 self.refused = began[0] if began else self.refused
                 if began and error.status is Status.NOT_FOUND:
-                    # No repository answers so for a commit that it cannot read.
+                    # Repositories return this status only for commits that they can
+                    # read.
                     self._note_absent()
                 self._changed()
                 if await self._pause(backoff.pause(), *began, looks=True):
@@ -218,7 +219,7 @@ class Commits:
             backoff.reset()
             self._sends()
             if snapshot is None:
-                # kas stops, and another one answers.
+                # kas is stopping, and another replica will answer.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             self.seen = snapshot.commit
@@ -240,7 +241,7 @@ class Commits:
         self._begun = begun
 
     async def _ask_repository(self) -> None:
-        """Learn which repository this is, even if its files cannot be read."""
+        """Request the identity of the repository, even if its files cannot be read."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
@@ -254,11 +255,11 @@ class Commits:
                 if response.WhichOneof("message") == "header":
                     self.at_location = Location.of(response.header)
         except CallError:
-            # The project says already that kas cannot be asked.
+            # The project reports already that kas is unavailable.
             return
 
     def _sends(self) -> None:
-        """Note that kas has sent the commit that the ref is at."""
+        """Note that kas has sent the ref's present commit."""
         if self._not_sent:
             self._not_sent = self.refused = ""
             self._changed()
@@ -267,11 +268,12 @@ class Commits:
         self, seconds: float, refused: str = "", *, looks: bool = False
     ) -> bool:
         """
-        Wait before a retry; `newest` ends it.
+        Wait before a retry, until `newest` is called at the latest.
 
         :param refused: the commit that kas refused; empty: kas could not read the ref.
-        :param looks: end the pause at another commit, or once kas can read the ref.
-        :return: whether that ended it.
+        :param looks: end the pause if the ref points to another commit, or if kas can
+            read the ref again.
+        :returns: whether such a check ended the pause.
         """
         over: Deferred[None] = Deferred()
         self._pauses.add(over)
@@ -296,9 +298,9 @@ class Commits:
 
     async def _another(self, commit: str) -> None:
         """
-        Return once the ref is at another commit than *commit*.
+        Wait until the ref points to another commit than *commit*.
 
-        :param commit: empty: return once kas can read a ref that it could not read.
+        :param commit: empty to wait until kas can read a ref that it could not read.
         """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
@@ -317,7 +319,7 @@ class Commits:
                 failed = True
             await deferLater(self._api.clock, backoff.pause())
         if not (commit or failed):
-            # kas can read the ref, and fails for another reason.
+            # kas can read the ref, so it fails for another reason.
             await Deferred()
 
     async def _read_all(self) -> None:
@@ -332,7 +334,7 @@ class Commits:
                 await step
             except CancelledError:
                 if self._ends or self._unread is snapshot:
-                    # All of it ends, and not because something newer has come.
+                    # The task was cancelled, not only the reading of an old commit.
                     raise
             finally:
                 self._reading = None
@@ -348,7 +350,7 @@ class Commits:
         backoff.reset()
         self._not_read, self._unread = "", None
         self._log.info(
-            "project {project}: commit {commit} has come: {files}, {objects}",
+            "project {project}: received commit {commit}: {files}, {objects}",
             project=self._name,
             commit=snapshot.commit,
             files=_number_of(len(snapshot.files), "file"),
@@ -359,7 +361,7 @@ class Commits:
         self._came(without, source)
 
     def _lacks_folder(self, snapshot: Snapshot) -> bool:
-        """Whether a commit has no file of the folder that is to be rendered."""
+        """Tell whether a commit has no file in the folder to be rendered."""
         kind = self._settings.source
         folder = f"{kind.path.strip('/')}/"
         rendered = kind.kind != "plain" and folder != "/"
@@ -376,25 +378,25 @@ class Commits:
     def _asked(
         self, ref: rpc_pb2.Ref, known: str, history_of: rpc_pb2.Ref | None = None
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """Request the files at *ref*, once it is at another commit than *known*."""
+        """Request the files at *ref*, once it points to another commit than *known*."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             commit_id=known,
             paths=[rpc_pb2.Path(glob=one) for one in self._settings.globs],
             ref=ref,
             history_of=history_of,
-            # Charts have files there, and kustomizations bases.
+            # Charts and bases of kustomizations may be in hidden folders.
             hidden_folders=self._settings.source.kind != "plain",
         )
         return self._service.stream("GetObjectsToSynchronize", request)
 
     def _complain(self, before: str, error: CallError) -> str:
-        # It may name files, as strangers call them.
+        # The message may contain names of files, which others chose.
         problem = clean(error.message, MAX_PROBLEM, " ")
         if problem != before:
             self._log.warn(
-                "project {project}: its files cannot be had, and what is in the "
-                "cluster stays: {reason}",
+                "project {project}: cannot get its files; the cluster "
+                "stays as it is: {reason}",
                 project=self._name,
                 reason=problem,
             )

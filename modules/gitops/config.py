@@ -1,4 +1,4 @@
-"""``agent.gitops`` of kas' file: which repositories agents may read, and limits."""
+"""The section ``agent.gitops`` of kas' file: allowed repositories, and limits."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
     "WebhookSettings",
 ]
 
-#: The pattern that names every agent, those of all projects of GitLab included.
+#: The pattern for every agent, including the agents of all GitLab projects.
 EVERY_AGENT = "*"
 
-#: Webhooks of one kas: each event is posted to all of them.
+#: Webhooks of kas: each event is posted to all of them.
 MAX_WEBHOOKS = 20
 
-#: Bytes of all files of one source at the most: agentk reads them in memory.
+#: Maximum bytes of all files of one source: agentk reads them into memory.
 MAX_TOTAL = 256 * 1024 * 1024
 
 
@@ -57,7 +57,7 @@ def _check_address(value: str, example: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Without what Python says of it: that repeats what stands for the port.
+        # Python's message is left out: it repeats the text in place of the port.
         raise ValueError(f"this is not a URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError(f"write {example}")
@@ -82,42 +82,44 @@ def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 
 class WebhookFormat(Enum):
-    """What is posted."""
+    """The format of the posted events."""
 
     #: Our own events, signed.
     TXKAS = "txkas"
-    #: For an "HTTP Endpoint" of the alerts of a GitLab project.
+    #: The format of an "HTTP Endpoint" for the alerts of a GitLab project.
     GITLAB_ALERT = "gitlab_alert"
 
 
 @attrs.frozen(kw_only=True)
 class WebhookSettings:
-    """One of ``agent.gitops.webhooks``."""
+    """An entry of ``agent.gitops.webhooks``."""
 
-    url: str = field(doc="what is posted to, http or https", validator=_is_address)
+    url: str = field(
+        doc="the address for the events, http or https", validator=_is_address
+    )
     format: WebhookFormat = field(
         default=WebhookFormat.TXKAS,
-        doc="txkas: signed events; gitlab_alert: what the HTTP endpoint of a GitLab "
-        "project's alerts takes",
+        doc="txkas: signed events; gitlab_alert: alerts for the HTTP endpoint of a "
+        "GitLab project",
         validator=_is_format,
     )
     secret_file: ExistingFile = field(
-        doc="what each request is signed with; of gitlab_alert the authorization key",
+        doc="the key that signs requests; for gitlab_alert the authorization key",
         validator=_is_secret,
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign the server's, besides the system's",
+        doc="PEM certificates that may sign the server's, in addition to the system's",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
         default=(EVERY_AGENT,),
-        doc="names of agents, with * for any characters; of GitLab's agents <path of "
+        doc="names of agents, with * for any characters; for GitLab's agents <path of "
         "the project>:<name>; '*' alone: every agent",
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Whether it is told of that agent; *project*: see `project_of`."""
+        """Tell whether it gets the events of an agent; *project*: see `project_of`."""
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)
@@ -125,10 +127,10 @@ class WebhookSettings:
 
 @attrs.frozen(kw_only=True)
 class MergeRequestSettings:
-    """``agent.gitops.merge_requests``."""
+    """The section ``agent.gitops.merge_requests``."""
 
     gitlab_url: str = field(
-        doc="of GitLab, such as https://gitlab.example.org",
+        doc="address of GitLab, such as https://gitlab.example.org",
         validator=_is_private_address,
     )
     webhook_secret_file: ExistingFile = field(
@@ -136,27 +138,27 @@ class MergeRequestSettings:
         validator=_is_secret,
     )
     token_file: ExistingFile = field(
-        doc="an access token with the scope api, whose user comments",
+        doc="an access token with the scope api; its user writes the comments",
         validator=_is_secret,
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign GitLab's, besides the system's",
+        doc="PEM certificates that may sign GitLab's, in addition to the system's",
         validator=authorities,
     )
     agents: tuple[str, ...] = field(
         default=(EVERY_AGENT,),
-        doc="names of agents that preview, with * for any characters; of GitLab's "
+        doc="names of agents that preview, with * for any characters; for GitLab's "
         "agents <path of the project>:<name>; '*' alone: every agent",
     )
     forks: bool = field(
         default=False,
-        doc="preview merge requests from forks, too: their authors see what the API "
-        "server says of any object they name",
+        doc="preview merge requests from forks, too: their authors can see the API "
+        "server's messages about any object",
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Whether that agent previews; *project*: see `project_of`."""
+        """Tell whether an agent makes previews; *project*: see `project_of`."""
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)
@@ -165,7 +167,7 @@ class MergeRequestSettings:
 @attrs.frozen(kw_only=True)
 class GitopsSettings:
     """
-    ``agent.gitops``.
+    The section ``agent.gitops``.
 
     Source of names and defaults: GitLab's kas, pkg/kascfg.
     """
@@ -177,7 +179,7 @@ class GitopsSettings:
 
     poll_period: Duration = field(
         default=300.0,
-        doc="between two looks at a branch; a push notification comes at once",
+        doc="between two checks of a branch; a push notification causes one",
         validator=is_period,
     )
     max_manifest_file_size: Size = field(
@@ -196,15 +198,15 @@ class GitopsSettings:
     )
     webhooks: tuple[WebhookSettings, ...] = field(
         default=(),
-        doc="what is told of objects that others have changed",
+        doc="receivers of events about objects that others have changed",
         validator=_are_few,
     )
     merge_requests: MergeRequestSettings | None = field(
         default=None,
-        doc="comment on GitLab's merge requests what they would change in the clusters",
+        doc="comment on GitLab's merge requests with the changes in clusters",
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,
-        doc="by the names that agents' configuration calls them, besides the projects "
-        "of GitLab that agents are registered in",
+        doc="by their names in agents' configuration, in addition to the GitLab "
+        "projects that agents are registered in",
     )

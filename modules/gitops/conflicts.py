@@ -1,4 +1,4 @@
-"""Who has the fields for which the API server refuses what is applied."""
+"""Explains conflicts: who owns the fields that the API server refuses to change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["since_when"]
 
-#: In what the API server says of a conflict, who has the fields.
+#: The field manager in the API server's message about a conflict.
 _MANAGER = re.compile(r'conflicts? with "([^"]{1,128})"')
 
 
@@ -20,8 +20,9 @@ async def since_when(
     client: IKubernetesClient, manifest: Manifest, refused: CallError
 ) -> str:
     """
-    Since when others have them, and what to do; empty: it is no conflict about fields.
+    Return when other managers wrote the fields in conflict, and what to do.
 
+    :returns: empty if *refused* is not a conflict about fields.
     :raises CallError: the object cannot be read.
     """
     if refused.status is not Status.ABORTED:

@@ -1,4 +1,4 @@
-"""Answers in agentk what people and other systems ask of its projects."""
+"""agentk's answers to users and other systems that ask about its projects."""
 
 from __future__ import annotations
 
@@ -37,44 +37,44 @@ _STATES = {
     State.SUSPENDED: pb.ProjectStatus.STATE_SUSPENDED,
 }
 
-#: Objects of one answer.
+#: Objects in one response.
 MAX_OBJECTS = 5000
 
-#: Bytes of objects in one answer, and those after which their fields are only counted:
-#: a message of a call has at most 4 MiB, and what else is in it needs some.
+#: Bytes of objects in one response, and the bytes after which their fields are only
+#: counted: a message has at most 4 MiB, and other data needs some of them.
 MAX_BYTES, MAX_FIELD_BYTES = 3 * 1024**2, 2 * 1024**2
 
-#: Bytes that are there besides, for what is wrong and for all else that is no object.
+#: Bytes reserved for problems and everything else besides objects.
 SPARE_BYTES = 768 * 1024
 
-#: Bytes of what is wrong with all projects of an answer; beyond that, the characters of
-#: the one line that each has.
+#: Bytes of the problems of all projects in a response; beyond that each project has a
+#: single line of at most this number of characters.
 MAX_WRONG_BYTES, SHORT_PROBLEM = 512 * 1024, 200
 
-#: Drifts of one answer, likewise.
+#: Drifts in one response.
 MAX_DRIFTS = 1000
 
-#: Previews of an agent at the same time: each holds a commit in memory, and asks the
-#: API server up to three times for each object.
+#: Previews of an agent at the same time: each holds a commit in memory, and sends up to
+#: three requests for each object to the API server.
 MAX_PREVIEWS = 2
 
-#: Those of merge requests among them: whoever pushes charts that loop keeps no operator
-#: from a preview.
+#: Previews of merge requests among them: an author who pushes charts that loop cannot
+#: keep operators from previews.
 MAX_MERGE_REQUESTS = 1
 
-#: Seconds for all objects of other engines: kas waits ten for a whole answer.
+#: Seconds for the health of all objects of other engines: kas waits ten for a response.
 HEALTH_SECONDS = 5.0
 
-#: Characters of a reason there, and of a line about a problem: API servers say a lot.
+#: Characters of a reason, and of a line about a problem: API servers are verbose.
 MAX_REASON, MAX_PROBLEM = 300, 1000
 
 #: Characters of the name of the user who approves.
 MAX_OPERATOR = 200
 
-#: Characters of a commit's id; people may have written anything there.
+#: Characters of a commit's id, which may be arbitrary text from a user.
 MAX_COMMIT = 64
 
-#: What is never left out while there is something else to leave out, and what is first.
+#: Effects and outcomes that are listed first and left out last.
 _BAD = frozenset(
     (
         *(Effect.DENIED, Effect.REFUSED, Effect.BLOCKED),
@@ -86,9 +86,9 @@ _USUAL = frozenset((Effect.NONE, Outcome.UNCHANGED))
 
 class _Room:
     """
-    What there is for objects in one answer.
+    The space for objects in one response.
 
-    :param used: bytes of what is in it already.
+    :param used: bytes that other data uses.
     """
 
     def __init__(self, used: int = 0) -> None:
@@ -97,7 +97,7 @@ class _Room:
     def some(
         self, found: Iterable[Any], made: Callable[[Any], Any], most: int
     ) -> Iterator[Any]:
-        """Messages of as many as there is room for, *most* of them."""
+        """Yield messages while there is space, at most *most*."""
         for one in islice(found, most):
             message = made(one)
             if self._left < MAX_BYTES - MAX_FIELD_BYTES and hasattr(message, "fields"):
@@ -111,7 +111,7 @@ class _Room:
             yield message
 
 
-#: Bytes that a message costs within another.
+#: Bytes of overhead for a message within another.
 _HEAD = 8
 
 
@@ -121,7 +121,10 @@ def _weighed(
     what: Callable[[_Found], Any],
     made: Callable[[_Found], Any],
 ) -> list[Any]:
-    """In the order of their names; where there is not room for all, what matters."""
+    """
+    Return messages in the order of their names; the most important ones if space is
+    short.
+    """
     found = sorted(found, key=lambda one: (what(one) not in _BAD, what(one) in _USUAL))
     return sorted(room.some(found, made, MAX_OBJECTS), key=_name)
 
@@ -134,12 +137,13 @@ def _name(message: Any) -> tuple[str, ...]:
 @attrs.frozen
 class Control:
     """
-    Answers `GitopsControl`.
+    Implementation of `GitopsControl`.
 
-    :param projects: those that are worked on, by id.
-    :param refused: why the configuration in Git is not in effect; nothing: it is.
-    :param seconds: as of the clock.
-    :param notices: lines of a project's status that are no failure of it.
+    :param projects: the active projects, by id.
+    :param refused: returns why the configuration in Git is not in effect; empty if it
+        is.
+    :param seconds: returns the time of the reactor's clock.
+    :param notices: returns lines for a project's status that are not failures.
     """
 
     projects: Mapping[str, Project]
@@ -147,13 +151,13 @@ class Control:
     _refused: Callable[[], Sequence[str]]
     _seconds: Callable[[], float]
     _notices: Callable[[Project], Sequence[str]] = lambda project: ()
-    #: The calls that wait for one, and whether it is for a merge request.
+    #: The calls that wait for a preview, each with whether it is for a merge request.
     _previews: dict[Any, bool] = attrs.field(factory=dict, init=False)
 
     async def get_status(
         self, request: pb.GetStatusRequest, call: Any
     ) -> pb.GetStatusResponse:
-        """How far each project is."""
+        """Return the state of each project."""
         found = self._asked(request.project)
         receivers = [] if request.project else self._receivers()
         until = self._seconds() + HEALTH_SECONDS
@@ -190,7 +194,7 @@ class Control:
     async def approve(
         self, request: pb.ApproveRequest, call: Any
     ) -> pb.ApproveResponse:
-        """Let the objects go that a limit holds back."""
+        """Approve deletes that a limit holds back."""
         by = clean(request.operator, MAX_OPERATOR, " ")
         await self._project(request.project).approve(request.release, by)
         return pb.ApproveResponse()
@@ -198,7 +202,7 @@ class Control:
     async def get_history(
         self, request: pb.GetHistoryRequest, call: Any
     ) -> pb.GetHistoryResponse:
-        """Commits that were applied."""
+        """Return the commits that were applied."""
         found = await self._project(request.project).history()
         return pb.GetHistoryResponse(
             commits=[
@@ -215,14 +219,14 @@ class Control:
     async def get_kept(
         self, request: pb.GetKeptRequest, call: Any
     ) -> pb.GetKeptResponse:
-        """What objects were."""
+        """Return the kept previous states of objects."""
         found = await self._project(request.project).kept()
         if request.id:
             found = [one for one in found if one.state_id == request.id]
             if not found:
                 text = (
-                    f"no state {request.id[:64]!r} is kept, or it is kept no longer: "
-                    "'kasctl gitops kept' without it lists the states"
+                    f"no state {request.id[:64]!r} is kept (any more): "
+                    "list the states with 'kasctl gitops kept'"
                 )
                 raise CallError(Status.NOT_FOUND, text)
         return pb.GetKeptResponse(
@@ -239,14 +243,14 @@ class Control:
         )
 
     async def undo(self, request: pb.UndoRequest, call: Any) -> pb.UndoResponse:
-        """Apply a commit of before, and stay there."""
+        """Apply an earlier commit, and stay there."""
         project = self._project(request.project)
         return pb.UndoResponse(commit=await project.undo(request.commit))
 
     async def suspend(
         self, request: pb.SuspendRequest, call: Any
     ) -> pb.SuspendResponse:
-        """Change nothing any more."""
+        """Stop changing the cluster."""
         await self._project(request.project).suspend()
         return pb.SuspendResponse()
 
@@ -262,7 +266,7 @@ class Control:
         except CallError as error:
             if not self.projects:
                 raise
-            # A project that only the newest commit of the agent's file has.
+            # The project may be new in the latest commit of the agent's configuration.
             text = f"{error.message} (to read a new configuration, sync one of these)"
             raise CallError(error.status, text) from None
         return pb.SyncResponse(commit=await project.sync())
@@ -279,7 +283,7 @@ class Control:
     async def get_drift(
         self, request: pb.GetDriftRequest, call: Any
     ) -> pb.GetDriftResponse:
-        """What others have changed since it was applied."""
+        """Return the drift of objects."""
         response, room = pb.GetDriftResponse(), _Room()
         for project in self._asked(request.project):
             drifts = list(project.drifts.present.values())
@@ -293,13 +297,13 @@ class Control:
     async def preview(
         self, request: pb.PreviewRequest, call: Any
     ) -> pb.PreviewResponse:
-        """What a commit would change."""
+        """Return the effects that a commit would have."""
         project = self._project(request.project)
         of_merge_requests = sum(self._previews.values())
         if len(self._previews) >= MAX_PREVIEWS or (
             request.merge_request and of_merge_requests >= MAX_MERGE_REQUESTS
         ):
-            text = f"{len(self._previews)} previews are under way: try again"
+            text = f"{len(self._previews)} previews are running: try again later"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._previews[call] = request.merge_request
         try:
@@ -326,9 +330,12 @@ class Control:
 
     def _project(self, name: str) -> Project:
         """
-        Return the project that is named.
+        Return the project with a name.
 
-        The name of its repository will do if the agent has no other project of it.
+        The name of its repository is accepted if the agent has only one project with
+        it.
+
+        :raises CallError: NOT_FOUND.
         """
         found = self.projects.get(name)
         if found is None:
@@ -340,13 +347,13 @@ class Control:
             known = ", ".join(sorted(one.name for one in self.projects.values()))
             raise CallError(
                 Status.NOT_FOUND,
-                f"there is no project {name[:200]!r}; there is: {known or 'none'}",
+                f"project {name[:200]!r} does not exist; known: {known or 'none'}",
             )
         return found
 
 
 def _status(project: Project) -> pb.ProjectStatus:
-    """Without its objects."""
+    """Return the status of a project without its objects."""
     status = pb.ProjectStatus(
         id=project.settings.label,
         repository=project.repository,

@@ -1,9 +1,9 @@
 """
-Fields that controllers of the control plane write whatever Git has in them.
+Fields that controllers of the control plane write, whatever their value in Git.
 
-agentk neither applies nor compares them: each side would take back what the other sets.
-Files of users have them because the documentation shows them (``rules: []`` beside an
-``aggregationRule``), or because ``kubectl get -o yaml`` printed them.
+agentk neither applies nor compares them: otherwise each side would revert the other.
+Users have them in their files because the documentation shows them (``rules: []`` with
+an ``aggregationRule``), or because ``kubectl get -o yaml`` printed them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def _annotations(*names: str) -> tuple[_Path, ...]:
     return tuple(("metadata", "annotations", name) for name in names)
 
 
-#: By group and kind, and who writes it.
+#: The fields by group and kind.
 _OWNED: Mapping[tuple[str, str], tuple[_Path, ...]] = {
-    # The volume binder, the scheduler and the provisioner, who also take them away.
+    # Set and removed by the volume binder, the scheduler and the provisioner.
     ("", "PersistentVolumeClaim"): _annotations(
         "pv.kubernetes.io/bind-completed",
         "pv.kubernetes.io/bound-by-controller",
@@ -35,18 +35,18 @@ _OWNED: Mapping[tuple[str, str], tuple[_Path, ...]] = {
         ("spec", "claimRef", "resourceVersion"),
         ("spec", "claimRef", "uid"),
     ),
-    # The controllers of these kinds count in them.
+    # Counters of the controllers of these kinds.
     ("apps", "Deployment"): _annotations("deployment.kubernetes.io/revision"),
     ("apps", "DaemonSet"): _annotations("deprecated.daemonset.template.generation"),
-    # How version 1 shows the status of the newer one.
+    # The status of newer versions, as represented in version 1.
     ("autoscaling", "HorizontalPodAutoscaler"): _annotations(
         "autoscaling.alpha.kubernetes.io/conditions",
         "autoscaling.alpha.kubernetes.io/current-metrics",
     ),
 }
 
-#: Of a Secret of this type the token controller writes all, and it deletes one with the
-#: uid of another account.
+#: The type of Secrets whose content the token controller writes; it deletes a Secret
+#: with the uid of another account.
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
 _OF_TOKENS: tuple[_Path, ...] = (
     *_annotations("kubernetes.io/service-account.uid"),
@@ -57,7 +57,7 @@ _OF_TOKENS: tuple[_Path, ...] = (
 
 
 def without_owned(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the fields of an object that the control plane writes."""
+    """Return an object without the fields that the control plane writes."""
     for path in _owned(found):
         found = without(found, path)
     return found
@@ -77,9 +77,9 @@ def _owned(found: Mapping[str, Any]) -> Iterator[_Path]:
 
 def without(found: Any, path: _Path | list[str]) -> Any:
     """
-    Leave out what is at *path* of a value.
+    Return a value without the part at *path*.
 
-    :return: the value itself where nothing is there.
+    :returns: the value itself if the path does not exist.
     """
     name, rest = path[0], path[1:]
     if isinstance(found, dict) and name in found:

@@ -1,9 +1,10 @@
 """
-Secrets that SOPS encrypted, decrypted with the age keys of their project.
+Decryption of SOPS-encrypted Secrets with the age keys of their project.
 
-Each is decrypted alone, once the source has been rendered: what kustomize and Helm see,
-and what lies in a file meanwhile, is encrypted.  Only Secrets are: they are what every
-message masks, so a merge request that copies an encrypted text elsewhere shows nothing.
+Each Secret is decrypted separately after the source was rendered: kustomize and Helm,
+and the temporary files, see encrypted text only. Nothing but Secrets is decrypted:
+every message masks them, so a merge request that copies an encrypted text elsewhere
+reveals nothing.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from tunnel.util.texts import clean
 
 __all__ = ["Decryptor"]
 
-#: How the names of keys in a Secret end; Flux has them so.
+#: Suffix of the keys in the Secret with age keys, as in Flux.
 SUFFIX = ".agekey"
 
-#: Bytes of all keys of a project: hundreds.
+#: Bytes of all keys of a project: enough for hundreds.
 MAX_KEYS = 64 * 1024
 
-#: Encrypted objects of a source: a program runs for each.
+#: Encrypted objects of a source: each needs a run of the program.
 MAX_ENCRYPTED = 500
 
-#: Where the program looks for keys, below its home.
+#: The path where the program looks for keys, below its home.
 _KEYS = ".config/sops/age/keys.txt"
 
-#: How it begins to say that no key fits; what else it says may quote the object.
+#: Beginning of the error that no key fits; other errors may quote the object.
 _NO_KEY = "Failed to get the data key"
 
-#: What each value that SOPS encrypted begins with.
+#: Beginning of each value that SOPS encrypted.
 _ENCRYPTED = b"ENC[AES256_GCM,data:"
 
 #: The only fields that may be encrypted.
@@ -72,12 +73,13 @@ class Decryptor:
         self, source: Source, client: IKubernetesClient, secret: str
     ) -> Source:
         """
-        The same objects, with what was encrypted.
+        Return the source with its encrypted objects decrypted.
 
-        :param client: with the rights of the project: what it may not read it gets no
-            keys from.
-        :param secret: namespace/name of the Secret with the keys; empty: there is none.
-        :raises CallError: UNAVAILABLE, it can be tried again; as *client*.
+        :param client: has the permissions of the project, so that a project gets only
+            keys that it may read.
+        :param secret: namespace/name of the Secret with the keys; empty if there is
+            none.
+        :raises CallError: UNAVAILABLE, a retry may succeed; as *client*.
         """
         encrypted = [one for one in source.manifests if one.is_encrypted]
         if secret and (problems := tuple(_left_encrypted(source))):
@@ -117,7 +119,7 @@ class Decryptor:
     async def _decrypt(
         self, manifest: Manifest, file: str, place: TemporaryFolder, secret: str
     ) -> Manifest:
-        # What kustomize adds to an object is not in its MAC; each value has one.
+        # The MAC does not cover fields that kustomize adds; each value has its own.
         made = await self.children.run(
             self.sops,
             [
@@ -130,10 +132,10 @@ class Decryptor:
         if made.problem:
             why = made.problem
             if made.is_said:
-                why = "sops fails: run it by hand to read why"
+                why = "sops failed: run it manually to see why"
                 recipients = _recipients(manifest)
                 if not recipients:
-                    why = "it is encrypted for no age key, and agentk has no others"
+                    why = "it is not encrypted for any age key: agentk has no others"
                 elif made.problem.startswith(_NO_KEY):
                     names = ", ".join(recipients[:5])
                     why = f"no key in the Secret {secret} fits any of {names}"
@@ -144,7 +146,7 @@ class Decryptor:
             if not all(isinstance(one, dict) for one in values.values()):
                 raise ValueError
         except (ValueError, RecursionError, AttributeError):
-            raise _cannot(manifest, "what sops makes of it is no Secret") from None
+            raise _cannot(manifest, "the output of sops is not a Secret") from None
         kept = {
             key: one
             for key, one in manifest.object.items()
@@ -159,7 +161,7 @@ class Decryptor:
 
 
 def _cannot(manifest: Manifest, why: str) -> CallError:
-    # It is tried again: a person adds a key, and pushes nothing for that.
+    # A retryable status: adding a key does not need a new commit.
     return CallError(
         Status.UNAVAILABLE,
         f"{manifest.origin}: {manifest.key} cannot be decrypted: {why}",
@@ -167,7 +169,7 @@ def _cannot(manifest: Manifest, why: str) -> CallError:
 
 
 def _recipients(manifest: Manifest) -> list[str]:
-    """Whom it is encrypted for: public keys, as the object names them."""
+    """Return the public keys that an object is encrypted for."""
     found = manifest.object["sops"].get("age")
     return [
         clean(str(one.get("recipient")), 80)
@@ -177,7 +179,7 @@ def _recipients(manifest: Manifest) -> list[str]:
 
 
 def _left_encrypted(source: Source) -> Iterator[SourceProblem]:
-    """Secrets with a file in them that SOPS encrypted as a whole."""
+    """Report Secrets that contain a file that SOPS encrypted as a whole."""
     for one in source.manifests:
         if one.key.kind != "Secret" or one.is_encrypted:
             continue
@@ -187,7 +189,7 @@ def _left_encrypted(source: Source) -> Iterator[SourceProblem]:
                     yield SourceProblem(
                         one.origin,
                         f"{one.key}: {field}.{clean(name, 80)} is a file that SOPS "
-                        "encrypted: agentk decrypts Secrets, and no files that "
+                        "encrypted: agentk decrypts Secrets, but not files that "
                         "kustomize or Helm read; write an encrypted Secret",
                     )
 
@@ -203,12 +205,16 @@ def _values(manifest: Manifest, field: str) -> Iterator[tuple[str, bytes]]:
                 base64.b64decode(value) if field == "data" else value.encode(),
             )
         except (binascii.Error, ValueError):
-            # The API server says what is wrong with it.
+            # Let the API server report the mistake.
             continue
 
 
 async def _keys(client: IKubernetesClient, secret: str) -> bytes:
-    """:raises CallError: UNAVAILABLE, there are none now."""
+    """
+    Read the age keys.
+
+    :raises CallError: UNAVAILABLE, they are missing or cannot be read.
+    """
     try:
         found: dict[str, Any] = await client.get(_SECRETS, *reversed(secret.split("/")))
     except CallError as error:

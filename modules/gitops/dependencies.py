@@ -1,4 +1,4 @@
-"""Which projects of an agent wait for which others."""
+"""Dependencies between the projects of an agent."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class _Project(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """All is in the cluster, and has become what it should."""
+        """Whether all its objects are in the cluster and healthy."""
 
     def dependency_worked(self) -> None:
-        """One that it needs is done with a commit."""
+        """Note that a project that it depends on has finished a commit."""
 
 
 @attrs.frozen
 class Dependencies:
     """
-    See the module.
+    The dependencies between projects.
 
-    :param projects: of this agent, by name (`ManifestProject.label`).
+    :param projects: the projects of this agent, by name (`ManifestProject.label`).
     """
 
     _projects: Mapping[str, _Project]
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of *names* that are not current now."""
+        """Return which of *names* are not current now."""
         found = ((name, self._projects.get(name)) for name in names)
         return [name for name, one in found if one is None or not one.is_current]
 
     def is_needed(self, name: str) -> bool:
-        """Whether another project waits for this one."""
+        """Tell whether another project depends on this one."""
         return any(name in one.settings.depends_on for one in self._projects.values())
 
     def worked(self, name: str) -> None:
-        """Tell those that wait for it."""
+        """Notify the projects that depend on this one."""
         for one in tuple(self._projects.values()):
             if name in one.settings.depends_on:
                 one.dependency_worked()

@@ -1,4 +1,4 @@
-"""How an object differs from what Git wants of it, and whose writing that is."""
+"""Differences between an object and its manifest in Git, and their writers."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = [
     "writers_of",
 ]
 
-#: Fields of one object that are named; the rest is counted.
+#: Changed fields of one object that are named; the rest is counted.
 MAX_FIELDS = 20
 
-#: Characters of a value that is shown, and of a field's path: keys have no limit.
+#: Characters of a displayed value and of a field's path: keys have no limit.
 MAX_VALUE, MAX_PATH = 200, 300
 
-#: Writers of one object that are named: API servers have any number that apply it.
+#: Writers of one object that are named: any number may have applied it.
 MAX_WRITERS = 20
 
-#: Characters of a field manager, as API servers take them.
+#: Characters of a field manager; the limit of API servers.
 MAX_MANAGER = 128
 
-#: What a value is shown as that may be a secret.
+#: Replacement for a value that may be secret.
 MASK = "***"
 
-#: What the API server alone writes; of the rest of ``metadata`` all is compared.
+#: Fields of ``metadata`` that only the API server writes; all others are compared.
 _OF_THE_SERVER = frozenset(
     (
         *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp"),
@@ -49,10 +49,10 @@ _OF_THE_SERVER = frozenset(
     )
 )
 
-#: Holds the whole object, a Secret's content included.
+#: Contains the whole object, including the data of a Secret.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: What a path is in: keys of objects, numbers of items.
+#: Keys of objects and indices of lists.
 _Path = tuple[str | int, ...]
 
 _ABSENT = object()
@@ -61,11 +61,12 @@ _ABSENT = object()
 @attrs.frozen
 class ChangedField:
     """
-    One field that is not as Git has it.
+    A field that differs from Git.
 
-    :ivar path: as a JSON pointer, cut off and in one line.
-    :ivar wanted: as JSON, cut off and masked; empty: Git has no such field.
-    :ivar live: likewise; empty: it is gone.
+    :ivar path: the path as a JSON pointer, truncated, in one line.
+    :ivar wanted: the value as JSON, truncated and masked; empty if Git does not have
+        the field.
+    :ivar live: the live value, in the same form; empty if the field is gone.
     """
 
     path: str
@@ -76,9 +77,9 @@ class ChangedField:
 @attrs.frozen
 class Writer:
     """
-    Who wrote to an object, as its ``managedFields`` have it.
+    An entry of an object's ``managedFields``.
 
-    :ivar time: of the last write, ``2026-01-02T03:04:05Z``.
+    :ivar time: the time of the last write, such as ``2026-01-02T03:04:05Z``.
     """
 
     manager: str
@@ -94,9 +95,9 @@ class Writer:
 @attrs.frozen
 class AppliedVersion:
     """
-    An object as it was after it had been applied.
+    An object as it was after it was applied.
 
-    :ivar fields: see `owned_fields`.
+    :ivar fields: the result of `owned_fields`.
     """
 
     uid: str
@@ -105,7 +106,7 @@ class AppliedVersion:
 
 
 def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
-    """That of an object, as it is now."""
+    """Return the present version of an object."""
     return AppliedVersion(
         metadata.get("uid", ""),
         metadata.get("resourceVersion", ""),
@@ -115,9 +116,11 @@ def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
 
 def owned_fields(metadata: Mapping[str, Any], manager: str) -> str:
     """
-    A short text that is another one once *manager*'s applied fields are others.
+    Return a digest that changes when the fields that *manager* applied change.
 
-    Who changes a value has the field from then on.  Empty: *manager* has applied none.
+    A client that changes a value owns the field from then on.
+
+    :returns: empty if *manager* has not applied any field.
     """
     mine = [
         (one.get("time"), one.get("fieldsV1"))
@@ -133,9 +136,9 @@ def changed_fields(
     key: ObjectKey, wanted: KubernetesObject, live: KubernetesObject
 ) -> tuple[list[tuple[_Path, ChangedField]], int]:
     """
-    Where *live* differs, and how many fields more do.
+    Return the fields that differ in *live*, and the number of further ones.
 
-    :param wanted: what it would be were it applied again, as a dry run says.
+    :param wanted: the object after a dry run of applying it again.
     """
     found: list[tuple[_Path, ChangedField]] = []
     more = 0
@@ -144,7 +147,7 @@ def changed_fields(
             more += 1
             continue
         masked = _is_secret(key, path)
-        # Keys are what anyone likes, and are told to logs and terminals.
+        # Keys may contain anything, and end up in logs and terminals.
         pointer = _cut(clean(_pointer(path), MAX_PATH + 1), MAX_PATH)
         field = ChangedField(pointer, _shown(one, masked), _shown(other, masked))
         found.append((path, field))
@@ -152,7 +155,7 @@ def changed_fields(
 
 
 def writers_named(live: KubernetesObject, names: Collection[str]) -> list[Writer]:
-    """Of field managers with these names, how and when each wrote last."""
+    """Return the writers with these field manager names."""
     found = live["metadata"].get("managedFields") or ()
     return [_writer(one) for one in found if one.get("manager") in names]
 
@@ -161,9 +164,9 @@ def writers_of(
     live: KubernetesObject, paths: Sequence[_Path], ours: str
 ) -> list[Writer]:
     """
-    Who has these fields now, us left out.
+    Return the present owners of fields, except us.
 
-    What was taken out of an object has no owner: then it is who wrote last.
+    A removed field has no owner: then the last writer of the object is returned.
     """
     metadata = live["metadata"]
     others = [
@@ -212,7 +215,7 @@ def _differences(one: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any
         for number, (each, its) in enumerate(zip(one, other, strict=True)):
             yield from _differences(each, its, (*path, number))
     elif one is _ABSENT and isinstance(other, dict) and other:
-        # Each field of it is of whoever added it.
+        # Each field has the owner that added it.
         for name in sorted(other):
             yield from _differences(_ABSENT, other[name], (*path, name))
     elif one != other or type(one) is not type(other):
@@ -238,7 +241,7 @@ def _shown(value: Any, masked: bool) -> str:
         return MASK
     text = json.dumps(value, ensure_ascii=False)
     if _LAST_APPLIED in text:
-        # All annotations as one value: in it is the whole object of before.
+        # All annotations as one value, which includes the whole earlier object.
         return MASK
     return _cut(text, MAX_VALUE)
 
@@ -248,7 +251,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _owns(fields: Any, live: Any, path: _Path) -> bool:
-    """Whether a set of fields has the one at *path*."""
+    """Tell whether a set of fields contains the field at *path*."""
     for one in path:
         if not isinstance(fields, dict):
             return False
@@ -262,13 +265,13 @@ def _owns(fields: Any, live: Any, path: _Path) -> bool:
             fields = inside.get(f"f:{one}")
             live = live.get(one) if isinstance(live, dict) else None
         if fields == {}:
-            # A leaf, or a list that has one owner as a whole.
+            # A leaf, or a list with a single owner.
             return True
     return isinstance(fields, dict)
 
 
 def _names(name: str, item: Any, number: int) -> bool:
-    """Whether a key of ``fieldsV1`` is that of an item of a list."""
+    """Tell whether a key of ``fieldsV1`` selects an item of a list."""
     kind, _, text = name.partition(":")
     try:
         said = json.loads(text) if kind in ("k", "v", "i") else None

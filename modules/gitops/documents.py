@@ -1,13 +1,13 @@
 """
-YAML and JSON text as the values that kubectl reads from it.
+Reads YAML and JSON text as the values that kubectl reads from it.
 
-kubectl reads YAML 1.1 with the rules of one Go library (``sigs.k8s.io/yaml``), which
-are not those of PyYAML: ``y`` is true and ``1:30`` is text, ``1e3`` is a number and a
-date is text.  An object must not differ by which program reads its file, so those rules
-are here.
+kubectl reads YAML 1.1 with the rules of a Go library (``sigs.k8s.io/yaml``), which
+differ from PyYAML: ``y`` is true and ``1:30`` is text, ``1e3`` is a number and a date
+is text. An object must not depend on the program that reads its file, so this module
+implements those rules.
 
-Values are made from PyYAML's events: nothing recurses while untrusted text is read, and
-what an alias stands for counts as often as it is used.
+Values are built from PyYAML's events: nothing recurses while untrusted text is read,
+and the content of an alias counts each time it is used.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tunnel.util.yaml_fault import yaml_fault
 
 __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 
-# The C parser is there in every wheel of PyYAML; a build without libyaml still works.
+# Every wheel of PyYAML includes the C parser; builds without libyaml work, too.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: Levels of lists and mappings within each other.  Schemas of custom resources have up
-#: to fifty; whoever walks an object may recurse that deep.
+#: Nesting depth of lists and mappings. Schemas of custom resources have up to fifty
+#: levels; code that walks an object may recurse that deep.
 MAX_DEPTH = 100
 
-#: Characters of a number; what has more is text.
+#: Characters of a number; longer ones are text.
 MAX_DIGITS = 400
 
 _TRUE = dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)
@@ -49,7 +49,7 @@ _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(["-.inf", "-.Inf", "-.INF"], -math.inf),
 }
 
-#: How text begins that may be a number.
+#: First characters of text that may be a number.
 _MAYBE_NUMBER = frozenset("+-.0123456789")
 
 _INTEGER = re.compile(
@@ -59,21 +59,21 @@ _INTEGER = re.compile(
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
 
-#: Tags that say what a scalar is; all others would need a program of its own.
+#: Prefix of the tags for the types of scalars; other tags are not supported.
 _TAGS = "tag:yaml.org,2002:"
 _COLLECTION_TAGS = frozenset({None, "!", _TAGS + "map", _TAGS + "seq"})
 
 _MERGE = "<<"
 
-_TEMPLATE = "'{{' is of a template, which 'source: {kind: helm}' has rendered"
+_TEMPLATE = "'{{' belongs to a template, which 'source: {kind: helm}' renders"
 
 
 class UnreadableText(Exception):
     """
-    The text cannot be used from *line* on.
+    Raised for text that cannot be used from *line* on.
 
-    :ivar line: counted from 1; 0 is the text as such.
-    :ivar column: likewise; 0 is the line as such.
+    :ivar line: counted from 1; 0 for the whole text.
+    :ivar column: counted from 1; 0 for the whole line.
     """
 
     def __init__(self, line: int, message: str, column: int = 0) -> None:
@@ -86,27 +86,35 @@ class UnreadableText(Exception):
 @attrs.define(eq=False)
 class Budget(Expansion):
     """
-    An `Expansion` of all texts of one source together, and their documents.
+    The `Expansion` limits for all texts of a source together, and a limit of documents.
 
-    :ivar documents: empty ones count.
+    :ivar documents: the number of documents left, including empty ones.
     """
 
     documents: int = attrs.field(kw_only=True)
 
     @property
     def is_spent(self) -> bool:
-        """Return whether nothing more is read."""
+        """Whether a limit is exceeded."""
         return self.documents < 0 or super().is_spent
 
     def take_values(self, count: int, characters: int, line: int) -> None:
-        """:raises UnreadableText: there are more."""
+        """
+        Count values and characters.
+
+        :raises UnreadableText: a limit is exceeded.
+        """
         try:
             self.take(count, characters)
         except Spent as error:
             raise UnreadableText(line, f"the files hold {error}") from None
 
     def take_document(self, line: int) -> None:
-        """:raises UnreadableText: there are more."""
+        """
+        Count a document.
+
+        :raises UnreadableText: a limit is exceeded.
+        """
         self.documents -= 1
         if self.is_spent:
             raise UnreadableText(line, "the files hold too many documents")
@@ -117,7 +125,7 @@ class TextDocument:
     """
     One document of a text.
 
-    :ivar line: where it begins, counted from 1.
+    :ivar line: the line where it begins, counted from 1.
     """
 
     value: Any
@@ -126,16 +134,16 @@ class TextDocument:
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end was not read yet."""
 
     line: int
     anchor: str | None
-    #: None: a list.
+    #: The keys of a mapping; None for a list.
     keys: set[str] | None
     values: Any
-    #: Of a mapping, where its value is to come.
+    #: The key in a mapping whose value comes next.
     key: str | None = None
-    #: ... and that is merged into it.
+    #: Whether that value is merged into the mapping.
     merges: bool = False
     size: int = 1
     characters: int = 0
@@ -152,9 +160,9 @@ class _Anchored:
 
 def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     """
-    The documents of a YAML text.
+    Yield the documents of a YAML text.
 
-    :raises UnreadableText: with the first fault; nothing after it is given.
+    :raises UnreadableText: at the first fault; nothing after it is yielded.
     """
     text = _decoded(data)
     if line := tag_beyond_limit(text):
@@ -171,17 +179,17 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
         if "{{" in _line(text, fault.line):
             why = f"{why}; {_TEMPLATE}"
         raise UnreadableText(
-            fault.line, f"this is no YAML: {why}", fault.column
+            fault.line, f"this is not YAML: {why}", fault.column
         ) from None
     except yaml.YAMLError as error:
-        raise UnreadableText(0, f"this is no YAML: {error}") from None
+        raise UnreadableText(0, f"this is not YAML: {error}") from None
 
 
 def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     """
-    The values of a JSON text, one after the other.
+    Yield the values of a JSON text, one after the other.
 
-    :raises UnreadableText: with the first fault; nothing after it is given.
+    :raises UnreadableText: at the first fault; nothing after it is yielded.
     """
     text = _decoded(data)
     line, place = 1, 0
@@ -207,7 +215,7 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
             where = line + text.count("\n", begin, error.pos)
             column = error.pos - text.rfind("\n", 0, error.pos)
             raise UnreadableText(
-                where, f"this is no JSON: {error.msg}", column
+                where, f"this is not JSON: {error.msg}", column
             ) from None
         except ValueError as error:
             raise UnreadableText(line, str(error)) from None
@@ -229,22 +237,22 @@ def _decoded(data: bytes) -> str:
         line = text.count("\n", 0, found.start()) + 1
         column = found.start() - text.rfind("\n", 0, found.start())
         code = f"U+{ord(found.group()):04X}"
-        why = f"the character {code} cannot stand here; remove it"
+        why = f"the character {code} is not allowed here; remove it"
         raise UnreadableText(line, why, column)
     return text
 
 
 def _line(text: str, number: int) -> str:
-    """Counted from 1; nothing where there is none."""
+    """Return a line, counted from 1; empty if the text has no such line."""
     lines = text.splitlines()
     return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
 class _Builder:
     """
-    Makes values of events, document by document.
+    A builder that turns events into values, document by document.
 
-    :ivar column: where the event begins that is worked on, counted from 1.
+    :ivar column: the column where the current event begins, counted from 1.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -254,7 +262,7 @@ class _Builder:
         self.column = 0
 
     def read(self, events: Iterator[Any]) -> Iterator[TextDocument]:
-        """The document of each, once it is complete."""
+        """Yield each document when it is complete."""
         stack, budget = self._stack, self._budget
         begin, is_first, root = 0, False, None
         for event in events:
@@ -269,8 +277,8 @@ class _Builder:
                 yield TextDocument(root, begin)
                 continue
             if is_first:
-                # Where its content begins, and not the comment before; an empty one
-                # has none.
+                # The line of its content, not of a comment before it; an empty document
+                # has no content.
                 is_first = False
                 if kind is not yaml.ScalarEvent or event.value:
                     begin = line
@@ -294,7 +302,7 @@ class _Builder:
     def _aliased(self, anchor: str, line: int) -> _Anchored:
         found = self._anchors.get(anchor)
         if found is None:
-            why = f"nothing above is named &{anchor} and complete"
+            why = f"no complete value above has the anchor &{anchor}"
             raise UnreadableText(line, why)
         if len(self._stack) + found.height > MAX_DEPTH:
             raise _too_deep(line)
@@ -328,7 +336,7 @@ class _Builder:
         else:
             value = _tagged(tag, text, line)
         if isinstance(value, float) and not math.isfinite(value):
-            raise UnreadableText(line, f"{text} is no number that JSON has")
+            raise UnreadableText(line, f"{text} is not a number in JSON")
         found = _Anchored(value, 1, len(text), 0)
         if event.anchor is not None:
             self._anchors[event.anchor] = found
@@ -344,12 +352,12 @@ class _Builder:
         line = event.start_mark.line + 1
         if parent.key is None:
             parent.key = _key(added.value, line)
-            # One that is an alias, or has quotes, is a key as any other.
+            # An alias or a quoted key is an ordinary key.
             parent.merges = parent.key == _MERGE and getattr(event, "style", "'") == ""
             if parent.merges:
                 return
             if parent.key in parent.keys:
-                why = f"the key {parent.key[:100]!r} is here twice"
+                why = f"duplicate key {parent.key[:100]!r}"
                 raise UnreadableText(line, why)
             parent.keys.add(parent.key)
             return
@@ -358,7 +366,8 @@ class _Builder:
             several = added.value if isinstance(added.value, list) else [added.value]
             if not all(isinstance(one, dict) for one in several):
                 raise UnreadableText(line, "'<<' merges mappings only")
-            # Of several the first wins; what stands before is replaced, as by kubectl.
+            # The first of several mappings wins; earlier keys are replaced, as in
+            # kubectl.
             for one in reversed(several):
                 parent.values.update(one)
         else:
@@ -366,7 +375,7 @@ class _Builder:
 
 
 def _plain(text: str) -> Any:
-    """What a scalar without quotes is."""
+    """Return the value of a scalar without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _MAYBE_NUMBER:
@@ -375,7 +384,7 @@ def _plain(text: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """The number that it is, or the text."""
+    """Convert text to a number if it is one."""
     digits = text if text[0] == "." else text.replace("_", "")
     if len(digits) > MAX_DIGITS:
         return text
@@ -390,7 +399,7 @@ def _number(text: str) -> Any:
     number = float(digits)
     if math.isinf(number):
         return text
-    # As Go writes it: a whole number has no point.
+    # As Go writes it: a whole number without a decimal point.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
@@ -401,13 +410,13 @@ def _tagged(tag: str, text: str, line: int) -> Any:
     if kind is None:
         raise UnreadableText(line, f"the tag {tag} is not supported")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
-        # Without the text: it may be a secret.
-        raise UnreadableText(line, f"a value is not what its tag {tag} says")
+        # The text is left out: it may be secret.
+        raise UnreadableText(line, f"a value does not match its tag {tag}")
     return value
 
 
 def _key(value: Any, line: int) -> str:
-    """A key of JSON."""
+    """Convert a value to a JSON key."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -418,7 +427,7 @@ def _key(value: Any, line: int) -> str:
 
 
 def _too_deep(line: int) -> UnreadableText:
-    return UnreadableText(line, f"more than {MAX_DEPTH} levels within each other")
+    return UnreadableText(line, f"more than {MAX_DEPTH} nested levels")
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -426,19 +435,19 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         seen: set[str] = set()
         twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twin[:100]!r} is twice in one object")
+        raise ValueError(f"the key {twin[:100]!r} is duplicated in an object")
     return made
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text[:40]} is too large a number")
+        raise ValueError(f"the number {text[:40]} is too large")
     return number
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number that JSON has")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 # Atomic and not possessive: Python before 3.11.5 repeats possessive groups wrongly.
@@ -446,7 +455,7 @@ _BRACKETS = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(text: str, begin: int, line: int) -> None:
-    """Before a parser recurses: how deep the value at *begin* is."""
+    """Check the depth of the value at *begin*, before a parser recurses into it."""
     depth = 0
     for found in _BRACKETS.finditer(text, begin):
         character = text[found.start()]
@@ -461,7 +470,7 @@ def _check_depth(text: str, begin: int, line: int) -> None:
 
 
 def _count(value: Any) -> int:
-    """Values in a value, as `Budget` counts them."""
+    """Count the values in a value, as `Budget` counts them."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()

@@ -1,12 +1,12 @@
 """
-Objects that others have changed since they were applied, seen when it happens.
+Drift: applied objects that other clients changed, detected when it happens.
 
-    watches.py --metadata--> are our fields still ours? --no--> one look at the object,
-    and one dry run of what Git wants of it --they differ--> drift
+    watches.py --metadata--> are our fields still ours? --no--> get the object, and
+    dry-run what Git wants of it --they differ--> drift
 
-What others change beside our fields (status, replicas that Git does not name, what
-webhooks add) costs no request: the API server's ``managedFields`` say that nothing of
-ours is touched.
+A change outside our fields (status, replicas that Git does not name, defaults of
+webhooks) costs no request: the API server's ``managedFields`` show that our fields are
+untouched.
 """
 
 from __future__ import annotations
@@ -51,82 +51,83 @@ from tunnel.util.timers import cancel_call
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 
-#: Seconds from an event to the look at its object: changes come in pairs.
+#: Seconds from an event to the check of its object: changes often come in pairs.
 SETTLE = 0.1
 
-#: Looks at objects at the same time.
+#: Objects that are checked at the same time.
 IN_FLIGHT = 8
 
-#: Looks at one object, and the seconds in which they are counted: one that is rewritten
-#: each second is not looked at each second.
+#: Checks of one object in a period, and its seconds: an object that is rewritten each
+#: second is checked less often.
 LOOKS, LOOKS_SECONDS = 5, 60.0
 
-#: Seconds between two looks at all objects of kinds that cannot be watched: one request
-#: for each.
+#: Seconds between two checks of all objects of kinds that cannot be watched: one
+#: request for each object.
 UNWATCHED_AGAIN = 600.0
 
-#: Seconds until an object is looked at again that could not be.
+#: Seconds until the retry of a failed check.
 LOOK_AGAIN = 5.0
 
-#: Looks at one object that its next change overtakes, until it is told without its
-#: fields: the status of some changes all the time.
+#: Checks of one object that a newer change may overtake before its drift is reported
+#: without fields: the status of some objects changes all the time.
 OVERTAKEN = 3
 
-#: Repairs of one object, and the seconds in which they are counted: with more than that
-#: another program wants it otherwise, and people have to say who is right.
+#: Repairs of one object in a period, and its seconds: beyond that another program keeps
+#: changing it, and users have to decide which of the two is right.
 REPAIRS, REPAIRS_SECONDS = 5, 3600.0
 
-#: Repairs of a project, likewise: a whole namespace may have been deleted.
+#: Repairs of a project in a period, and its seconds: a whole namespace may have been
+#: deleted.
 ALL_REPAIRS, ALL_REPAIRS_SECONDS = 100, 60.0
 
-#: Seconds until a repair that failed is tried again.
+#: Seconds until the retry of a failed repair.
 REPAIR_AGAIN = 60.0
 
-#: Kinds that are counted by their name.
+#: Kinds that are counted by name; all others are counted as "other".
 MAX_KINDS = 50
 
-#: Drifts that are remembered after they have ended.
+#: Ended drifts that are remembered.
 REMEMBERED = 100
 
 
 class DriftKind(Enum):
-    """What others did."""
+    """The kind of change that other clients made."""
 
     CHANGED = "changed"
     DELETED = "deleted"
-    #: It is being deleted, and a finalizer holds it.
+    #: Its deletion was requested, but a finalizer holds it.
     DELETING = "being deleted"
     #: Another object has its name.
     REPLACED = "replaced"
 
 
 class DriftState(Enum):
-    """What becomes of it."""
+    """The state of a drift."""
 
     REPORTED = "reported"
-    #: It is about to be repaired.
+    #: About to be repaired.
     DUE = "due"
     REPAIRED = "repaired"
-    #: It was repaired so often that it stays as it is for a while.
+    #: Not repaired for a while, because it was repaired too often.
     PAUSED = "paused"
-    #: It could not be repaired, and is tried again.
+    #: Could not be repaired; the repair is retried.
     FAILED = "failed"
-    #: It is as Git has it again, and not because of us.
+    #: Gone without a repair: the object is as in Git again.
     ENDED = "ended"
 
 
 @attrs.frozen
 class Drift:
     """
-    One object that is not as it was applied.
+    A difference between an object and its applied manifest.
 
-    :ivar more: how many fields more there are than *fields*.
-    :ivar writers: who has these fields now; of a deleted object none.
-    :ivar found_at: seconds since 1970.
-    :ivar reason: why it is not repaired, where it should be.
-    :ivar credentials: those that changed it, as far as that is known: through kas
-        (``user:alice``), or as the API server's audit log says (``kubernetes:alice``).
-    :ivar uid: of the object now; where it is gone, of what it was.
+    :ivar more: the number of changed fields that *fields* leaves out.
+    :ivar writers: the present managers of the fields; none for a deleted object.
+    :ivar found_at: when it was found, in seconds since 1970.
+    :ivar reason: why it is not repaired although it should be.
+    :ivar credentials: the credentials that made the change, as far as known: through
+        kas (``user:alice``), or from the API server's audit log (``kubernetes:alice``).
+    :ivar uid: the uid of the present object; of the applied object if it is gone.
     """
 
     key: ObjectKey
@@ -156,10 +157,10 @@ class Drift:
 @attrs.define(eq=False)
 class _Applied:
     """
-    An object as it was after it had been applied.
+    An object as it was after it was applied.
 
-    :ivar fields: see `owned_fields`.
-    :ivar at: when that was, as of the clock.
+    :ivar fields: the result of `owned_fields`.
+    :ivar at: when it was applied, by the reactor's clock.
     """
 
     manifest: Manifest
@@ -169,7 +170,7 @@ class _Applied:
     at: float
 
     def is_as_before(self, metadata: Mapping[str, Any]) -> bool:
-        """Nothing of ours has changed."""
+        """Tell whether none of our fields has changed."""
         if metadata.get("resourceVersion") == self.version:
             return True
         return (
@@ -184,16 +185,16 @@ class Drifts:
     """
     The drift of one project.
 
-    :param now: seconds since 1970.
-    :param writes: what clients of kas wrote lately.
-    :param audit_log: of the API server, for changes that did not come through kas.
-    :param repairs: whether drift is repaired; `Project` does it, with `due`.
-    :param tell: is called with each drift that is found, and with each change of its
-        state; none of it waits.
-    :ivar present: what is not as it was applied, by object.
-    :ivar lately: what was not, the last ones.
-    :ivar by_kind: how often there was drift, by kind of the object.
-    :ivar by_state: how often what became of it.
+    :param now: returns the time in seconds since 1970.
+    :param writes: recent writes of clients of kas.
+    :param audit_log: the API server's audit log, for changes that bypassed kas.
+    :param repairs: whether drift is repaired; `Project` repairs it, with `due`.
+    :param tell: called with each new drift and each change of its state; must not
+        block.
+    :ivar present: the present drift, by object.
+    :ivar lately: the last drifts that ended.
+    :ivar by_kind: the number of drifts by kind of the object.
+    :ivar by_state: the number of changes to each state.
     """
 
     _client: IKubernetesClient
@@ -214,18 +215,18 @@ class Drifts:
     _commit: str = attrs.field(default="", init=False)
     _applied: dict[ObjectKey, _Applied] = attrs.field(factory=dict, init=False)
     _keys: dict[Kind, set[ObjectKey]] = attrs.field(factory=dict, init=False)
-    #: Are about to be applied: what happens to them is ours.
+    #: Objects about to be applied: their changes are ours.
     _ours: set[ObjectKey] = attrs.field(factory=set, init=False)
-    #: To be looked at, from which time on.
+    #: Objects to check, each with the earliest time of the check.
     _dirty: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _looks: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
-    #: Looks one after another that came too late.
+    #: Consecutive checks that a newer change overtook, by object.
     _overtaken: Counter[ObjectKey] = attrs.field(factory=Counter, init=False)
     _repaired: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
     _not_before: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _all_repairs: Allowance = attrs.field(init=False)
     _changes: Changes = attrs.field(init=False)
-    #: What `run` and `wait` sleep on.
+    #: `run` and `wait` sleep on these.
     _wake_run: Deferred[None] | None = attrs.field(default=None, init=False)
     _wake_wait: Deferred[None] | None = attrs.field(default=None, init=False)
 
@@ -233,10 +234,10 @@ class Drifts:
         self._all_repairs = Allowance(ALL_REPAIRS, ALL_REPAIRS_SECONDS)
         self._changes = Changes(self._clock.seconds)
 
-    # What is applied.
+    # Applied objects.
 
     def planned(self, plan: Plan, inventory_id: str) -> None:
-        """These objects are about to be applied, and those that leave are not ours."""
+        """Note which objects a plan applies, and forget the objects that left Git."""
         self._inventory_id, self._commit = inventory_id, plan.commit
         wanted = {
             key: one
@@ -264,7 +265,7 @@ class Drifts:
         self._watches.follow(self, kinds)
 
     def _inherit(self, action: Action, entry: InventoryEntry | None) -> None:
-        """What another agentk applied is compared with what is there from now on."""
+        """Compare an object that another agentk applied with its state from now on."""
         known = Settled.read(entry.applied) if entry is not None else None
         if known is None or entry is None or action.manifest is None:
             return
@@ -279,7 +280,7 @@ class Drifts:
         self._keys.setdefault((key.group, key.kind), set()).add(key)
 
     def applied(self, manifest: Manifest, found: AppliedVersion) -> None:
-        """One of them is as Git has it."""
+        """Note that an object was applied."""
         key = manifest.key
         now = self._clock.seconds()
         self._know(_Applied(manifest, found.uid, found.version, found.fields, now))
@@ -288,40 +289,40 @@ class Drifts:
         self._ended(key, DriftState.REPAIRED, found.uid)
 
     def worked(self) -> None:
-        """Nothing is being applied any more."""
+        """Note that the plan is finished: later changes are not ours."""
         self._ours = set()
         self._wake()
 
     def origin(self, key: ObjectKey) -> Origin | None:
-        """Where what was applied stands in Git."""
+        """Return the place in Git of the manifest that was applied."""
         known = self._applied.get(key)
         return None if known is None else known.manifest.origin
 
     def leaves(self, manifest: Manifest) -> bool:
-        """Whether an object stays as others have it: Git has nothing new of it."""
+        """Tell whether drift of an object stays: its manifest in Git is unchanged."""
         return not self._repairs and self.is_of_others(manifest)
 
     def is_of_others(self, manifest: Manifest) -> bool:
-        """Whether others have changed an object, of which Git has nothing new."""
+        """Tell whether other clients changed an object whose manifest is unchanged."""
         if manifest.key not in self.present:
             return False
         return self._applied[manifest.key].manifest.is_as(manifest)
 
     def stop(self) -> None:
-        """Nothing is watched any more."""
+        """Stop watching."""
         self._watches.leave(self)
 
     @property
     def is_watched(self) -> bool:
-        """Every object is, so that nothing has to be looked at again and again."""
+        """Whether every kind is watched, so that polling is unnecessary."""
         return not self._watches.unwatched(self)
 
     @property
     def unwatched(self) -> Mapping[Kind, str]:
-        """Why kinds cannot be watched."""
+        """The reasons why kinds cannot be watched, by kind."""
         return self._watches.problems(self)
 
-    # See `KindFollower`.
+    # Implementation of `KindFollower`.
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
         """See `KindFollower`."""
@@ -335,13 +336,14 @@ class Drifts:
         if metadata.get("resourceVersion") != known.version:
             self._changes.note(key, metadata)
         if key in self._dirty:
-            # It is looked at, whatever this is.
+            # A check is due anyway.
             return
         try:
             if key not in self.present and known.is_as_before(metadata):
                 return
         except RecursionError:
-            # Nested so deep that the look at it says more, or that it cannot be read.
+            # Nested too deep to compare here: the check reports the drift or the
+            # failure.
             pass
         self._look_at(key)
 
@@ -351,10 +353,10 @@ class Drifts:
         if known is not None and not _goes_by_itself(known.manifest):
             self._look_at(key)
 
-    # Looking.
+    # Checking objects.
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Check changed objects until cancelled."""
         try:
             await in_parallel([self._look, self._look_at_unwatched])
         finally:
@@ -376,7 +378,7 @@ class Drifts:
             await in_parallel((partial(self._check, key) for key in ready), IN_FLIGHT)
 
     async def _sleep(self, now: float) -> None:
-        """Until something has to be looked at."""
+        """Sleep until an object has to be checked."""
         times = [when for key, when in self._dirty.items() if key not in self._ours]
         self._wake_run = Deferred()
         call = self._clock.callLater(min(times) - now, self._wake) if times else None
@@ -417,10 +419,10 @@ class Drifts:
                 self._look_at(key, LOOK_AGAIN)
             return
         except RecursionError:
-            # What is nested so deep ends the look at itself, and at nothing else.
+            # An object nested this deep ends only its own check.
             return
         if self._applied.get(key) is not known or key in self._ours:
-            # It was applied meanwhile.
+            # It was applied in the meantime.
             return
         if found is None:
             self._ended(key, DriftState.ENDED)
@@ -428,7 +430,7 @@ class Drifts:
             self._found(found)
 
     async def _compared(self, key: ObjectKey, known: _Applied) -> Drift | None:
-        """How it differs; None: it does not."""
+        """Return the drift of an object; None if it has none."""
         resource = await self._client.resource(known.manifest.api_version, key.kind)
         live = await live_object(self._client, resource, key)
         drift = partial(
@@ -465,8 +467,8 @@ class Drifts:
         except CallError as error:
             if error.status in UNDECIDED or error.status is Status.ABORTED:
                 raise CallError(Status.UNAVAILABLE, error.message) from None
-            # Such as a webhook that takes no dry runs: that our fields are not ours any
-            # more is known all the same.
+            # For example a webhook that rejects dry runs: our fields were changed
+            # anyway.
             writers = writers_of(live, (), FIELD_MANAGER)
             return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
         if wanted["metadata"].get("resourceVersion") != metadata["resourceVersion"]:
@@ -478,7 +480,7 @@ class Drifts:
         del self._overtaken[key]
         fields, more = changed_fields(key, wanted, live)
         if not fields:
-            # Others have the same values in it: there is nothing to take back.
+            # Others set the same values: there is nothing to revert.
             known.version = metadata["resourceVersion"]
             known.fields = owned_fields(metadata, FIELD_MANAGER)
             return None
@@ -499,7 +501,9 @@ class Drifts:
         writers: Collection[Writer],
         changes: int,
     ) -> tuple[str, ...]:
-        """Whoever changed it, as far as that is known; see `Writes.of`."""
+        """
+        Return the credentials that changed an object, as far as known; see `Writes.of`.
+        """
         found = self._writes.of(resource, key, since, writers, changes)
         if found or self._audit_log is None or (changes and not writers):
             return found
@@ -513,12 +517,12 @@ class Drifts:
         live: KubernetesObject,
         drift: Callable[..., Drift],
     ) -> Drift | None:
-        """What is known of one that changes faster than it is looked at."""
+        """Return the drift of an object that changes faster than it can be checked."""
         if known.is_as_before(live["metadata"]):
             return None
         before = self.present.get(key)
         if before is not None and before.kind is DriftKind.CHANGED:
-            # Not told again and again, with its fields and without.
+            # Report it once, not alternately with its fields and without.
             return attrs.evolve(before, state=DriftState.REPORTED, reason="")
         writers = writers_of(live, (), FIELD_MANAGER)
         return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
@@ -531,7 +535,7 @@ class Drifts:
         kind = drift.key.kind
         before = self.present.get(drift.key)
         if before is not None:
-            # It has been so since then.
+            # Keep the time at which it was first found.
             drift = attrs.evolve(drift, found_at=before.found_at)
             if drift.fields == before.fields and drift.writers == before.writers:
                 drift = attrs.evolve(drift, credentials=before.credentials)
@@ -539,7 +543,7 @@ class Drifts:
             drift = self._allowed(drift)
         self.present[drift.key] = drift
         paused = drift.state is DriftState.PAUSED
-        # Of what is paused each write of the other would be a line.
+        # Otherwise each write of the other client to a paused object would be reported.
         known = before is not None and before.state is drift.state and paused
         if before is None:
             more = len(self.by_kind) >= MAX_KINDS and kind not in self.by_kind
@@ -550,7 +554,7 @@ class Drifts:
             self._wake_waiting()
 
     def _allowed(self, drift: Drift) -> Drift:
-        """With DUE or PAUSED as its state."""
+        """Return the drift with the state DUE or PAUSED if it can be repaired."""
         if drift.kind is DriftKind.DELETING:
             return drift
         repaired = self._repaired.get(drift.key)
@@ -573,7 +577,7 @@ class Drifts:
             self._say(ended)
 
     def _forget(self, key: ObjectKey) -> None:
-        """It is not in Git any more."""
+        """Remove an object that left Git from all tables."""
         del self._applied[key]
         tables: tuple[dict[ObjectKey, Any], ...] = (
             *(self._dirty, self._looks, self._overtaken),
@@ -587,7 +591,7 @@ class Drifts:
     # Repairing.
 
     async def wait(self, seconds: float) -> None:
-        """So long, or until something is to be repaired."""
+        """Wait until an object has to be repaired, at most *seconds*."""
         due = self._due_in()
         if due == 0:
             return
@@ -605,7 +609,7 @@ class Drifts:
             self._wake_wait.callback(None)
 
     def due(self) -> list[Manifest]:
-        """What is to be repaired now; they count as repaired."""
+        """Return the manifests to repair now, and count them as repaired."""
         now = self._clock.seconds()
         found: list[Manifest] = []
         for key in self.present:
@@ -619,13 +623,13 @@ class Drifts:
         return found
 
     def repaired(self, results: Mapping[ObjectKey, Result]) -> None:
-        """What became of what was `due`."""
+        """Record the results of the repairs that `due` returned."""
         for key, result in results.items():
             if result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
                 self._failed(key, result.reason)
 
     def could_not_repair(self, keys: Collection[ObjectKey], reason: str) -> None:
-        """The cluster could not be asked."""
+        """Record that repairs failed because the cluster could not be reached."""
         for key in keys:
             self._failed(key, reason)
 
@@ -635,7 +639,7 @@ class Drifts:
             return
         self._not_before[key] = self._clock.seconds() + REPAIR_AGAIN
         if (repaired := self._repaired.get(key)) is not None:
-            # Nobody fights with us who keeps us from it.
+            # A failed repair is not a sign of another program that keeps changing it.
             repaired.give_back()
         failed = attrs.evolve(drift, state=DriftState.FAILED, reason=reason)
         self.present[key] = failed
@@ -643,7 +647,7 @@ class Drifts:
             self._say(failed)
 
     def _due_in(self) -> float | None:
-        """Seconds until something is to be repaired; None: nothing is."""
+        """Return the seconds until the next repair; None if none is due."""
         now = self._clock.seconds()
         waits = [
             wait for key in self.present if (wait := self._waits(key, now)) is not None
@@ -651,7 +655,9 @@ class Drifts:
         return max(min(waits), self._all_repairs.wait(now)) if waits else None
 
     def _waits(self, key: ObjectKey, now: float) -> float | None:
-        """Seconds until an object is to be repaired; None: it is not."""
+        """
+        Return the seconds until the repair of an object; None if it is not repaired.
+        """
         drift = self.present[key]
         if not self._repairs or drift.kind is DriftKind.DELETING:
             return None
@@ -664,7 +670,7 @@ class Drifts:
 
 
 def _goes_by_itself(manifest: Manifest) -> bool:
-    """A Job that the cluster removes once it is done: it has done what Git wanted."""
+    """Tell whether a manifest is a Job that the cluster deletes after it is done."""
     spec = manifest.object.get("spec")
     return (
         (manifest.key.group, manifest.key.kind) == ("batch", "Job")

@@ -1,4 +1,6 @@
-"""In agentk: tells kas which projects fail, for ``kasctl doctor`` and ``status``."""
+"""
+Reports of failing projects from agentk to kas, for ``kasctl doctor`` and ``status``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from tunnel.util.texts import clean, shortened
 
 __all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
 
-#: Seconds between two reports.  kas forgets what it is not told again.
+#: Seconds between two reports. kas forgets projects that are not reported again.
 REPORT_PAUSE = 30.0
 
-#: Seconds for one.
+#: Seconds for one report.
 REPORT_SECONDS = 10.0
 
 #: Projects of one report, and characters of a problem.
@@ -30,10 +32,10 @@ MAX_FAILING, MAX_PROBLEM = 20, 300
 @attrs.define(eq=False)
 class FailingReports:
     """
-    Reports of the projects that fail now.
+    A reporter of the projects that fail now.
 
     :param kas: calls `GitopsReports`.
-    :param projects: those that are worked on.
+    :param projects: the active projects.
     """
 
     _log = Logger()
@@ -41,11 +43,11 @@ class FailingReports:
     _kas: IServiceClient
     _projects: Mapping[str, Project]
     _clock: IReactorTime
-    #: The last report that kas took had a project.
+    #: Whether the last report that kas received contained a project.
     _known: bool = False
 
     async def run(self) -> None:
-        """Report again and again, until it is cancelled."""
+        """Report periodically until cancelled."""
         while True:
             await deferLater(self._clock, REPORT_PAUSE)
             await self._report()
@@ -68,8 +70,8 @@ class FailingReports:
         try:
             await self._kas.call("ReportFailing", request, timeout=REPORT_SECONDS)
         except CallError as error:
-            # The next report says it, and a kas of an earlier version cannot know.
-            self._log.debug("kas did not take a report: {why}", why=error.message)
+            # The next report repeats it; an older kas does not know the method.
+            self._log.debug("kas did not accept a report: {why}", why=error.message)
         else:
             self._known = bool(failing)
 

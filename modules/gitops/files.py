@@ -1,4 +1,4 @@
-"""The files of a source at a commit, within the limits that kas has for them."""
+"""The files of a source at a commit, within the limits of kas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
 __all__ = ["source_files"]
 
-#: What the name of a file has in place of bytes that are not UTF-8.
+#: Replacement for bytes in the name of a file that are not UTF-8.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -33,17 +33,16 @@ async def source_files(
     Read the files, sorted by path.
 
     :param hidden_folders: see `Glob.matches`.
-    :return: paths and contents.
-
-    :raises CallError: NOT_FOUND, the commit can be read and has no such folder;
-        FAILED_PRECONDITION, the files cannot be used as they are, and why; else as
-        `IRepository`, the repository cannot be read now.
+    :returns: paths and contents.
+    :raises CallError: NOT_FOUND, the commit can be read but has no such folder;
+        FAILED_PRECONDITION, the files cannot be used; otherwise as `IRepository`, the
+        repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
 
     chosen = _Chosen(globs, hidden_folders)
     names, files = await _matching(repository, commit, chosen, limits)
-    # The bytes of a name that are not UTF-8; kas cannot ask Gitaly for such a name.
+    # The name contains bytes that are not UTF-8; kas cannot request it from Gitaly.
     odd = [name for name in names if _REPLACED in name]
     for name, count in Counter(odd).items():
         if count > 1:
@@ -60,40 +59,44 @@ async def source_files(
         yield shown, data
 
 
-#: Characters of paths times characters of globs that are compared for one source: kas
-#: does nothing else meanwhile, and so many take half a second, or two at worst.  A
-#: thousand paths of a hundred characters and ten globs of thirty have a sixteenth.
+#: Characters of paths times characters of globs that are compared for one source: the
+#: maximum blocks kas for half a second, or two at worst. A thousand paths of a hundred
+#: characters and ten globs of thirty need a sixteenth of it.
 MAX_STEPS = 500_000_000
 
 
 @attrs.define
 class _Chosen:
-    """The globs of a source."""
+    """The globs of a source, with a limit of work."""
 
     _globs: Sequence[Glob]
     _hidden_folders: bool
-    #: How much of `MAX_STEPS` is left.
+    #: The rest of `MAX_STEPS`.
     _steps: int = attrs.field(default=MAX_STEPS, init=False)
 
     @property
     def folder(self) -> str:
-        """The folder that all files of the source are in; empty: the root."""
+        """The folder that contains all files of the source; empty for the root."""
         return posixpath.commonpath([f"/{glob.prefix}" for glob in self._globs])[1:]
 
     def matches(self, path: str) -> bool:
-        """Whether a path belongs to the source."""
+        """Tell whether a path belongs to the source."""
         self._take(path)
         hidden = self._hidden_folders
         return any(one.matches(path, hidden_folders=hidden) for one in self._globs)
 
     def leads(self, path: str) -> bool:
-        """Whether a path is a folder that the globs name on the way to files."""
+        """Tell whether the globs name a path as a folder on the way to files."""
         self._take(path)
         hidden = self._hidden_folders
         return any(one.leads_below(path, hidden_folders=hidden) for one in self._globs)
 
     def _take(self, path: str) -> None:
-        """:raises CallError: FAILED_PRECONDITION, there is too much to compare."""
+        """
+        Count the steps for a path.
+
+        :raises CallError: FAILED_PRECONDITION, the limit is exceeded.
+        """
         self._steps -= sum(one.steps(path) for one in self._globs)
         if self._steps < 0:
             raise _unusable(
@@ -113,7 +116,7 @@ async def _matching(
         if error.status is not Status.NOT_FOUND:
             raise
         entries = []
-    # Git has no empty folders: this one is not there, or something else is.
+    # Git has no empty folders: without entries it is missing, or not a folder.
     is_folder = bool(entries) or not folder
     if len(entries) > most:
         where = f"the folder {folder}" if folder else "the repository"
@@ -133,7 +136,7 @@ async def _matching(
         found.sort(key=lambda one: one.path)
         return [one.path for one in found], found
     if folder:
-        # Links lead anywhere in the repository.
+        # Links can lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)
     known = {one.path: one for one in entries}
     link = None if is_folder else _link_to(folder, commit, known)
@@ -159,7 +162,7 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
     """
     Return the symbolic link on the way to *folder*, which is not a folder itself.
 
-    :raises CallError: there is none.
+    :raises CallError: no such link exists.
     """
     parts = folder.split("/")
     for end in range(1, len(parts) + 1):
@@ -180,7 +183,7 @@ def _not_text(path: str) -> CallError:
 
 
 def _damaged(error: CallError) -> CallError:
-    """Say that the repository lacks a part of a commit, which is no missing folder."""
+    """Return an error for a repository that lacks a part of a commit, not a folder."""
     return CallError(Status.UNAVAILABLE, error.message)
 
 

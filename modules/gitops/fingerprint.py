@@ -1,4 +1,4 @@
-"""What kas and agentk know the files of a commit by, to see that none is missing."""
+"""A fingerprint of the files of a commit, so that agentk detects missing files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["Fingerprint"]
 
 class Fingerprint:
     """
-    The SHA-256 of files, one after the other.
+    The SHA-256 of a sequence of files.
 
-    :ivar files: how many there were.
+    :ivar files: the number of files.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class Fingerprint:
         self._hash = hashlib.sha256()
 
     def add(self, path: str, data: bytes) -> None:
-        """One more file."""
+        """Add a file."""
         self.files += 1
         for part in (path.encode(), data):
             self._hash.update(len(part).to_bytes(8, "big"))
             self._hash.update(part)
 
     def digest(self) -> bytes:
-        """Of all until now."""
+        """Return the digest of all files so far."""
         return self._hash.digest()

@@ -1,4 +1,4 @@
-"""A folder in which a program works on the files of a commit."""
+"""Temporary folders for programs that work on the files of a commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["TemporaryFolder", "remove_leftovers"]
 
-#: How the names of our folders begin.
+#: Prefix of the names of our folders.
 _PREFIX = "agentk-gitops-"
 
 
@@ -25,10 +25,11 @@ def _no_room(error: OSError) -> CallError:
 
 class TemporaryFolder:
     """
-    A folder of our own for the files of a commit, mode 0700.
+    A temporary folder for the files of a commit, mode 0700.
 
-    :ivar path: with a ``.home`` for the program, and ``files``, once they are written.
-    :raises CallError: UNAVAILABLE, there is no place for it now.
+    :ivar path: the folder, which contains ``.home`` for the program, and ``files``,
+        once they are written.
+    :raises CallError: UNAVAILABLE, the folder cannot be created now.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,8 @@ class TemporaryFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         except OSError as error:
             raise _no_room(error) from None
-        # Tells `remove_leftovers` that somebody needs it; it ends with the process.
+        # A lock that tells `remove_leftovers` to keep the folder; it ends with the
+        # process.
         self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = Lock()
@@ -48,9 +50,9 @@ class TemporaryFolder:
         home: Iterable[tuple[str, bytes]] = (),
     ) -> None:
         """
-        Write *files*, whose paths lead nowhere else.
+        Write *files*, whose paths must stay inside.
 
-        :param home: what the program finds in its home.
+        :param home: files for the home of the program.
         :raises CallError: UNAVAILABLE, they cannot be written now.
         """
         try:
@@ -68,12 +70,12 @@ class TemporaryFolder:
                 return
             file = self.path / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            # Never over another one.
+            # Never overwrite a file.
             with file.open("xb") as out:
                 out.write(data)
 
     def remove(self) -> None:
-        """All of it, also while another thread writes: a cancelled one goes on."""
+        """Remove the folder, even while a thread of a cancelled task still writes."""
         self._removed = True
         with self._lock:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -81,7 +83,7 @@ class TemporaryFolder:
 
 
 def remove_leftovers() -> None:
-    """Remove the folders of agentk processes of this user that were killed."""
+    """Remove the folders that killed agentk processes of this user left behind."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -92,7 +94,7 @@ def remove_leftovers() -> None:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
-            # Another agentk of this machine renders in it.
+            # Another agentk on this machine uses it.
             continue
         finally:
             os.close(held)

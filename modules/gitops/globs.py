@@ -1,10 +1,10 @@
 """
-Which files of a repository belong to a source: GitLab's globs.
+GitLab's globs, which select the files of a source.
 
-``*`` is any characters but ``/``, ``**`` any folders, ``?`` one character, ``[a-z]``
-one of these, ``{a,b}`` one of both.  Files below a folder whose name begins with a dot
-are left out, even where a glob names it, unless `Glob.matches` is told otherwise.
-Source: doublestar of Go, as GitLab's agent uses it.
+``*`` matches any characters but ``/``, ``**`` any folders, ``?`` one character,
+``[a-z]`` one of a range, ``{a,b}`` either alternative. Files below a folder whose name
+begins with a dot never match, even if a glob names it, unless `Glob.matches` has
+``hidden_folders``. Source: doublestar of Go, as GitLab's agent uses it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Glob"]
 #: Characters of one glob; paths in Git are shorter.
 MAX_LENGTH = 1000
 
-#: Globs without braces that one with braces stands for, and characters of all of them.
-#: To compile so many takes ten milliseconds.
+#: Alternatives of a glob with braces, and characters of all of them together. The
+#: maximum takes ten milliseconds to compile.
 MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
 _MAGIC = re.compile(r"[*?\[{\\]")
@@ -27,10 +27,10 @@ _MAGIC = re.compile(r"[*?\[{\\]")
 
 class Glob:
     """
-    One glob.
+    A glob.
 
-    :ivar prefix: the folder that every match is in; empty for the root.
-    :raises ValueError: *text* is none, and why.
+    :ivar prefix: the folder that contains every match; empty for the root.
+    :raises ValueError: *text* is not a glob; the reason is in the text.
     """
 
     def __init__(self, text: str) -> None:
@@ -39,29 +39,29 @@ class Glob:
             raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
         pattern = text.lstrip("/")
         if not pattern:
-            raise ValueError("a glob names files, such as /prod/**/*.yaml")
+            raise ValueError("a glob must name files, such as /prod/**/*.yaml")
         if "\0" in pattern or {"..", "."} & set(pattern.split("/")):
             raise ValueError("a glob cannot lead out of the repository")
         found = _MAGIC.search(pattern)
         fixed = pattern[: found.start()] if found else pattern
         self.prefix = fixed.rpartition("/")[0]
         alternatives = dict.fromkeys(_without_braces(pattern))
-        #: What it costs to compile it: characters without braces.
+        #: The cost of compiling it: characters after the expansion of braces.
         self.cost = sum(map(len, alternatives))
         if self.cost > MAX_EXPANDED:
-            raise ValueError("the braces of a glob stand for too much; write several")
+            raise ValueError("the braces of a glob expand to too much; write several")
         self._expressions = [re.compile(_path(one)) for one in alternatives]
         self._alternatives = tuple(alternatives)
-        #: Names of the folders of each alternative before ``**``, once `leads_below`
-        #: was called, and whether more follows them.
+        #: For each alternative, the names of the folders before ``**``, and whether it
+        #: has a ``**``; None before the first call of `leads_below`.
         self._ways: list[tuple[list[re.Pattern[str]], bool]] | None = None
 
     @classmethod
     def of_file(cls, path: str) -> Glob:
         """
-        One file, whatever characters its name has.
+        Return a glob for one file, whatever characters its name has.
 
-        :raises ValueError: it can be no file.
+        :raises ValueError: *path* cannot be a file.
         """
         return cls(_MAGIC.sub(r"\\\g<0>", path))
 
@@ -69,8 +69,9 @@ class Glob:
         """
         Tell whether a file belongs to the source.
 
-        :param path: from the root of the repository, without ``/`` at its beginning.
-        :param hidden_folders: also below folders whose name begins with a dot.
+        :param path: relative to the root of the repository, without ``/`` at its
+            beginning.
+        :param hidden_folders: also match below folders whose name begins with a dot.
         """
         if not hidden_folders and "/." in f"/{path.rpartition('/')[0]}":
             return False
@@ -78,7 +79,7 @@ class Glob:
 
     def steps(self, path: str) -> int:
         """
-        Return a limit of the work of `matches` or `leads_below`.
+        Return an upper limit of the steps of `matches` or `leads_below`.
 
         Each character of the path is compared with each of the glob at most once.
         """
@@ -87,11 +88,11 @@ class Glob:
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Tell whether the glob itself names *path* as a folder on the way to its files.
+        Tell whether the glob names *path* as a folder on the way to its files.
 
-        ``**`` names none.
+        Folders that only ``**`` matches do not count.
 
-        :param path: as of `matches`; likewise *hidden_folders*.
+        :param path: as in `matches`, like *hidden_folders*.
         """
         if not hidden_folders and "/." in f"/{path}":
             return False
@@ -109,7 +110,7 @@ class Glob:
 
 
 def _way(pattern: str) -> tuple[list[re.Pattern[str]], bool]:
-    """The names before ``**``, and whether there is one."""
+    """Return the names before ``**``, and whether the pattern has a ``**``."""
     names: list[re.Pattern[str]] = []
     for segment in _split(pattern):
         if segment == "**":
@@ -119,7 +120,7 @@ def _way(pattern: str) -> tuple[list[re.Pattern[str]], bool]:
 
 
 def _without_braces(pattern: str) -> Iterator[str]:
-    """What a glob stands for, one pattern for each combination of its alternatives."""
+    """Expand braces: one pattern for each combination of alternatives."""
     waiting, given = [pattern], 0
     while waiting:
         one = waiting.pop()
@@ -139,7 +140,7 @@ def _without_braces(pattern: str) -> Iterator[str]:
 
 
 def _brace(pattern: str) -> tuple[int, int, list[int]] | None:
-    """The first outermost ``{…}``: where it begins and ends, and its commas."""
+    """Find the first outermost ``{…}``: return its begin, its end, and its commas."""
     begin, depth, place = -1, 0, 0
     commas: list[int] = []
     while place < len(pattern):
@@ -165,11 +166,12 @@ def _brace(pattern: str) -> tuple[int, int, list[int]] | None:
 
 def _path(pattern: str) -> str:
     """
-    The regular expression of a glob without braces.
+    Return the regular expression of a glob without braces.
 
     Between two ``**``, and between two ``*`` of one name, the first place that fits is
-    as good as any later one: what follows takes whatever is left.  So no place is tried
-    twice (atomic groups), and no glob takes longer than the square of a path's length.
+    as good as any later one, because the rest can match whatever is left. So no place
+    is tried twice (atomic groups), and the time is at most quadratic in a path's
+    length.
     """
     groups: list[list[str]] = [[]]
     for segment in _split(pattern):
@@ -187,7 +189,7 @@ def _path(pattern: str) -> str:
 
 
 def _split(pattern: str) -> Iterator[str]:
-    """The names of a path; a ``/`` within ``[]`` is none of it."""
+    """Split a path into names; a ``/`` within ``[]`` does not separate names."""
     begin = place = 0
     while place < len(pattern):
         if pattern[place] == "\\":
@@ -202,7 +204,7 @@ def _split(pattern: str) -> Iterator[str]:
 
 
 def _name(segment: str) -> str:
-    """The regular expression of one name of a path."""
+    """Return the regular expression of one name of a path."""
     parts: list[str] = [""]
     place = 0
     while place < len(segment):
@@ -231,7 +233,7 @@ def _name(segment: str) -> str:
 
 
 def _class_end(pattern: str, place: int) -> int:
-    """Where the ``]`` is of the ``[`` at *place*."""
+    """Find the ``]`` for the ``[`` at *place*."""
     place += 1
     if pattern[place : place + 1] in ("^", "!"):
         place += 1
@@ -244,10 +246,10 @@ def _class_end(pattern: str, place: int) -> int:
 
 
 def _class(inside: str) -> str:
-    """``[…]``: one character, never ``/``."""
+    """Return the regular expression of ``[…]``: one character, never ``/``."""
     negated = inside[:1] in ("^", "!")
     characters = iter(inside[1:] if negated else inside)
-    #: Each with whether it was written as such, and is no ``-`` of a range.
+    #: Each character, with whether it is literal, that is, not the ``-`` of a range.
     plain = [
         (next(characters, ""), True) if one == "\\" else (one, one != "-")
         for one in characters

@@ -1,16 +1,16 @@
 """
-Objects that go from one project to another.
+Handover of objects from one project to another.
 
-A manifest that moves in one commit leaves one project and comes to another, each of
-which works on the commit by itself:
+A manifest that moves in one commit leaves one project and enters another. Each of the
+two processes the commit independently:
 
-    the one that it leaves     keeps the object for as long as another has it in Git, or
-                               has not read this commit and may have it
-    the one that it comes to   takes it, whatever its ``inventory_policy``, once the
-                               other has read a commit without it
+    the old project    keeps the object while another project has it in Git, or has
+                       not read this commit and may have it
+    the new project    takes it, whatever its ``inventory_policy``, once the old one
+                       has read a commit without it
 
-So it is never deleted.  A project under another name finds the inventory of the old
-one, which no project of the agent has any more, and takes what that has.
+So the object is never deleted. A renamed project finds the inventory of its old name,
+which no project of the agent has any more, and takes the objects in it.
 """
 
 from __future__ import annotations
@@ -32,49 +32,52 @@ class _Project(Protocol):
 
     @property
     def name(self) -> str:
-        """As the configuration calls it."""
+        """The name in the configuration."""
 
     @property
     def inventory(self) -> str:
-        """Id of its inventory; empty: no commit has come yet."""
+        """The id of its inventory; empty before the first commit."""
 
     @property
     def known_commit(self) -> str:
-        """The last one of which `has_in_git` knows; empty: there is none."""
+        """The last commit that `has_in_git` knows; empty if there is none."""
 
     @property
     def past_commits(self) -> Collection[str]:
-        """Those before it, as far as is known."""
+        """Earlier commits, as far as known."""
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong."""
+        """Descriptions of present problems."""
 
     @property
     def location(self) -> Location:
         """Its ref and repository, as kas resolved them."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
-        """Whether a commit that it works on has an object."""
+        """Tell whether a commit that the project processes contains an object."""
 
     def others_changed(self) -> None:
-        """Look again, where this one waits for others."""
+        """Check again objects that wait for other projects."""
 
 
 @attrs.frozen
 class ProjectHandover:
     """
-    What one project asks of the others.
+    One project's view of the other projects.
 
-    :param name: of the project.
-    :param projects: those that are worked on, by name.
+    :param name: the name of the project.
+    :param projects: the active projects, by name.
     """
 
     _name: str
     _projects: Mapping[str, _Project]
 
     def stays(self, key: ObjectKey) -> str:
-        """Why an object that left this project may not be deleted; empty: it may."""
+        """
+        Return why an object that left this project must not be deleted; empty if it
+        may.
+        """
         for other in self._others():
             if other.has_in_git(key):
                 return f"it stays for project {other.name}, which has it in Git"
@@ -84,9 +87,9 @@ class ProjectHandover:
 
     def gives(self, key: ObjectKey, owner: str) -> bool | None:
         """
-        Whether the project with the inventory *owner* has given up an object.
+        Tell whether the project with the inventory *owner* has given up an object.
 
-        None: no project of this agent has that inventory.
+        :returns: None if no project of this agent has that inventory.
         """
         own = self._projects.get(self._name)
         for other in self._others():
@@ -96,7 +99,9 @@ class ProjectHandover:
         return None
 
     def will_read(self, owner: str) -> bool:
-        """Whether the project with the inventory *owner* has yet to read our commit."""
+        """
+        Tell whether the project with the inventory *owner* has yet to read our commit.
+        """
         own = self._projects.get(self._name)
         return own is not None and any(
             other.inventory == owner and _is_behind(other, own)
@@ -133,37 +138,38 @@ class ProjectHandover:
 
 
 def _is_behind(other: _Project, own: _Project) -> bool:
-    """Whether *other* will come to the commit that *own* has read."""
+    """Tell whether *other* will reach the commit that *own* has read."""
     return _may_follow(other, own) and other.known_commit in own.past_commits
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:
-    """Whether both may follow the same ref, however it is spelled."""
+    """Tell whether both may follow the same ref, whatever its spelling."""
     return other.settings.ref == own.settings.ref or other.location.may_be_ref(
         own.location
     )
 
 
 def _why_unread(other: _Project) -> str:
-    why = f"project {other.name} has not read this commit, and may have it"
+    why = f"project {other.name} has not read this commit, and may contain it"
     if not other.problems:
         return why
-    return f"{why} (mend it or remove the project): {other.problems[0]}"
+    return f"{why} (fix it or remove the project): {other.problems[0]}"
 
 
 def names(
     manifests: Collection[Manifest], namespace: str
 ) -> Callable[[ObjectKey], bool]:
     """
-    Which objects of the cluster *manifests* name.
+    Return a predicate: whether *manifests* name an object of the cluster.
 
-    :param namespace: of those that name none.  Whether a kind has namespaces is not
-        asked for here: an object counts as named where it might be.
+    :param namespace: the Namespace of manifests without one. Kinds are not looked up
+        here to see whether they have namespaces: an object counts as named if it may
+        be.
     """
     named = {
         (key.group, key.kind, space, key.name)
         for key in (one.key for one in manifests)
-        # Of a kind without namespaces what is written there does not count.
+        # A namespace in the manifest of a cluster-wide kind is ignored.
         for space in ("", key.namespace or namespace)
     }
     return lambda key: (key.group, key.kind, key.namespace, key.name) in named

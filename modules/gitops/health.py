@@ -1,9 +1,9 @@
 """
-Whether an object has become what its specification says.
+Health of an object: whether it has reached the state of its specification.
 
-The rules are those of kstatus (kubernetes-sigs/cli-utils, pkg/kstatus/status), so that
-kpt, Config Sync and kas say the same of one object; where that misleads an operator,
-the rule here says otherwise and why: a Job that runs, a Pod that failed.
+The rules follow kstatus (kubernetes-sigs/cli-utils, pkg/kstatus/status), so that kpt,
+Config Sync and kas agree about an object. Where kstatus would mislead an operator, the
+rule differs and gives its reason: a Job that runs, a Pod that failed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from tunnel.interfaces import KubernetesObject
 
 __all__ = ["HealthStatus", "ObjectHealth", "health_of"]
 
-#: Seconds for which a Pod that no node can take still counts as one that will run:
-#: a node that is added for it comes later than that, and the operator wants to know.
+#: Seconds that an unschedulable Pod is still expected to run: adding a node for it
+#: takes longer, and the operator should know.
 UNSCHEDULABLE_SECONDS = 15.0
 
-#: Deployments with this have no deadline.
+#: The value for Deployments without a deadline.
 _NO_DEADLINE = 2**31 - 1
 
 
 class HealthStatus(Enum):
-    """What an object is."""
+    """The state of an object."""
 
     CURRENT = "current"
     IN_PROGRESS = "in progress"
-    #: It will not become current by itself.
+    #: It will not become current without a change.
     FAILED = "failed"
     TERMINATING = "terminating"
 
@@ -40,9 +40,9 @@ class HealthStatus(Enum):
 @attrs.frozen
 class ObjectHealth:
     """
-    What an object is, and why.
+    The state of an object, and the reason.
 
-    :ivar reason: for an operator; holds no value of the object that could be secret.
+    :ivar reason: a text for operators, without values that could be secret.
     """
 
     status: HealthStatus
@@ -62,9 +62,9 @@ def _failed(reason: str) -> ObjectHealth:
 
 def health_of(found: KubernetesObject, now: float) -> ObjectHealth:
     """
-    What a live object is.
+    Return the health of a live object.
 
-    :param now: seconds since 1970.
+    :param now: the present time in seconds since 1970.
     """
     view = _View(found, now)
     general = _general(view)
@@ -77,9 +77,9 @@ def health_of(found: KubernetesObject, now: float) -> ObjectHealth:
 
 def why_it_stays(found: KubernetesObject, now: float) -> str:
     """
-    Say why an object that is being deleted is still there.
+    Return why an object that is being deleted still exists.
 
-    A Namespace says itself what of it remains, and what holds that.
+    The conditions of a Namespace tell what remains in it, and why.
     """
     if (found.get("apiVersion"), found.get("kind")) == ("v1", "Namespace"):
         view = _View(found, now)
@@ -90,11 +90,11 @@ def why_it_stays(found: KubernetesObject, now: float) -> str:
         ]
         if said:
             return "; ".join(said)
-    return health_of(found, now).reason or "it is still there"
+    return health_of(found, now).reason or "it still exists"
 
 
 class _View:
-    """An object that may lack anything, or have something else there."""
+    """A view of an object whose fields may be missing or have unexpected types."""
 
     def __init__(self, found: KubernetesObject, now: float) -> None:
         self.found = found
@@ -103,27 +103,27 @@ class _View:
         self.status = _mapping(found.get("status"))
 
     def count(self, field: str, default: int = 0) -> int:
-        """A number of the status."""
+        """Return a number in the status."""
         return _number(self.status.get(field), default)
 
     @property
     def replicas(self) -> int:
-        """How many there shall be."""
+        """The wanted number of replicas."""
         return _number(self.spec.get("replicas"), 1)
 
     def conditions(self) -> Iterator[Mapping[str, Any]]:
-        """Of the status."""
+        """Yield the conditions in the status."""
         found = self.status.get("conditions")
         for one in found if isinstance(found, list) else ():
             if isinstance(one, dict):
                 yield one
 
     def condition(self, kind: str) -> Mapping[str, Any]:
-        """One of them; empty where it is not there."""
+        """Return the condition of a type; empty if it is missing."""
         return next((one for one in self.conditions() if one.get("type") == kind), {})
 
     def is_true(self, kind: str) -> bool:
-        """Whether a condition is there and holds."""
+        """Tell whether a condition exists and is true."""
         return self.condition(kind).get("status") == "True"
 
 
@@ -136,14 +136,14 @@ def _number(found: Any, default: int) -> int:
 
 
 def _said(condition: Mapping[str, Any]) -> str:
-    """What a controller says in a condition."""
+    """Return the text of a condition."""
     texts = [str(condition.get(key) or "") for key in ("reason", "message")]
     said = ": ".join(text for text in texts if text)[:400]
     return said or f"{condition.get('type')} is {condition.get('status')}"
 
 
 def _general(view: _View) -> ObjectHealth | None:
-    """What holds for all kinds."""
+    """Apply the rules that hold for all kinds."""
     metadata = _mapping(view.found.get("metadata"))
     if metadata.get("deletionTimestamp"):
         finalizers = metadata.get("finalizers") or ()
@@ -173,7 +173,7 @@ def _always(view: _View) -> ObjectHealth:
 
 
 def _first_short(wanted: int, *counts: tuple[int, str]) -> ObjectHealth | None:
-    """Of numbers that have to reach another, the first that does not."""
+    """Return a wait for the first of *counts* that is below *wanted*."""
     for count, what in counts:
         if count < wanted:
             return _waiting(f"{what}: {count} of {wanted}")
@@ -190,7 +190,7 @@ def _deployment(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if there > wanted:
-        return _waiting(f"{there - wanted} replicas of before are still there")
+        return _waiting(f"{there - wanted} old replicas still exist")
     short = _first_short(
         updated, (view.count("availableReplicas"), "available replicas")
     ) or _first_short(wanted, (view.count("readyReplicas"), "ready replicas"))
@@ -219,7 +219,7 @@ def _stateful_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if there > wanted:
-        return _waiting(f"{there - wanted} replicas too many are still there")
+        return _waiting(f"{there - wanted} surplus replicas still exist")
     partition = _mapping(strategy.get("rollingUpdate")).get("partition")
     if isinstance(partition, int) and partition > 0:
         updated = (view.count("updatedReplicas"), "updated replicas")
@@ -228,7 +228,7 @@ def _stateful_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if view.status.get("currentRevision") != view.status.get("updateRevision"):
-        return _waiting("replicas of the last revision are still there")
+        return _waiting("replicas of the previous revision still exist")
     return _CURRENT
 
 
@@ -237,7 +237,7 @@ def _daemon_set(view: _View) -> ObjectHealth:
         return _waiting("its controller has not seen it")
     wanted = view.count("desiredNumberScheduled", -1)
     if wanted < 0:
-        return _waiting("on how many nodes it shall run is not known")
+        return _waiting("the number of nodes for it is not known")
     counts = {
         "currentNumberScheduled": "pods",
         "updatedNumberScheduled": "updated pods",
@@ -262,7 +262,7 @@ def _replica_set(view: _View) -> ObjectHealth:
     if short is not None:
         return short
     if view.count("replicas") > wanted:
-        return _waiting("replicas too many are still there")
+        return _waiting("surplus replicas still exist")
     return _CURRENT
 
 
@@ -272,8 +272,8 @@ def _job(view: _View) -> ObjectHealth:
     if view.is_true("Failed"):
         return _failed(_said(view.condition("Failed")))
     if not view.status.get("startTime"):
-        return _waiting("it has not begun")
-    # kstatus calls it current.  What waits for a Job waits for its work.
+        return _waiting("it has not started")
+    # kstatus calls it current, but objects that wait for a Job need its result.
     return _waiting(
         f"pods: {view.count('active')} run, {view.count('succeeded')} succeeded, "
         f"{view.count('failed')} failed"
@@ -285,15 +285,15 @@ def _pod(view: _View) -> ObjectHealth:
     if phase == "Succeeded":
         return _CURRENT
     if phase == "Failed":
-        # kstatus calls it current, because it changes no more.
+        # kstatus calls it current, because its state is final.
         return _failed(f"it failed: {view.status.get('reason') or 'no reason given'}")
     if phase == "Running":
         if view.is_true("Ready"):
             return _CURRENT
         crashing = sorted(_crashing(view))
         if crashing:
-            return _failed(f"containers crash again and again: {', '.join(crashing)}")
-        return _waiting("it runs, and is not ready")
+            return _failed(f"containers crash repeatedly: {', '.join(crashing)}")
+        return _waiting("it is running but not ready")
     scheduled = view.condition("PodScheduled")
     if scheduled.get("status") == "False" and (
         scheduled.get("reason") == "Unschedulable"
@@ -302,7 +302,7 @@ def _pod(view: _View) -> ObjectHealth:
         if since is not None and view.now - since > UNSCHEDULABLE_SECONDS:
             return _failed(_said(scheduled))
         return _waiting("no node has room for it yet")
-    return _waiting("it has not begun")
+    return _waiting("it has not started")
 
 
 def _crashing(view: _View) -> Iterator[str]:
@@ -315,7 +315,7 @@ def _crashing(view: _View) -> Iterator[str]:
 
 
 def _seconds(text: Any) -> float | None:
-    """A time of the API server, in seconds since 1970; None: it is none."""
+    """Convert a time of the API server to seconds since 1970; None if it is invalid."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (TypeError, ValueError):

@@ -1,9 +1,9 @@
 """
-API versions that Helm tells charts of and that the cluster lacks.
+Hides API versions that Helm reports to charts but the cluster lacks.
 
-``helm template --api-versions`` adds to a list that is compiled into Helm, and nothing
-takes from it: a chart that asks for ``policy/v1beta1`` would get it on every cluster.
-So templates ask for another name in place of those that are not there.
+``helm template --api-versions`` extends a list that is compiled into Helm, and nothing
+can shorten it: a chart that tests for ``policy/v1beta1`` would find it on every
+cluster. So templates are changed to test for another name in place of the missing ones.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import attrs
 
 __all__ = ["ask", "asks", "hidden", "with_hidden"]
 
-#: A chart that prints what Helm has, by file.
+#: A chart that prints Helm's API versions, by file.
 ask: Mapping[str, bytes] = {
     "Chart.yaml": b"apiVersion: v2\nname: versions\nversion: 0.0.0\n",
     "templates/all.yaml": b"all: {{ .Capabilities.APIVersions | toJson }}\n",
 }
 
-#: What a template names when it asks.
+#: Part of every template that tests for API versions.
 _ASKS = b"APIVersions"
 
-#: The named template of ours, and the name of its file in the chart.
+#: Our named template, and the name of its file in the chart.
 _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 
-#: Within ``{{ }}``: comments and texts, chains of fields, words, and single characters.
-#: Texts without an end match, too: no file takes longer than its length.
+#: Tokens within ``{{ }}``: comments and strings, chains of fields, words, and single
+#: characters. Unterminated strings match, too: the time for a file is linear in its
+#: length.
 _TOKEN = re.compile(
     r"""/\*.*?(?:\*/|\Z)|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
     r"""|\$?\w*(?:\.\w+)+|\$\w*|[\w.+-]+|\s+|.""",
@@ -38,29 +39,29 @@ _TOKEN = re.compile(
 
 _OPERAND = re.compile(r"""["'`$.\w(+-]""")
 
-#: How a template that asks names the function or the method.
+#: Names of the method and the function in templates that test for versions.
 _HAS = (b".Has", b"has")
 
-#: Tokens of one action, which a person writes, and of all templates that may ask: the
-#: largest charts have a tenth of them, and so many take two seconds of a core.
+#: Tokens of one handwritten action, and of all templates that may test for versions:
+#: the largest charts have a tenth of them, and the limit takes two seconds of a core.
 MAX_TOKENS_OF_ACTION, MAX_TOKENS = 50_000, 2_000_000
 
-#: Bytes of all templates that may ask.
+#: Bytes of all templates that may test for versions.
 MAX_BYTES = 16 * 1024**2
 
 _TEMPLATES = "templates that call has or .Has"
 
 
 def asks(templates: Mapping[str, bytes]) -> bool:
-    """Whether a template asks which API versions there are."""
+    """Tell whether a template tests for API versions."""
     return any(_ASKS in data for data in templates.values())
 
 
 def hidden(printed: bytes, there: Collection[str]) -> list[str]:
     """
-    Read what `ask` printed.
+    Return the API versions in the output of `ask` that the cluster lacks.
 
-    :param there: what the cluster has.
+    :param there: the API versions of the cluster.
     :raises ValueError: Helm printed something else.
     """
     said = json.loads(printed.partition(b"all: ")[2].partition(b"\n")[0])
@@ -71,10 +72,10 @@ def with_hidden(
     files: Sequence[tuple[str, bytes]], chart: str, names: Collection[str]
 ) -> list[tuple[str, bytes]]:
     """
-    Have the templates of *files* ask in vain for *names*.
+    Change the templates in *files* so that tests for *names* fail.
 
     :param chart: the folder of the chart.
-    :raises ValueError: the templates are too large, and which one is.
+    :raises ValueError: the templates are too large; the text names the file.
     """
     listed = " ".join(json.dumps(one) for one in names)
     ours = (
@@ -97,7 +98,8 @@ class _Asking:
     """
     The templates of one chart.
 
-    :ivar tokens: looked at so far; likewise *size*, in bytes.
+    :ivar tokens: the number of tokens read so far.
+    :ivar size: the number of bytes read so far.
     """
 
     tokens: int = 0
@@ -105,9 +107,9 @@ class _Asking:
 
     def changed(self, path: str, data: bytes) -> bytes:
         """
-        Return a file whose questions go through our template.
+        Return a file whose tests for versions use our template.
 
-        :raises ValueError: there is too much to look at.
+        :raises ValueError: the templates are too large.
         """
         if "/templates/" not in f"/{path}" or not any(one in data for one in _HAS):
             return data
@@ -127,7 +129,7 @@ class _Asking:
         return "".join(made).encode()
 
     def _tokens(self, path: str, text: str, place: int) -> tuple[list[str], int]:
-        """What stands between ``{{`` and ``}}``, and where that ends."""
+        """Return the tokens between ``{{`` and ``}}``, and the place where they end."""
         made: list[str] = []
         while place < len(text) and not text.startswith("}}", place):
             found = _TOKEN.match(text, place)
@@ -148,10 +150,10 @@ def _too_large(path: str, why: str) -> ValueError:
 
 
 def _changed(tokens: Sequence[str]) -> list[str]:
-    """The same, where what is asked for goes through our template."""
+    """Return the tokens, with our template around the tested versions."""
     made = list(tokens)
     ends = _ends(tokens)
-    #: The last token that is not space.
+    #: The last token other than white space.
     before = ""
     for number, part in enumerate(tokens):
         if part.endswith(".Has"):
@@ -178,7 +180,7 @@ def _wrap(made: list[str], operand: tuple[int, int]) -> None:
 
 
 def _ends(tokens: Sequence[str]) -> dict[int, int]:
-    """Where the parenthesis is closed that a token opens; never: it is left out."""
+    """Map each opening parenthesis to its closing one; unclosed ones are left out."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for number, part in enumerate(tokens):
@@ -192,7 +194,7 @@ def _ends(tokens: Sequence[str]) -> dict[int, int]:
 def _operand(
     tokens: Sequence[str], ends: Mapping[int, int], number: int
 ) -> tuple[int, int] | None:
-    """Where the argument begins that follows, and where it ends; None: none does."""
+    """Return the begin and end of the next argument; None if there is none."""
     if number >= len(tokens) or not tokens[number].isspace():
         return None
     first = number + 1
@@ -203,10 +205,10 @@ def _operand(
         return None
     last = ends.get(first) if tokens[first] == "(" else first
     if last is None:
-        # Helm refuses the template.
+        # Helm rejects the template.
         return None
     end = last + 1
-    # Fields of what stands in parentheses.
+    # Fields of the expression in parentheses.
     while end < len(tokens) and tokens[end].startswith("."):
         end += 1
     return first, end

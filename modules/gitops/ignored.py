@@ -1,4 +1,4 @@
-"""Fields that a project leaves to others: as if Git did not have them."""
+"""Fields that a project leaves to other writers, as if Git did not have them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["without_ignored"]
 
 
 def without_ignored(source: Source, ignored: Collection[IgnoredFields]) -> Source:
-    """The same objects without the fields that *ignored* names."""
+    """Return the source without the fields that *ignored* names."""
     if not ignored:
         return source
     return attrs.evolve(
@@ -35,6 +35,6 @@ def _without(manifest: Manifest, ignored: Collection[IgnoredFields]) -> Manifest
 
 
 def path_of(pointer: str) -> list[str]:
-    """The names in a JSON pointer (RFC 6901)."""
+    """Return the names in a JSON pointer (RFC 6901)."""
     parts = pointer.split("/")[1:]
     return [one.replace("~1", "/").replace("~0", "~") for one in parts]

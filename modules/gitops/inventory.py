@@ -1,18 +1,18 @@
 """
-Which objects are in the cluster because of a source.
+The list of the objects that are in the cluster because of a source.
 
-    ConfigMap inventory-ID      part 0, and how many parts there are
-    ConfigMap inventory-ID-1    part 1, where one is not enough
+    ConfigMap inventory-ID      part 0, and the number of parts
+    ConfigMap inventory-ID-1    part 1, if one is not enough
 
-Each key of ``data`` is an object.  Keys, names and the label are those of cli-utils, so
-that what GitLab's agent left is found.
+Each key of ``data`` is an object. Keys, names and the label are compatible with
+cli-utils, so that inventories of GitLab's agent are found.
 
-An inventory is never less than what exists: what is about to be applied is written
-before, what was deleted is taken out after.  An object's part is a hash of its key, so
-a write that stops in the middle leaves each part at what it was or will be, and both
-are enough.  Part 0 is written first, with the version that was read: an agentk that has
-lost its leadership fails there.  As it may have nothing to write, it asks before each
-delete, too, and after it has waited.
+An inventory never lists fewer objects than exist: objects are added before they are
+applied and removed after they were deleted. The part of an object depends on a hash of
+its key, so a write that is interrupted leaves each part in its old or new state, and
+both are sufficient. Part 0 is written first, with the version that was read: an agentk
+that has lost its leadership fails there. Because it may have nothing to write, it also
+checks the version before each delete and after each wait.
 """
 
 from __future__ import annotations
@@ -53,62 +53,62 @@ __all__ = [
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
 
-#: Ours: of part 0, how many there are; how often it was written; what it is of.
+#: Annotations of part 0: the number of parts, the number of writes, and the commit.
 PARTS = "txkas/inventory-parts"
 WRITES = "txkas/inventory-writes"
 COMMIT = "txkas/commit"
 
-#: Bytes of keys and values in one part.  A ConfigMap has room for a megabyte.
+#: Bytes of keys and values in one part. A ConfigMap has room for a megabyte.
 MAX_PART = 700 * 1024
 
-#: Parts, always a power of two: objects of the largest set that is read.
+#: Parts of one inventory, always a power of two; limits how much is read.
 MAX_PARTS = 16
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: Ours as well: what ``default_namespace`` was.
+#: Annotation of part 0: the ``default_namespace`` of the source.
 DEFAULT = "txkas/default-namespace"
 
-#: ... and which agentk wrote it last (`InventoryWriter.mark`).
+#: Annotation of part 0: the agentk that wrote it last (`InventoryWriter.mark`).
 WRITER = "txkas/writer"
 
-#: ... and which repository and ref it follows.
+#: Annotation of part 0: the repository and ref that it follows.
 SOURCE = "txkas/source"
 
-#: Why an object is held that an inventory does not have as held any more.
+#: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
 
-#: Characters of a signature, in hexadecimal.
+#: Hexadecimal characters of a signature.
 MAC = 32
 
-#: Characters of a writer's mark, as it is shown.
+#: Characters of a writer's mark in messages.
 MAX_MARK = 300
 
-#: Characters of the reason in a log line: others may have written parts of it.
+#: Characters of the reason in a log line: other clients may have written parts of it.
 MAX_REASON = 1000
 
-#: What a key of ``data`` can be.
+#: A valid key of ``data``.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-#: A number of writes that agentk counted; others may have written anything there.
+#: The number of writes in an annotation; other clients may have written anything there.
 _COUNT = re.compile(r"[0-9]{1,18}")
 
-#: How keys begin that hold a name which no key can.
+#: Prefix of the keys of objects whose names cannot be part of a key.
 _ODD = "odd."
 
 
 @attrs.frozen
 class InventoryEntry:
     """
-    What is known of one object.
+    The inventory's knowledge of one object.
 
-    :ivar uid: of the live object that was applied; empty: it was about to be.
-    :ivar held: why a limit of the source keeps it, until an operator
-        approves its delete.
-    :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
-        In the ConfigMap it has a signature, whose key is in the Secret with the orders.
-    :ivar claimed: the inventory that has the object, which Git has here as well; empty:
-        this one has it.
+    :ivar uid: the uid of the live object that was applied; empty if it was about to be.
+    :ivar held: the limit of the source that keeps the object until an operator approves
+        its delete; empty if it is not held.
+    :ivar applied: the result of `Settled.text`; empty if unknown. The ConfigMap adds a
+        signature, with a key from the Secret that contains the orders.
+    :ivar claimed: the inventory that owns the object, although Git has it here as well;
+        empty if this inventory owns it.
     """
 
     uid: str = ""
@@ -120,15 +120,16 @@ class InventoryEntry:
 @attrs.frozen(eq=False)
 class Inventory:
     """
-    What a source has in the cluster, or is about to have.
+    The objects that a source has, or is about to have, in the cluster.
 
-    :ivar commit: the last one that was written down.
+    :ivar commit: the last commit that was recorded.
     :ivar approval: the deletes that an operator approved.
-    :ivar default_namespace: what it was when objects were last applied and pruned;
-        empty: there is no inventory yet.
-    :ivar source: which repository and ref it follows; for other agents to know.
-    :ivar of_other: which agentk wrote it last, where that is of another agent than this
-        one, or led with another Lease; empty: it is ours, or is not known.
+    :ivar default_namespace: its value when objects were last applied and pruned; empty
+        if no inventory exists yet.
+    :ivar source: the repository and ref that it follows, as information for other
+        agents.
+    :ivar of_other: the agentk that wrote it last, if that agentk belongs to another
+        agent or led with another Lease; empty if it is ours or unknown.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
@@ -156,12 +157,13 @@ class InventoryStore:
     """
     The inventory of one project.
 
-    :param inventory_id: as cli-utils names it: ``<agent id>-<project id>``.
-    :param namespace: of its ConfigMaps.
-    :param former: the Namespace that they may be in instead, from an earlier version or
-        from GitLab's agent; the next `write` moves them.  Empty: there is none.
-    :param writer: this agentk; None: no other one exists.
-    :param orders: of the project; None: no operator can give any.
+    :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
+    :param namespace: the Namespace of its ConfigMaps.
+    :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
+        version or from GitLab's agent; the next `write` moves them. Empty if there is
+        none.
+    :param writer: this agentk; None if no other agentk exists.
+    :param orders: the orders for the project; None if operators cannot give any.
     """
 
     _log = Logger()
@@ -181,17 +183,18 @@ class InventoryStore:
         self.namespace = namespace
         self._former = "" if former == namespace else former
         self._orders = orders
-        #: Parts in *namespace* as they were read or written last, with their versions.
+        #: The parts in *namespace* as they were last read or written, with their
+        #: versions.
         self._parts: list[dict[str, Any]] = []
-        #: What was read last is in *former*.
+        #: Whether the inventory was last read from *former*.
         self._moves = False
 
     async def read(self) -> Inventory:
         """
-        Return the inventory; nothing is written, wherever it is.
+        Return the inventory, without writing anything.
 
         :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
-            leads with another Lease writes it, and nothing may be changed; as
+            leads with another Lease writes it, so that nothing may be changed; as
             `IKubernetesClient`.
         """
         orders = Orders()
@@ -218,7 +221,7 @@ class InventoryStore:
             }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
-                # Others may write inventories, and could let it go.
+                # Other clients may write inventories, and could release the object.
                 entries[key] = attrs.evolve(entry, held=HELD_BEFORE)
         self._parts = [] if self._moves else parts
         return Inventory(
@@ -232,9 +235,11 @@ class InventoryStore:
 
     async def _read_former(self) -> _Parts | None:
         """
-        Return what the former Namespace has; None: nothing that can be used.
+        Return the inventory in the former Namespace; None if it has none that is
+        usable.
 
-        Its users may write ConfigMaps there, and must not stop the project.
+        Users of that Namespace may write ConfigMaps there, and must not stop the
+        project.
 
         :raises CallError: as `IKubernetesClient`.
         """
@@ -251,19 +256,18 @@ class InventoryStore:
             if error.status is not Status.FAILED_PRECONDITION:
                 raise
             self._log.warn(
-                "the former inventory {namespace}/{name} is left out and left there: "
-                "{reason}",
+                "ignoring the former inventory {namespace}/{name}: {reason}",
                 namespace=self._former,
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
             )
-        # Nor is it deleted.
+        # It is not deleted either.
         self._former = ""
         return None
 
     async def _read_parts(self, first: dict[str, Any]) -> _Parts:
         """
-        Return what the inventory that begins with *first* says.
+        Return the content of the inventory that begins with *first*.
 
         :raises CallError: as `read`.
         """
@@ -284,16 +288,19 @@ class InventoryStore:
         return bool(labels.get(LABEL) == self._id)
 
     async def _of_other(self, mark: str) -> str:
-        """See `Inventory`; :raises CallError: as `read`."""
+        """
+        Return `Inventory.of_other` for the mark of a writer.
+
+        :raises CallError: as `read`.
+        """
         if self._writer is None or mark in ("", self._writer.mark):
             return ""
         if await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"another agentk ({mark}: its agent, and the Lease with which it "
-                "leads) applies a repository of this name, and its agent has our id: "
-                "its objects would be taken for ours; stop one of them, or give this "
-                "agent another id",
+                f"another agentk ({mark}: its agent and Lease) applies a repository "
+                "of this name, and its agent has the same id: its objects would be "
+                "taken for ours; stop one of the two, or give this agent another id",
             )
         return clean(mark, MAX_MARK)
 
@@ -310,31 +317,31 @@ class InventoryStore:
                 _CONFIG_MAPS, f"inventory-{inventory_id}", self.namespace
             )
         except (CallError, ValueError) as error:
-            # An annotation may name anything.
+            # The id comes from an annotation, which may contain anything.
             if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
                 return False
             raise
         annotations = found["metadata"].get("annotations") or {}
         if owner_of(found) or annotations.get(WRITER) != self._writer.mark:
             return False
-        # Others may write inventories, and could give away the objects of any.
+        # Other clients may write inventories, and could give away any object.
         return self._orders is None or await self._orders.has(inventory_id)
 
     async def confirm(self) -> None:
         """
-        Check that the orders are as they were read first.
+        Check that the orders are unchanged since they were read.
 
-        :raises CallError: ABORTED, an operator changed them since then.
+        :raises CallError: ABORTED, an operator changed them in the meantime.
         """
         if self._orders is not None:
             await self._orders.confirmed()
 
     async def check(self) -> None:
         """
-        Check that inventory and orders are as they were read or written last.
+        Check that inventory and orders are unchanged since they were read or written.
 
-        :raises CallError: ABORTED, another agentk or an operator wrote since then: read
-            it again, and change nothing before.
+        :raises CallError: ABORTED, another agentk or an operator wrote to them: read
+            them again before any change.
         """
         await self.confirm()
         first = await self._get(0)
@@ -344,14 +351,14 @@ class InventoryStore:
             if one
         ]
         if len(versions) == 1 or len(set(versions)) > 1:
-            raise CallError(Status.ABORTED, "the inventory has changed meanwhile")
+            raise CallError(Status.ABORTED, "the inventory has changed in the meantime")
 
     async def write(self, inventory: Inventory) -> None:
         """
-        Replace what was read or written last.
+        Replace the inventory that was last read or written.
 
-        :raises CallError: ABORTED, another agentk wrote since then: read it again, and
-            change nothing before.  RESOURCE_EXHAUSTED, it is too large.
+        :raises CallError: ABORTED, another agentk wrote to it in the meantime: read it
+            again before any change. RESOURCE_EXHAUSTED, it is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if inventory.source:
@@ -382,9 +389,11 @@ class InventoryStore:
 
     async def release(self) -> None:
         """
-        Note that no object is left of what was read: other agents wait for it no more.
+        Note that all objects of the inventory are gone, so that other agents stop
+        waiting.
 
-        :raises CallError: ABORTED, it was written since then; as `IKubernetesClient`.
+        :raises CallError: ABORTED, it was written in the meantime; as
+            `IKubernetesClient`.
         """
         if not self._parts:
             return
@@ -412,7 +421,7 @@ class InventoryStore:
         if count < before:
             count, datas = before, self._spread(inventory.entries, before)
         if 1 < count != before:
-            # What is there stays until the new parts hold what moves into them.
+            # The old parts stay until the new parts contain what moves into them.
             old = (self._parts[0].get("data") or {}) if before else {}
             await self._put(0, old, facts, max(before, 1))
             for number in range(max(before, 1), count):
@@ -423,7 +432,7 @@ class InventoryStore:
     def _split(
         self, entries: Mapping[ObjectKey, InventoryEntry]
     ) -> tuple[int, list[dict[str, str]]]:
-        """As few parts as hold them."""
+        """Return the smallest number of parts that hold the entries, and their data."""
         count = 1
         while count <= MAX_PARTS:
             datas = self._spread(entries, count)
@@ -452,18 +461,18 @@ class InventoryStore:
         """
         Delete the parts in the former Namespace, part 0 last.
 
-        If they cannot be deleted they stay: the inventory is read from the new
-        Namespace from now on.
+        A failure is only logged: the inventory is read from the new Namespace from now
+        on.
 
-        :param moved: they are here now.  If they are not, another agentk may need what
-            it wrote there: of a kas that has an agent of the same id.
+        :param moved: whether the inventory was moved here. If not, the old inventory
+            may belong to an agentk of another kas, whose agent has the same id.
         """
         former, self._former = self._former, ""
         try:
             await self._delete_parts(former, moved)
         except CallError as error:
             self._log.warn(
-                "the former inventory {namespace}/{name} was not deleted, delete it: "
+                "cannot delete the former inventory {namespace}/{name}, delete it: "
                 "{reason}",
                 namespace=former,
                 name=self._name(0),
@@ -489,7 +498,7 @@ class InventoryStore:
             )
 
     def _may_be_ours(self, part: dict[str, Any]) -> bool:
-        """Whether it is of this project, and no other agentk wrote it."""
+        """Tell whether a part belongs to this project and no other agentk wrote it."""
         if not self._is_labelled(part):
             return False
         mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")
@@ -498,7 +507,7 @@ class InventoryStore:
     async def _stored(
         self, object_: dict[str, Any], known: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Write one ConfigMap, in place of the *known* version alone."""
+        """Write one ConfigMap, replacing the *known* version only."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         metadata = object_["metadata"]
         written: dict[str, Any]
@@ -513,7 +522,7 @@ class InventoryStore:
         return written
 
     async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
-        """All parts, where the first one is."""
+        """Return all parts of the inventory, from the Namespace of the first."""
         metadata = first["metadata"]
         count = (metadata.get("annotations") or {}).get(PARTS, "1")
         if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
@@ -539,7 +548,7 @@ class InventoryStore:
             if error.status is Status.NOT_FOUND:
                 return None
             if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
-                # Whoever wrote an inventory there had this right.
+                # The writer of an inventory there would have had this permission.
                 return None
             raise self._explained(error) from None
         return found
@@ -549,18 +558,22 @@ class InventoryStore:
             return error
         return CallError(
             error.status,
-            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, and may "
-            "not: grant get, create, update and delete of configmaps there (see "
-            f"docs/gitops.rst): {error.message}",
+            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, but may "
+            "not access them: grant get, create, update and delete of configmaps there "
+            f"(see docs/gitops.rst): {error.message}",
         )
 
     def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
-        """:raises CallError: agentk did not write it."""
+        """
+        Return the ConfigMap.
+
+        :raises CallError: agentk did not write it.
+        """
         if owner := owner_of(found):
-            # The author of a manifest in Git could claim any object this way.
+            # Otherwise the author of a manifest in Git could claim any object.
             name = found["metadata"]["name"]
             raise self._unreadable(
-                found, f"{name} has {OWNER}: {owner}, as it was applied from Git"
+                found, f"{name} was applied from Git, because it has {OWNER}: {owner}"
             )
         return found
 
@@ -597,7 +610,7 @@ class InventoryStore:
                 **facts,
             }
         elif known is None:
-            # A growth or a move that was cut off left it.
+            # It may be left over from an interrupted growth or move.
             known = await self._get(number)
         object_ = {
             "apiVersion": "v1",
@@ -615,7 +628,9 @@ class InventoryStore:
 
 
 def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
-    """Look an object up in the ``data`` of one part; None: it is not there."""
+    """
+    Return the entry of an object in the ``data`` of one part; None if it has none.
+    """
     text, _ = _written(key, InventoryEntry())
     if text not in data:
         return None
@@ -636,9 +651,9 @@ def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
 
 def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     """
-    Return an entry whose ``applied`` agentk wrote; else it is not known.
+    Return an entry without its ``applied`` unless agentk signed it.
 
-    Others may write inventories, and could hide there that an object differs from Git.
+    Other clients may write inventories, and could hide a difference from Git there.
     """
     applied, _, signature = entry.applied.rpartition(":")
     if applied and seal and signature.isascii():
@@ -658,7 +673,7 @@ def _size(data: Mapping[str, str]) -> int:
 
 
 def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
-    """Key and value in ``data``."""
+    """Return the key and value of an object in ``data``."""
     known: dict[str, Any] = {"uid": entry.uid} if entry.uid else {}
     if entry.held:
         known["held"] = entry.held
@@ -669,21 +684,25 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
-        # As a name of RBAC can be, in which every character may stand.
+        # Names of RBAC objects can contain any character.
         text = _ODD + sha256("\0".join(key).encode()).hexdigest()
         known["key"] = list(key)
     return text, json.dumps(known, separators=(",", ":")) if known else ""
 
 
 def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
-    """:raises ValueError: nobody but a person wrote that."""
+    """
+    Parse a key and value of ``data``.
+
+    :raises ValueError: neither agentk nor cli-utils wrote them.
+    """
     try:
         known = json.loads(value) if value else {}
     except (ValueError, RecursionError):
         known = None
-    # The status that newer cli-utils keep there is of no use here.
+    # The status that newer versions of cli-utils store there is not needed.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
-        raise ValueError(f"the value of {text!r} is not what agentk wrote")
+        raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
     entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):
@@ -696,4 +715,4 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
         name, separator, group = rest.rpartition("_")
         if separator and name and kind:
             return ObjectKey(group, kind, namespace, name.replace("__", ":")), entry
-    raise ValueError(f"{text!r} names no object")
+    raise ValueError(f"{text!r} does not name an object")

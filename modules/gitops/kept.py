@@ -1,10 +1,10 @@
 """
-What objects were before agentk deleted them or took their fields from others.
+States of objects before agentk deleted them or took over their fields.
 
     Secret gitops-kept-ID    data, one key for each state: <seconds>-<digest>
 
-agentk writes a state before it changes the object.  Git does not have these states, so
-nothing else could bring them back.
+agentk writes a state before it changes the object. Git does not contain these states,
+so nothing else could bring them back.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from tunnel.util.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 
-#: States of one source that are kept, the newest ones; and for how many seconds.
+#: The newest states of one source that are kept, and the maximum of their age in
+#: seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
 
-#: Bytes of all of them, compressed: a Secret has room for a megabyte.
+#: Bytes of all states, compressed: a Secret has room for a megabyte.
 MAX_BYTES = 700 * 1024
 
-#: Bytes of one, compressed; what is larger is not kept.
+#: Bytes of one state, compressed; larger states are not kept.
 MAX_ONE = 100 * 1024
 
-#: Bytes of all that are read, unpacked: 200 states of objects as large as they can be.
+#: Bytes of all states, decompressed: enough for 200 objects of the largest size.
 MAX_READ = 32 * 1024**2
 
-#: Seconds that another agentk's clock may be ahead, and the last one of any time.
+#: Seconds that another agentk's clock may be ahead, and the largest valid time.
 AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
 
-#: Tries where another agentk writes at the same time.
+#: Attempts to write while another agentk writes, too.
 TRIES = 3
 
 
 class Replaced(Enum):
-    """What was about to happen to it."""
+    """The change that replaced a state."""
 
     PRUNED = "pruned"
     ADOPTED = "adopted"
@@ -61,12 +62,12 @@ class Replaced(Enum):
 @attrs.frozen
 class KeptState:
     """
-    One object as it was.
+    An earlier state of one object.
 
-    :ivar state_id: how people name it.
-    :ivar at: seconds since 1970.
-    :ivar uid: that it had; empty: it is not known.
-    :ivar object: as it can be made again.
+    :ivar state_id: the name of the state in commands.
+    :ivar at: when it was kept, in seconds since 1970.
+    :ivar uid: the uid of the object; empty if unknown.
+    :ivar object: the object in a form that can be created again.
     """
 
     state_id: str
@@ -79,10 +80,10 @@ class KeptState:
 
 class KeptStates:
     """
-    The states of one project's objects.
+    The earlier states of one project's objects.
 
-    :param namespace: agentk's own.
-    :param now: seconds since 1970.
+    :param namespace: agentk's own Namespace.
+    :param now: returns the time in seconds since 1970.
     :param what: ``without_secrets``, ``all`` or ``none``.
     """
 
@@ -102,18 +103,18 @@ class KeptStates:
 
     async def read(self) -> list[KeptState]:
         """
-        All of them, the newest last.
+        Return all states, the newest last.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the API server is unavailable.
         """
         return await deferToThread(_read_all, await self._secret.read())
 
     async def replaced(self, key: ObjectKey, uid: str) -> KubernetesObject | None:
         """
-        What an object was that was deleted to be made anew; None: it is not known.
+        Return an object that was deleted to be recreated; None if it is unknown.
 
-        :param uid: that it had.
-        :raises CallError: the cluster cannot be asked now.
+        :param uid: the uid of the deleted object.
+        :raises CallError: the API server is unavailable.
         """
         for one in await self.read() if uid else ():
             if (one.why, one.key, one.uid) == (Replaced.RECREATED.value, key, uid):
@@ -122,11 +123,12 @@ class KeptStates:
 
     async def keep(self, why: Replaced, objects: Iterable[KubernetesObject]) -> None:
         """
-        Write down what *objects* are now.
+        Keep the present states of *objects*.
 
-        :raises CallError: it cannot be written, and they should stay as they are.
+        :raises CallError: the states cannot be written, so the objects should not be
+            changed.
         """
-        # Beside the reactor: they may be large, and many.
+        # In a thread: the objects may be large and many.
         new = await deferToThread(lambda: dict(self._written(why, objects)))
         for _ in range(TRIES if new else 0):
             before = await self._secret.read()
@@ -146,7 +148,7 @@ class KeptStates:
                 if error.status is not Status.ABORTED:
                     raise
         if new:
-            text = "others write what objects were at the same time"
+            text = "another agentk is keeping states at the same time"
             raise CallError(Status.UNAVAILABLE, text)
 
     def _written(
@@ -173,10 +175,10 @@ class KeptStates:
 
     def _limited(self, data: Mapping[str, bytes]) -> dict[str, bytes]:
         """
-        The newest ones.
+        Return the newest states.
 
-        Those that are of the future come last: where a clock was wrong once, they would
-        else keep all others out until then.
+        States with a time in the future are ranked last: otherwise a clock that was
+        wrong once would keep all other states out until that time.
         """
         kept: dict[str, bytes] = {}
         now, size = self._now(), 0
@@ -202,7 +204,7 @@ def _time_in(name: str) -> float:
 
 
 def _read_all(data: Mapping[str, bytes]) -> list[KeptState]:
-    """Return the states, the newest last, without those that agentk did not write."""
+    """Return the states that agentk wrote, the newest last."""
     found: list[KeptState] = []
     left = MAX_READ
     for name in sorted(data, key=_time_in, reverse=True):
@@ -220,7 +222,7 @@ def _read_all(data: Mapping[str, bytes]) -> list[KeptState]:
 
 
 def _read(name: str, text: bytes) -> KeptState | None:
-    """Return one state; None: agentk did not write it."""
+    """Return one state; None if agentk did not write it."""
     try:
         found = json.loads(text)
         live = found["object"]

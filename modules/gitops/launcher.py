@@ -1,10 +1,10 @@
 """
-Starts a renderer with less than agentk has; a program of its own, and imported nowhere.
+Starts a renderer with fewer privileges than agentk; a program that is never imported.
 
     python -I -S launcher.py {"network": false, "cpu": 30, ...} PROGRAM ARGUMENT ...
 
-The limits are set here and not between fork and exec in agentk, where threads run.
-Landlock, a part of the kernel, confines it to files of its own (`confine`).
+The limits are set here and not between fork and exec in agentk, which runs threads.
+Landlock, a part of the kernel, confines the program to its own files (`confine`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import signal
 import stat
 import sys
 
-#: Exit status: the kernel gives no network namespace; Landlock, which it has, fails.
+#: Exit statuses: no network namespace is available; Landlock exists but fails.
 NO_NAMESPACE, NOT_CONFINED = 77, 78
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
-#: Of each machine the number that system calls of its own carry, and that of socket(2).
+#: For each machine: its architecture in seccomp filters, and the number of socket(2).
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 
 _AF_UNIX, _EACCES = 1, 13
@@ -33,33 +33,33 @@ _AF_UNIX, _EACCES = 1, 13
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
-#: Where in what a filter is given these are.
+#: Offsets in a filter's input: system call, architecture, first argument.
 _CALL, _MACHINE, _FIRST = 0, 4, 16
 
 
-#: Of all machines.  Source: linux/landlock.h.
+#: System calls, equal on all machines. Source: linux/landlock.h.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 
-#: Rights to files: what each version of Landlock added to the 13 of the first one.
+#: Access rights for files: each version of Landlock adds some to the 13 of the first.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _RIGHTS = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL))
 
-#: Those of a file, and not of a folder.
+#: The rights that apply to files, not only to folders.
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
-#: Since this version a process can be kept from signals, and from abstract sockets, of
-#: others.
+#: The first version that can block signals to other processes and their abstract
+#: sockets.
 _SCOPES_SINCE, _SCOPES = 6, 3
 
-#: What every program may read and run, as a script or a library needs it.
+#: Paths that every program may read and run, for scripts and libraries.
 _PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
 
 class _Ruleset(ctypes.Structure):
-    """What a set of rules is about."""
+    """The rights and scopes that a set of rules restricts."""
 
     _fields_ = (
         ("files", ctypes.c_uint64),
@@ -69,14 +69,14 @@ class _Ruleset(ctypes.Structure):
 
 
 class _Beneath(ctypes.Structure):
-    """What is allowed at a place, and below it."""
+    """The rights at and below a path."""
 
     _pack_ = 1
     _fields_ = (("rights", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
 class _Step(ctypes.Structure):
-    """One instruction."""
+    """An instruction of a BPF program."""
 
     _fields_ = (
         ("code", ctypes.c_ushort),
@@ -87,25 +87,26 @@ class _Step(ctypes.Structure):
 
 
 class _Filter(ctypes.Structure):
-    """A program of them."""
+    """A BPF program."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Step)))
 
 
 def refuse_sockets(libc: ctypes.CDLL) -> bool:
     """
-    Have the kernel refuse all sockets but those that are files.
+    Have the kernel refuse all sockets except Unix sockets.
 
-    For a kernel that gives no network namespace, as to most containers: what a program
-    fetches from a loopback address goes through no proxy.
+    For systems without network namespaces, such as most containers: the proxy settings
+    do not affect requests to loopback addresses.
 
-    :return: whether it does from now on.
+    :returns: whether the filter is active.
     """
     known = _MACHINES.get(os.uname().machine)
     if known is None:
         return False
     machine, socket = known
-    # After a comparison so many steps are left out: where it is true, and where not.
+    # The second and third value: the number of steps to skip if the comparison is true
+    # or false.
     made = (
         (_LOAD, 0, 0, _MACHINE),
         (_EQUAL, 1, 0, machine),
@@ -124,7 +125,7 @@ def refuse_sockets(libc: ctypes.CDLL) -> bool:
 
 
 def landlock_version() -> int:
-    """Ask the kernel for the version of its Landlock; 0: it has none."""
+    """Return the version of the kernel's Landlock; 0 if it has none."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -134,17 +135,16 @@ def landlock_version() -> int:
 
 def confine(libc: ctypes.CDLL, version: int, program: str, folder: str) -> bool:
     """
-    Have the kernel refuse this process all files but those that it needs.
+    Have the kernel refuse this process all files except the ones that it needs.
 
-    It may read and run *program* and what the system has in its folders of programs,
-    and do what it likes in *folder*: nothing in ``/proc``, ``/etc``, ``/home`` or
-    ``/var``.
+    The process may read and run *program* and the system's programs and libraries, and
+    has full access to *folder*, but none to ``/proc``, ``/etc``, ``/home`` or ``/var``.
 
-    :return: whether it does from now on.
+    :returns: whether the rules are active.
     """
     every = sum(bits for since, bits in _RIGHTS if since <= version)
     rules = _Ruleset(every, 0, _SCOPES if version >= _SCOPES_SINCE else 0)
-    # Older kernels know the first field alone.
+    # Older kernels know only the first field.
     size = ctypes.sizeof(rules) if rules.scopes else ctypes.sizeof(ctypes.c_uint64)
     made = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
     if made < 0:
@@ -177,7 +177,7 @@ def main(arguments: list[str]) -> None:
     limits, program = json.loads(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
-    # Where agentk is killed this ends, too.
+    # End when agentk is killed.
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if not limits["network"]:

@@ -1,11 +1,11 @@
 """
-Objects of inventories that no project of the agent has any more.
+Leftovers: objects in inventories that no project of the agent has any more.
 
-A project under a new name takes the objects that Git still has from its former
-inventory.  An object that had left Git before, and waited for an approval, stays in the
-former inventory, which nothing works on.  agentk looks for such objects, and names them
-in its log and in the status of the project that follows the same ref.  An inventory
-without such objects is marked, so that no other agent waits for its commits.
+A renamed project takes the objects that Git still has from its former inventory. An
+object that had left Git earlier and waited for an approval stays in the former
+inventory, which no project processes. agentk looks for such objects, and names them in
+its log and in the status of the project that follows the same ref. An inventory without
+such objects is marked, so that no other agent waits for its commits.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = ["LOOK_AGAIN", "LOOK_FIRST", "MAX_INVENTORIES", "MAX_LOOKED", "Leftove
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: Seconds between two tries while the inventory of a project is not known, and between
-#: two looks.
+#: Seconds between attempts until the inventories of all projects are known, and between
+#: two searches.
 LOOK_FIRST, LOOK_AGAIN = 30.0, 600.0
 
-#: Former inventories of one look, and objects of each that are looked at.
+#: Former inventories that a search reads, and objects of each that are checked.
 MAX_INVENTORIES, MAX_LOOKED = 20, 200
 
 #: ConfigMaps of one page, without their content, and of all pages.
 PAGE, MAX_SEEN = 8, 4000
 
-#: Objects that a line names, and characters of it.
+#: Objects that a line names, and characters of a line.
 NAMED, MAX_LINE = 5, 900
 
 
@@ -57,10 +57,10 @@ class Leftovers:
     Lines about objects that former projects of this agent left in the cluster.
 
     :param client: acts as agentk.
-    :param projects: those that are worked on.
-    :param namespace: of all inventories.
-    :param mark: of this agentk, as `InventoryWriter` has it.
-    :param store: gives the inventory with an id.
+    :param projects: the active projects.
+    :param namespace: the Namespace of all inventories.
+    :param mark: returns this agentk's mark, as in `InventoryWriter`.
+    :param store: returns the inventory with an id.
     """
 
     _log = Logger()
@@ -71,9 +71,9 @@ class Leftovers:
     _namespace: str
     _mark: Callable[[], str]
     _store: Callable[[str], InventoryStore]
-    #: By what their project followed.
+    #: Lines by the location that their project followed.
     _lines: dict[Location, list[str]] = attrs.field(factory=dict, init=False)
-    #: When the next look is due.
+    #: When the next search is due.
     _due: float = attrs.field(default=0.0, init=False)
 
     def of(self, project: Project) -> Sequence[str]:
@@ -81,11 +81,11 @@ class Leftovers:
         return self._lines.get(project.location, ())
 
     def changed(self) -> None:
-        """Look soon: the configuration has other projects."""
+        """Search soon, because the configuration has other projects."""
         self._due = 0.0
 
     async def run(self) -> None:
-        """Look again and again, until it is cancelled."""
+        """Search periodically until cancelled."""
         while True:
             await deferLater(self._clock, LOOK_FIRST)
             if self._clock.seconds() < self._due or not self._is_complete:
@@ -94,7 +94,7 @@ class Leftovers:
             try:
                 found = await self._look()
             except CallError as error:
-                # The projects say what is wrong with the cluster.
+                # The projects report what is wrong with the cluster.
                 self._log.debug(
                     "cannot look for former inventories: {why}", why=error.message
                 )
@@ -108,7 +108,10 @@ class Leftovers:
 
     @property
     def _is_complete(self) -> bool:
-        """Whether the inventory of each project is known, so that others are former."""
+        """
+        Whether the inventories of all projects are known, so that the others are
+        former.
+        """
         every = self._projects.values()
         return bool(every) and all(one.inventory for one in every)
 
@@ -116,7 +119,7 @@ class Leftovers:
         lines: dict[Location, list[str]] = {}
         for inventory, followed in (await self._former()).items():
             store = self._store(inventory)
-            # Other users may write ConfigMaps that look like one.
+            # Other users may write ConfigMaps that look like an inventory.
             if not await store.is_of_us(inventory):
                 continue
             staying, is_empty = await self._staying(inventory, store)
@@ -128,11 +131,14 @@ class Leftovers:
         return lines
 
     async def _release(self, inventory: str, store: InventoryStore) -> None:
-        """Have no other agent wait for an inventory that owns nothing any more."""
+        """
+        Mark an inventory that owns nothing any more, so that no other agent waits for
+        it.
+        """
         try:
             await store.release()
         except CallError as error:
-            # Others wait once; the next look tries it again.
+            # Other agents wait once; the next search retries.
             self._log.debug(
                 "cannot release the former inventory {inventory}: {why}",
                 inventory=inventory,
@@ -140,7 +146,10 @@ class Leftovers:
             )
 
     async def _former(self) -> dict[str, Location]:
-        """Return the ids of former inventories, and what their projects followed."""
+        """
+        Return the ids of former inventories, and the locations that their projects
+        followed.
+        """
         present = {one.inventory for one in self._projects.values()}
         mark, seen = self._mark(), 0
         found: dict[str, Location] = {}
@@ -168,10 +177,12 @@ class Leftovers:
         self, inventory: str, store: InventoryStore
     ) -> tuple[list[ObjectKey], bool]:
         """
-        Return the objects that still have the mark of a former inventory.
+        Return the objects that a former inventory still owns.
 
-        Without those that a project has in Git: it takes them, or says why it cannot.
-        The second value tells whether there are certainly none besides.
+        Objects that a project has in Git are left out: it takes them, or reports why
+        not.
+
+        :returns: the objects, and whether the inventory certainly owns nothing else.
         """
         entries = (await store.read()).entries
         every = await self._client.resources()

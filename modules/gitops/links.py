@@ -1,8 +1,8 @@
 """
 Symbolic links of a repository, followed as long as they stay inside.
 
-Git has no working tree here, so nothing follows a link by itself: what it names is
-looked for in the tree of the commit alone.
+Git has no working tree here, so no system call can follow a link: targets are looked up
+in the tree of the commit only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 __all__ = ["SourceFile", "followed"]
 
-#: Links on the way to one file, as Linux follows them.
+#: Links on the way to one file; the limit of Linux.
 MAX_HOPS = 40
 
-#: Folders within each other that are reached by links; a circle has any number.
+#: Depth of folders that are reached through links; a circle is infinitely deep.
 MAX_NESTED = 8
 
-#: Paths that are looked at for all links of a source: kas does nothing else meanwhile,
-#: and so many take a tenth of a second.
+#: Paths that are examined for all links of a source: the maximum blocks kas for a tenth
+#: of a second.
 MAX_LOOKED = 200_000
 
-#: Names in the targets of all links of a source, links on the way to others included:
-#: so many take half a second.
+#: Names in the targets of all links of a source, including intermediate links: the
+#: maximum takes half a second.
 MAX_NAMES = 300_000
 
 
@@ -36,7 +36,7 @@ class SourceFile(NamedTuple):
     One file of a source.
 
     :ivar shown: its path, with the names of links in it.
-    :ivar path: where its content is.
+    :ivar path: the path of its content.
     """
 
     shown: str
@@ -44,7 +44,7 @@ class SourceFile(NamedTuple):
 
 
 class _Tree:
-    """All of a commit, and what its links say."""
+    """The tree of a commit, and the targets of its links."""
 
     def __init__(
         self, entries: Iterable[TreeEntry], target_of: Callable[[str], Awaitable[str]]
@@ -58,24 +58,24 @@ class _Tree:
         self._targets: dict[str, str] = {}
 
     def _add_folders_of(self, path: str) -> None:
-        # A folder that is known came with all that it is in.
+        # The parents of a known folder are known as well.
         while (path := posixpath.dirname(path)) and path not in self._folders:
             self._folders.add(path)
 
     async def end_of(self, link: str) -> str:
         """
-        Where a link leads in the end.
+        Return the final target of a link.
 
-        :raises ValueError: nowhere in the repository, and why.
+        :raises ValueError: it is not in the repository; the reason is in the text.
         """
-        # As the kernel does it: names one after the other, and ".." where they lead.
+        # Like the kernel: name by name, with ".." relative to the resolved path.
         waiting, done, hops = [link], list[str](), 0
         while waiting:
             name, slash, rest = waiting.pop().partition("/")
             self._names += 1
             if self._names > MAX_NAMES:
                 raise ValueError(
-                    "is too many: all links lead over more than "
+                    "is one too many: all links lead over more than "
                     f"{MAX_NAMES} files and folders"
                 )
             if slash:
@@ -90,7 +90,7 @@ class _Tree:
             here = "/".join([*done, name])
             entry = self.entries.get(here)
             if entry is None and here not in self._folders:
-                raise ValueError("leads to nothing that the commit has")
+                raise ValueError("leads to nothing in the commit")
             if entry is None or entry.kind is TreeEntryKind.FILE:
                 done.append(name)
                 continue
@@ -111,7 +111,7 @@ class _Tree:
         return self._targets[link]
 
     def below(self, folder: str) -> Iterator[TreeEntry]:
-        """What is in a folder, and in those within it."""
+        """Return everything in a folder and its subfolders."""
         before = f"{folder}/" if folder else ""
         return (one for path, one in self.entries.items() if path.startswith(before))
 
@@ -126,16 +126,16 @@ async def followed(
     ways: Iterable[TreeEntry] = (),
 ) -> list[SourceFile]:
     """
-    Give the files of a source, those that links lead to among them.
+    Return the files of a source, including the targets of links.
 
-    :param chosen: files, links and submodules that belong to the source.
-    :param entries: all of the commit.
-    :param target_of: what the link at a path says.
+    :param chosen: the files, links and submodules that belong to the source.
+    :param entries: all entries of the commit.
+    :param target_of: returns the target of the link at a path.
     :param matches: whether a path below a link to a folder belongs to the source.
-    :param most: files.
+    :param most: the maximum of files.
     :param leads: whether a path is a folder on the way to files of the source.
     :param ways: links that are such folders.
-    :raises CallError: FAILED_PRECONDITION, one leads out of the repository or to
+    :raises CallError: FAILED_PRECONDITION, a link leads out of the repository or to
         nothing, or there are too many.
     """
     tree = _Tree(entries, target_of)
@@ -149,8 +149,8 @@ async def followed(
             found.append(SourceFile(shown, entry.path))
             if len(found) > most:
                 raise _unusable(
-                    f"there are more than {most} files (max_number_of_files), with "
-                    "those that symbolic links lead to"
+                    f"there are more than {most} files (max_number_of_files), "
+                    "including the targets of symbolic links"
                 )
             return
         if entry.kind is TreeEntryKind.SUBMODULE:
@@ -161,7 +161,7 @@ async def followed(
             raise _unusable(f"{shown} is a symbolic link that {error}") from None
         target = tree.entries.get(end)
         if target is not None:
-            # There is nothing below a file.
+            # Nothing is below a file.
             if not is_way:
                 await take(target, shown, nested)
             return

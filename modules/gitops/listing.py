@@ -1,4 +1,4 @@
-"""Looks at many objects of a kind with one request, where that takes fewer."""
+"""Reads many objects of a kind with one list request if that needs fewer requests."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 
 __all__ = ["Seen", "list_where_many"]
 
-#: Objects of a kind in a Namespace from which on they are listed.
+#: Minimum of objects of a kind in a Namespace that are listed.
 MANY = 5
 
-#: Objects of one page, and pages of others' objects that are read at most for each that
-#: would be asked for otherwise: a page costs the API server about 20 single requests.
+#: Objects of one page, and pages that are read at most for each wanted object: a page
+#: costs the API server about as much as 20 single requests.
 PAGE, PAGES_EACH = 500, 1 / 20
 
 
 @attrs.frozen(eq=False)
 class Seen:
     """
-    An object that is there: thousands of whole ones would not fit into memory.
+    The needed facts of a live object: thousands of whole objects would not fit into
+    memory.
 
-    :ivar owner: the inventory that has it; empty: none.
-    :ivar is_bookkeeping: it is agentk's own, and of no source.
-    :ivar claimed_by: see `claimed_by`.
-    :ivar given_by: see `given_by`.
-    :ivar engine: another one that applies it, as `engine_of` has it.
-    :ivar owned: see `owned_fields`.
+    :ivar owner: the inventory that owns it; empty if none does.
+    :ivar is_bookkeeping: whether it is agentk's own object, without a source.
+    :ivar claimed_by: the result of `claimed_by`.
+    :ivar given_by: the result of `given_by`.
+    :ivar engine: the other engine that applies it, as in `engine_of`.
+    :ivar owned: the result of `owned_fields`.
     """
 
     uid: str
@@ -51,7 +52,7 @@ class Seen:
 
     @classmethod
     def of(cls, live: KubernetesObject) -> Seen:
-        """What is needed of it later."""
+        """Extract the facts that are needed later."""
         metadata = live["metadata"]
         return cls(
             metadata.get("uid", ""),
@@ -72,9 +73,10 @@ async def list_where_many(
     client: IKubernetesClient, wanted: Iterable[tuple[KubernetesResource, ObjectKey]]
 ) -> dict[ObjectKey, Seen | None]:
     """
-    What there is of *wanted*, its ``metadata`` alone; None: it is not there.
+    List *wanted* objects where they are many, reading their ``metadata`` only.
 
-    Not all of them: those that it says nothing of are to be asked for one by one.
+    :returns: the objects, with None for objects that do not exist. Objects that are
+        missing in the result must be requested one by one.
     """
     kinds: dict[_Kind, set[ObjectKey]] = {}
     for resource, key in wanted:
@@ -110,10 +112,11 @@ def _listing(
                         found[key] = Seen.of(one)
                 left -= 1
                 if len(page) == PAGE and left <= 0:
-                    # Mostly objects of others; what is not seen may be there.
+                    # Most objects are others'; unseen objects may still exist.
                     return {key: one for key, one in found.items() if one is not None}
         except (CallError, ValueError):
-            # It may read each, and list none; and what else is wrong, each says.
+            # agentk may have the permission to get objects, but not to list them. Any
+            # other failure will occur again for the single objects.
             return {}
         return found
 

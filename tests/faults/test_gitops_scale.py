@@ -106,7 +106,7 @@ def test_many(tmp_path: File, record: Record, long: bool) -> None:
             section = {"gitops": {"manifest_projects": [project]}}
             begun = time.monotonic()
             commit = origin.commit({_CONFIG: yaml.safe_dump(section), **files})
-            come, done = f"commit {commit} has come", f"commit {commit} is in the"
+            come, done = f"received commit {commit}", f"commit {commit} is in the"
             # The first one breaks the files off.
             time.sleep(1)
             path.cut()

@@ -224,7 +224,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
 
     # Most of it leaves: nothing goes until a person has said so.
     third = stand.commit(config_map("m0", space, value="new"))
-    stand.says("4 of 5 objects would go, more than 50 %")
+    stand.says("4 of 5 objects would be deleted, more than 50 %")
     stand.settled(third)
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
     stand.says("4 objects wait for an approval")

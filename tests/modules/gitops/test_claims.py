@@ -195,7 +195,7 @@ class ClaimsTests(ReconcileCase):
         """It waits for the other, which follows the same, to have the commit."""
         uid = self.begin()
         report = self.apply("one", STAYS, commit="c2")
-        self.assertIn("the inventory two of another agent", report.blocked[0].reason)
+        self.assertIn("its inventory two is at another", report.blocked[0].reason)
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.apply("one", STAYS, commit="c2")
         self.apply("two", *config_maps(1), MOVES, commit="c2")
@@ -270,7 +270,7 @@ class ClaimsTests(ReconcileCase):
         for number in range(2, 6):
             self.assertIsNotNone(self.live("moves"))
             report = self.apply("one", STAYS, commit=f"c{number}")
-            self.assertIn("may come to claim it", report.blocked[0].reason)
+            self.assertIn("may still claim it", report.blocked[0].reason)
             self.time += OTHERS_SECONDS / 4
         report = self.apply("one", STAYS, commit="c6")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
@@ -362,7 +362,7 @@ class ClaimsTests(ReconcileCase):
         self.assertIsNotNone(self.live("stays"))
         self.assertEqual(self.owner(), "")
         report = self.apply("one", stays, commit="c2")
-        self.assertIn("say that they are inventories", report.blocked[0].reason)
+        self.assertIn("have the label of inventories", report.blocked[0].reason)
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.handed_over(uid)
         self.time += OTHERS_SECONDS

@@ -250,7 +250,7 @@ class ControlTests(HalvesTestCase):
         request = pb.GetStatusRequest(agent="1", project="none")
         error = self.refused("GetStatus", request)
         self.assertIs(error.status, Status.NOT_FOUND)
-        self.assertIn("there is: apps", error.message)
+        self.assertIn("known: apps", error.message)
 
     def test_an_agentk_that_does_not_lead(self) -> None:
         """It refuses the call, so that kas tries the next one."""

@@ -178,7 +178,7 @@ async def test_no_key_fits(tmp_path: Path) -> None:
     assert said.startswith("a.yaml:1: Secret web/db cannot be decrypted: no key in ")
     assert said.endswith(f"the Secret keys/age fits any of {RECIPIENT}")
     del found["sops"]["age"]
-    assert "no age key" in await refused(yaml.safe_dump(found))
+    assert "not encrypted for any age key" in await refused(yaml.safe_dump(found))
 
 
 @async_test
@@ -188,7 +188,7 @@ async def test_content_that_was_changed(tmp_path: Path) -> None:
     texts = found["stringData"]
     texts["number"], texts["password"] = texts["password"], texts["number"]
     said = await refused(yaml.safe_dump(found))
-    assert said.endswith("sops fails: run it by hand to read why")
+    assert said.endswith("sops failed: run it manually to see why")
 
 
 @async_test

@@ -66,7 +66,7 @@ def test_prefix(glob: str, prefix: str) -> None:
 @pytest.mark.parametrize(
     ("glob", "why"),
     [
-        ("/", "names files"),
+        ("/", "name files"),
         ("../x", "lead out"),
         ("a/./b", "lead out"),
         ("a\0b", "lead out"),

@@ -192,7 +192,7 @@ class HandoverTests(HalvesTestCase):
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.owner(), self.project("apps").inventory)
         (why,) = self.project("apps").problems
-        self.assertIn("project twin has not read this commit, and may have it", why)
+        self.assertIn("project twin has not read this commit, and may contain it", why)
         self.assertIs(self.project("apps").state, State.FAILED)
         self.assertTrue(self.project("apps").hands_over)
         # That commit never ends; the next one says it.
@@ -445,7 +445,7 @@ class HandoverTests(HalvesTestCase):
             self.passes(TRY_MOST)
             (why,) = self.project("apps").problems
             self.assertIn("project twin has not read this commit", why)
-            self.assertIn("(mend it or remove the project): no such chart", why)
+            self.assertIn("(fix it or remove the project): no such chart", why)
             self.assertEqual(self.deleted(), [])
             renderer.makes = text(object_("own"), MOVES).encode()
             self.passes(4 * TRY_MOST)
@@ -532,7 +532,7 @@ class HandoverTests(HalvesTestCase):
         self.passes(TRY_MOST)
         self.assertEqual(self.deleted(), [])
         (why,) = self.project("apps").problems
-        self.assertIn("(mend it or remove the project): agent", why)
+        self.assertIn("(fix it or remove the project): agent", why)
         self.configure(A)
         self.passes(TRY_MOST)
         self.assertEqual(self.deleted(), ["moves"])

@@ -280,4 +280,4 @@ def test_reasons() -> None:
     failed = {"conditions": [on("Failed", reason="BackoffLimitExceeded", message="x")]}
     assert health("Job", {}, failed).reason == "BackoffLimitExceeded: x"
     running = {"phase": "Running", "containerStatuses": [WAITS]}
-    assert health("Pod", {}, running).reason == ("containers crash again and again: c")
+    assert health("Pod", {}, running).reason == ("containers crash repeatedly: c")

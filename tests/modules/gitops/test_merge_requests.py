@@ -257,7 +257,7 @@ class MergeRequestTests(MergeRequestCase):
         self.gitlab.merge_requests.clear()
         self.tell(event(commit), known=False)
         self.assertEqual(self.bodies(), [])
-        self.assertIn("the user of the token does not see", self.logged())
+        self.assertIn("the user of the token cannot see", self.logged())
         self.wait(merge_requests.ROUNDS_SECONDS)
         self.gitlab.merge_requests[5, 7] = {"iid": 7}
         self.tell(event(commit), known=False)
@@ -422,7 +422,7 @@ class MergeRequestTests(MergeRequestCase):
         for _ in range(5):
             self.gitlab.add(8, "y" * 999_999)
         self.tell(event(self.propose(*config_maps(1))))
-        self.assertIn("an answer has more than 4 MiB", self.logged())
+        self.assertIn("a response has more than 4 MiB", self.logged())
 
     def test_one_that_was_deleted(self) -> None:
         """By somebody: there is another one with the next commit."""
@@ -483,7 +483,7 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(said)
         self.wait(comments.PAUSE_MOST * comments.ATTEMPTS)
         self.assertEqual(self.gitlab.asked.total(), comments.ATTEMPTS)
-        self.assertIn("GitLab: it answers 500", self.logged())
+        self.assertIn("GitLab: it responded with 500", self.logged())
 
     def test_a_token_that_is_refused(self) -> None:
         self.gitlab.tokens.clear()
@@ -511,7 +511,7 @@ class MergeRequestTests(MergeRequestCase):
         """Files that cannot be read, and a ref that is not there."""
         self.tell(event(self.apps.commit({"a.yaml": "kind: ["}, HEAD)))
         self.assertIn("nothing would be applied", self.body())
-        self.assertRegex(self.body(), r"(?m)^! a.yaml:2:\d+: this is no YAML")
+        self.assertRegex(self.body(), r"(?m)^! a.yaml:2:\d+: this is not YAML")
         self.tell(event("c" * 40, iid=8))
         self.wait(200)
         (body,) = self.bodies(8)

@@ -482,7 +482,7 @@ class OrdersTests(HalvesTestCase):
         with self.assertRaises(CallError) as caught:
             self.pair.run(client.call("Sync", request))
         self.assertIn(
-            "there is: apps (to read a new configuration, sync one of these)",
+            "known: apps (to read a new configuration, sync one of these)",
             caught.exception.message,
         )
 

@@ -249,7 +249,7 @@ class PreviewTests(HalvesTestCase):
         self.configure({"id": "apps"})
         self.apps.commit({"a.yaml": "kind: ["}, NEXT)
         answer = self.ask(branch="next")
-        self.assertIn("a.yaml:2:1: this is no YAML", answer.problems[0])
+        self.assertIn("a.yaml:2:1: this is not YAML", answer.problems[0])
         self.assertEqual(list(answer.objects), [])
 
     def test_secrets_are_masked(self) -> None:

@@ -561,10 +561,10 @@ class PruneTests(ReconcileCase):
         # Five of eight, where sixteen are there.
         report = self.commit(*config_maps(*range(3)), *kept, limits=limits)
         self.assertEqual(len(report.blocked), 5)
-        self.assertIn("5 of 8 objects would go", report.blocked[0].reason)
+        self.assertIn("5 of 8 objects would be deleted", report.blocked[0].reason)
         self.commit(*config_maps(*range(8)), *kept, limits=limits)
         report = self.commit(*config_maps(*range(3)), limits=limits)
-        self.assertIn("5 of 8 objects would go", report.blocked[0].reason)
+        self.assertIn("5 of 8 objects would be deleted", report.blocked[0].reason)
 
     def test_a_namespace_is_looked_through_at_once(self) -> None:
         """Each kind is listed once, and none waits for another."""
@@ -666,7 +666,7 @@ class PruneTests(ReconcileCase):
         report = self.commit(*three, commit="x")
         for _ in range(2):
             self.assertEqual(len(report.blocked), 27)
-            self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
+            self.assertIn("27 of 30 objects would be deleted", report.blocked[0].reason)
             report = self.commit(*three, commit="x")
         self.approve(attrs.evolve(report, held=report.held[:1]))
         report = self.commit(*three, commit="x")
@@ -1050,7 +1050,7 @@ class PruneTests(ReconcileCase):
         self.objects.put(live)
         report = self.commit(object_("a"))
         self.assertEqual(self.outcomes(report)["things.x.io"], Outcome.BLOCKED)
-        self.assertIn("cannot be seen", report.blocked[0].reason)
+        self.assertIn("cannot tell whether", report.blocked[0].reason)
 
     def test_a_kind_of_which_nothing_is_served(self) -> None:
         """Its objects are still there, and come back with the version."""
@@ -1080,7 +1080,7 @@ class PruneTests(ReconcileCase):
         self.commit(object_("here", "Namespace"), *config_maps(1))
         report = self.commit(*config_maps(1))
         self.assertEqual(self.outcomes(report)["here"], Outcome.BLOCKED)
-        self.assertIn("the API server of x.io is away", report.blocked[0].reason)
+        self.assertIn("the API server of x.io is unavailable", report.blocked[0].reason)
         conditions = [{"type": "Available", "status": "True"}]
         self.objects.put({**SERVICE, "status": {"conditions": conditions}})
         outcomes = self.outcomes(self.commit(*config_maps(1)))
@@ -1398,7 +1398,9 @@ class OvertakenTests(ReconcileCase):
             report = self.overtaken(self.found(), force=force)
             (result,) = report.results.values()
             self.assertIs(result.outcome, Outcome.FAILED)
-            self.assertIn("another object of this name came meanwhile", result.reason)
+            self.assertIn(
+                "another object of this name was created in the meantime", result.reason
+            )
             self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
             self.objects.remove("v1", "ConfigMap", "m001", "default")
 

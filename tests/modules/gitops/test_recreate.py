@@ -105,7 +105,7 @@ class RecreateTests(ReconcileCase):
         new = [fixed("2", one, **ALLOWED) for one in names]
         report = self.commit(*new, limits=limits)
         self.assertEqual(len(report.failed), 1)
-        self.assertIn("3 objects were made anew", report.failed[0].reason)
+        self.assertIn("3 objects were recreated", report.failed[0].reason)
         self.assertEqual(self.commit(*new, limits=limits).failed, [])
         self.assertEqual(self.live("m3")["data"], {"n": "2"})
 

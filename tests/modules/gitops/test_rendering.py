@@ -387,7 +387,7 @@ async def test_a_template_that_is_made_to_be_slow(part: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("x: " + "[" * 100_000, "more than 100 levels"),
+        ("x: " + "[" * 100_000, "more than 100 nested levels"),
         ("a: &a [1, 2, 3]\nb: &b [" + "*a," * 9000 + "]\nc: [*b, *b, *b, *b]", "many"),
         ("resources: []\n---\nresources: []\n", "it is not a mapping"),
         ("#" * (256 * 1024 + 1), "more than 262144 bytes"),
@@ -971,7 +971,7 @@ async def test_a_schema() -> None:
 async def test_a_program_that_is_missing() -> None:
     missing = attrs.evolve(renderer(), kustomize="no-such-kustomize")
     files = [(path, text.encode()) for path, text in OVERLAY.items()]
-    with pytest.raises(CallError, match="finds no program 'no-such-kustomize'"):
+    with pytest.raises(CallError, match="cannot find the program 'no-such-kustomize'"):
         await missing.render(
             SourceKind(kind="kustomize", path="prod"), "here", files, None
         )
