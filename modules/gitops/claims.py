@@ -20,9 +20,10 @@ who may annotate an object could take it out of its inventory anyway:
 No annotation of an inventory proves which agentk wrote it, because other users may
 write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
 seems to be behind, and limits the delay instead: each delete waits once, whatever
-commits arrive in the meantime. If an inventory stays at its commit for that long,
-because its project is suspended, pinned or renamed, it delays no later delete until it
-has another commit.
+commits arrive in the meantime. If an inventory stays at its commit for that long, it
+delays no further delete of the same commit of agent 1. A newer commit begins another
+wait, because it may be the commit that agent 2 can apply again, and may move an object
+to agent 2.
 
 Other users may also create too many ConfigMaps for agent 1 to read. So agent 1 reads
 each inventory that an object names, and waits for the others as if they were behind.
@@ -111,7 +112,8 @@ class _Behind:
 
     :ivar commit: its commit.
     :ivar since: when it was first seen at this commit.
-    :ivar ended: when it had stayed there for `OTHERS_SECONDS`.
+    :ivar ended: when it had stayed there for `OTHERS_SECONDS`, while we were at the
+        same commit.
     """
 
     commit: str
@@ -126,15 +128,17 @@ class Waits:
 
     :ivar begun: when each delete began to wait.
     :ivar behind: the inventories that were behind at the last check.
+    :ivar own: our commit at the last check.
     """
 
     begun: dict[ObjectKey, float] = attrs.field(factory=dict)
     behind: dict[str, _Behind] = attrs.field(factory=dict)
+    own: str = ""
 
     def copy(self) -> Waits:
         """Return an independent copy."""
         behind = {name: attrs.evolve(one) for name, one in self.behind.items()}
-        return Waits(dict(self.begun), behind)
+        return Waits(dict(self.begun), behind, self.own)
 
     def end(self) -> None:
         """Note that no delete is due."""
@@ -145,15 +149,24 @@ class Waits:
         }
 
     def look(
-        self, keys: Collection[ObjectKey], behind: Mapping[str, str], now: float
+        self,
+        keys: Collection[ObjectKey],
+        behind: Mapping[str, str],
+        own: str,
+        now: float,
     ) -> tuple[str, Mapping[ObjectKey, float]]:
         """
         Note which inventories are behind now, and at which commits.
 
         :param keys: all objects whose deletes are due.
+        :param own: our commit.
         :returns: the last inventory that was noted, and the objects that wait, each
             with the seconds left.
         """
+        if own != self.own:
+            # An inventory that was slow to reach another commit may reach this one.
+            self.behind.clear()
+            self.own = own
         before, self.behind = self.behind, {}
         for name, commit in behind.items():
             one = before.get(name)
@@ -249,7 +262,7 @@ class Claims:
                 writers[inventory] = said.get(WRITER, "")
         if not is_all:
             behind[_UNSEEN] = ""
-        last, waiting = self._waits.look(objects, behind, self._now)
+        last, waiting = self._waits.look(objects, behind, self._commit, self._now)
         if last == _UNSEEN:
             why = (
                 f"more than {MAX_SEEN} ConfigMaps have the label of inventories, and "

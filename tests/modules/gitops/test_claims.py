@@ -322,8 +322,8 @@ class ClaimsTests(ReconcileCase):
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.handed_over(uid)
 
-    def test_a_slow_agent_delays_no_later_commit(self) -> None:
-        """Where it stays at its commit for the whole wait, until it has another one."""
+    def test_a_slow_agent_delays_each_commit_once(self) -> None:
+        """After the wait, further deletes of the same commit do not wait."""
         more, most = object_("more"), object_("most")
         self.apply("one", STAYS, MOVES, more, most, commit="c1")
         self.apply("two", *config_maps(1), commit="c1")
@@ -331,15 +331,32 @@ class ClaimsTests(ReconcileCase):
         self.time += OTHERS_SECONDS
         self.apply("one", STAYS, more, most, commit="c2")
         self.assertIsNone(self.live("moves"))
-        self.apply("one", STAYS, most, commit="c3")
+        self.apply("one", STAYS, most, commit="c2")
         self.assertIsNone(self.live("more"))
-        # It goes on, and counts again.
-        self.apply("two", *config_maps(1), commit="c3")
-        self.apply("one", STAYS, commit="c4")
+        self.apply("one", STAYS, commit="c3")
         self.assertIsNotNone(self.live("most"))
-        self.apply("two", *config_maps(1), commit="c4")
-        self.apply("one", STAYS, commit="c4")
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c3")
         self.assertIsNone(self.live("most"))
+
+    def test_a_slow_agent_that_is_mended_by_the_commit_of_a_move(self) -> None:
+        """An agent that failed at a commit takes the objects of the next one."""
+        more = object_("more")
+        uid = self.begin()
+        self.apply("one", STAYS, MOVES, more, commit="c1")
+        self.apply("two", *config_maps(1), commit="c1")
+        self.apply("one", STAYS, MOVES, commit="c2")
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, MOVES, commit="c2")
+        self.assertIsNone(self.live("more"))
+        self.time += 10 * OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c3")
+        self.assertIsNotNone(self.live("moves"))
+        self.apply("two", *config_maps(1), MOVES, commit="c3")
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), "two")
 
     def test_a_wait_that_did_not_end(self) -> None:
         """It does not show that an agent is slow, however long ago it began."""

@@ -313,7 +313,7 @@ class HandoverTests(HalvesTestCase):
         self.assertFalse(self.project("apps").hands_over)
 
     def test_after_another_agent(self) -> None:
-        """The delete is made when the wait ends, and no later one waits for it."""
+        """The delete is made when the wait ends; a newer commit waits once more."""
         self.begin(A)
         inventory = {
             "apiVersion": "v1",
@@ -340,10 +340,12 @@ class HandoverTests(HalvesTestCase):
         self.assertIs(apps.state, State.CURRENT)
         lines = [one for one in self.log if "waits up to" in one.get("line", "")]
         self.assertEqual([one["log_level"] for one in lines], [LogLevel.info])
-        # The other project may be suspended, pinned or renamed.
+        # The other agent may reach this commit, whatever it did with the last one.
         self.apps.commit({"a/a.yaml": text(object_("more"))})
         self.pushed()
         self.passes(5)
+        self.assertEqual(self.deleted(), ["moves"])
+        self.passes(OTHERS_SECONDS + LOOK_SOONEST)
         self.assertEqual(self.deleted(), ["moves", "stays"])
 
     def test_one_that_nobody_wants(self) -> None:
