@@ -83,9 +83,11 @@ class AuditLog(Collector):
 
     def _line(self, fields: dict[str, Any]) -> str:
         time = datetime.fromtimestamp(self._now(), UTC).isoformat()
-        line = {"time": time, "kas": self._kas_id}
+        line: dict[str, Any] = {"time": time, "kas": self._kas_id}
         for name, value in fields.items():
-            line[name] = clean(value, MAX_TEXT) if isinstance(value, str) else value
+            line.setdefault(
+                name, clean(value, MAX_TEXT) if isinstance(value, str) else value
+            )
         return json.dumps(line, ensure_ascii=False) + "\n"
 
     def _dropped_line(self, count: int) -> str:

@@ -25,6 +25,10 @@ __all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
 MAX_BODY = 64 * 1024
 
 
+#: Fields of the audit log that a change must not have.
+_RESERVED = frozenset(("agent_id", "credential", "kas", "module", "outcome", "time"))
+
+
 class Controlled(Protocol):
     """Methods of kas that `kasctl` calls; each result can be encoded as JSON."""
 
@@ -61,12 +65,17 @@ def parse_change(body: bytes) -> AuditEvent:
 
     :raises ValueError: the body is not such an object.
     """
-    found = json.loads(body)
+    try:
+        found = json.loads(body)
+    except RecursionError:
+        raise ValueError("a change is not nested") from None
     if not isinstance(found, dict) or not found.get("action"):
         raise ValueError("a change is a JSON object with an action")
     for key, value in found.items():
         if not isinstance(value, str):
             raise ValueError(f"{key}: expected a string")
+        if key in _RESERVED:
+            raise ValueError(f"{key}: kas itself sets this field")
     return AuditEvent(found.pop("action"), None, "OK", found)
 
 

@@ -45,8 +45,15 @@ MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
 #: Prunes of one report, and objects of each that the audit log names.
 MAX_PRUNES, MAX_NAMED = 20, 20
 
-#: The operator of a prune that needed no approval.
-BY_ITSELF = "agentk"
+#: The operator of a prune: kas has not seen who approved it.
+OPERATOR = "agentk"
+
+#: Prunes of one agent in the audit log, and the period in seconds in which they count:
+#: agentk sends a report every five seconds.
+PRUNES_OF_ONE, PRUNES_SECONDS = 240, 60.0
+
+#: Characters of an id or a name in the audit log.
+MAX_ID = 253
 
 #: Seconds after which projects that are not reported again do not count as failing: the
 #: agent is away, or reports to another kas.  Agents report every half minute.
@@ -78,6 +85,7 @@ class Reported:
         self._api = api
         self._clock: IReactorTime = api.clock
         self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
+        self._prunes: Recent[str, Allowance] = Recent(MAX_AGENTS)
         #: By agent, for as long as projects of it fail.
         self._forgetting: dict[str, IDelayedCall] = {}
 
@@ -148,6 +156,7 @@ class Reported:
         if len(request.prunes) > MAX_PRUNES or request.ByteSize() > MAX_BYTES:
             text = f"a report has at most {MAX_PRUNES} prunes and {MAX_BYTES} bytes"
             raise CallError(Status.INVALID_ARGUMENT, text)
+        self._count_prunes(agent, len(request.prunes) + bool(request.left_out))
         for one in request.prunes:
             self._audit(agent, one)
         if request.left_out:
@@ -162,10 +171,12 @@ class Reported:
         texts = {
             "agent": agent.agent_name,
             "agent_id": agent.agent_id,
-            "project": prune.project,
-            "commit": prune.commit,
+            "project": prune.project[:MAX_ID],
+            "commit": prune.commit[:MAX_ID],
             "objects": objects,
-            "operator": prune.approved_by or BY_ITSELF,
+            "operator": OPERATOR,
+            # According to agentk; kas recorded the approval itself as gitops.approve.
+            "approved_by": prune.approved_by[:MAX_ID],
         }
         details: dict[str, str | int | bool] = {
             name: text[:MAX_TEXT] for name, text in texts.items() if text
@@ -182,6 +193,26 @@ class Reported:
         for call in self._forgetting.values():
             cancel_call(call)
         self._forgetting.clear()
+
+    def _count_prunes(self, agent: ConnectedAgent, count: int) -> None:
+        """
+        Count events of one report.
+
+        :raises CallError: RESOURCE_EXHAUSTED, they are too many; none is counted.
+        """
+        allowance = self._prunes.get(agent.agent_id)
+        if allowance is None:
+            allowance = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
+        self._prunes[agent.agent_id] = allowance
+        now = self._clock.seconds()
+        for taken in range(count):
+            if not allowance.wait(now):
+                allowance.take(now)
+                continue
+            for _ in range(taken):
+                allowance.give_back()
+            text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
 
     def _count(self, agent: ConnectedAgent) -> None:
         """Count one report; :raises CallError: RESOURCE_EXHAUSTED, too many."""

@@ -190,6 +190,7 @@ class ModuleHost:
 
         :raises ConfigurationError: a module could not be created or started; the
             started ones have been stopped again.
+        :raises CancelledError: `stop` was called meanwhile.
         """
         name = ""
         try:
@@ -200,8 +201,9 @@ class ModuleHost:
                 name = hosted.prepared.name
                 await self._start(hosted)
         except Exception as error:
+            is_cancelled = self._stopping
             await self.stop()
-            if isinstance(error, ConfigurationError):
+            if is_cancelled or isinstance(error, ConfigurationError):
                 raise
             self._log.failure("module {name} did not start", name=name)
             if isinstance(error, PermissionError) and error.filename is not None:

@@ -136,6 +136,9 @@ class PartTree:
             try:
                 await part.start()
             except Exception:
+                if self._ending:
+                    # The end cancelled it, and stops all parts.
+                    return
                 self._ending = True
                 self._failed = Deferred.fromCoroutine(self._stop())
                 raise

@@ -109,6 +109,9 @@ def test_changes_are_checked(
         (b"[]", 400),
         (b'{"name": "bob"}', 400),
         (b'{"action": "user.revoke", "name": 1}', 400),
+        (b'{"action": "user.revoke", "time": "1970"}', 400),
+        (b'{"action": "user.revoke", "credential": "user:alice"}', 400),
+        (b"[" * 60_000, 400),
         (b" " * (MAX_BODY + 1), 413),
     ):
         code, _ = yield Deferred.fromCoroutine(_ask(client, "POST", "/changes", body))

@@ -76,7 +76,9 @@ class PrunedTests(HalvesTestCase):
             self.pair.run(client.call("Approve", request, metadata=sent))
             self.passes(10)
             last = self.prunes()[-1]
-            self.assertEqual((last["operator"], last["count"]), (by, 2))
+            self.assertEqual((last["approved_by"], last["count"]), (by, 2))
+            # An agent may report any name.
+            self.assertEqual(last["operator"], "agentk")
 
     def test_while_kas_is_away(self) -> None:
         """What was deleted meanwhile is told once it is back, and no more than that."""
@@ -131,4 +133,20 @@ class PrunedTests(HalvesTestCase):
             self.assertIs(caught.value.status, Status.INVALID_ARGUMENT)
         found = self.prunes()
         self.assertEqual(len(found), MAX_PRUNES)
-        self.assertEqual(len(found[0]["project"]), reported.MAX_TEXT)
+        self.assertEqual(len(found[0]["project"]), reported.MAX_ID)
+
+    def test_an_agent_with_too_many_prunes(self) -> None:
+        """kas refuses whole reports of this agent until the period is over."""
+        client = self.agent._api.client(REPORTS)
+        one = reports_pb2.Prune(project="x", count=1)
+        request = reports_pb2.ReportPrunedRequest(prunes=[one] * MAX_PRUNES)
+        reports = reported.PRUNES_OF_ONE // MAX_PRUNES
+        for _ in range(reports):
+            self.pair.run(client.call("ReportPruned", request))
+        with pytest.raises(CallError) as caught:
+            self.pair.run(client.call("ReportPruned", request))
+        self.assertIs(caught.value.status, Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(len(self.prunes()), reports * MAX_PRUNES)
+        self.passes(reported.PRUNES_SECONDS)
+        self.pair.run(client.call("ReportPruned", request))
+        self.assertEqual(len(self.prunes()), (reports + 1) * MAX_PRUNES)

@@ -153,3 +153,20 @@ def test_steps_may_be_asynchronous() -> None:
     assert done == [None]
     assert _run(part.start()).called
     assert _run(part.drain(Phase.AGENTS)).called
+
+
+def test_an_end_that_cancels_a_start() -> None:
+    """The start returns without an error, and the end stops the part once."""
+    notes: list[str] = []
+    waits: Deferred[None] = Deferred()
+
+    async def stop() -> None:
+        notes.append("stop slow")
+        waits.cancel()
+
+    tree = PartTree([Steps("slow", start=lambda: waits, stop=stop)])
+    started = _run(tree.start())
+    ended = _run(tree.end())
+    assert started.called
+    assert ended.called
+    assert notes == ["stop slow"]
