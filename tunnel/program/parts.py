@@ -130,18 +130,21 @@ class PartTree:
             not wait for that: a daemon must report a failure before it forks.
         """
         for part in self._parts:
-            if self._ending:
+            if self._is_ending():
                 return
             self._started.append(part)
             try:
                 await part.start()
             except Exception:
-                if self._ending:
+                if self._is_ending():
                     # The end cancelled it, and stops all parts.
                     return
                 self._ending = True
                 self._failed = Deferred.fromCoroutine(self._stop())
                 raise
+
+    def _is_ending(self) -> bool:
+        return self._ending
 
     async def end(self) -> None:
         """Drain all started parts, phase by phase, and stop them in reverse."""
