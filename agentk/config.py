@@ -239,7 +239,7 @@ def read_configuration(
     file: str | None,
 ) -> tuple[AgentkConfiguration, list[Prepared]]:
     """
-    The file, and the modules that run by default or that it asks for.
+    Read the file, and find the modules that run by default or that the file names.
 
     :param file: the value of ``--configuration-file``.
     :raises ConfigurationError: with every problem of the file and of all modules.

@@ -267,7 +267,9 @@ class Dialer(TunnelOwner):
         tunnel.hello(hello)
 
     def forget(self, tunnel: TunnelProtocol) -> float | None:
-        """It is closed; since when it was open, if it was greeted."""
+        """
+        Forget a closed tunnel, and return since when it was open, if it was greeted.
+        """
         since = self._tunnels.pop(tunnel, None)
         if self._idle is not None and not self._tunnels:
             idle, self._idle = self._idle, None
@@ -350,7 +352,7 @@ class Dialer(TunnelOwner):
         self.bus.publish("tunnel.connected", welcome.agent_id)
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
-        """A request for one of our modules."""
+        """Return the receiver of a request for one of our modules."""
         if open_.relayed_by:
             self.on_relayed(open_.relayed_by)
         if open_.resume_id and self._timing.resume_grace:

@@ -175,7 +175,7 @@ class ExtraTunnels:
         self.dialer.greet(tunnel, EXTRA_AGENT)
 
     def _missed(self, why: str) -> None:
-        """This attempt led nowhere; the next one may find whom we look for."""
+        """Note a failed attempt; the next one may find the wanted kas."""
         self._dialling = self._greeting = None
         if not self._loop.running:
             return
@@ -191,10 +191,11 @@ class ExtraTunnels:
 
     def welcomed(self, extra: ExtraTunnel) -> None:
         """
-        A kas took it, which may be another one than we look for.
+        Keep a tunnel that a kas accepted, even if it is another kas than the wanted
+        one.
 
-        That is kept, too, for as long as any that is idle: the next attempts do not end
-        there.
+        It stays for as long as any idle tunnel, so that the next attempts do not end at
+        the same kas.
         """
         self._greeting = None
         self.tunnels[extra.kas_id] = extra
@@ -206,7 +207,7 @@ class ExtraTunnels:
         self._dial()
 
     def ended(self, extra: ExtraTunnel, reason: str) -> None:
-        """It takes no more requests, or is gone."""
+        """Forget a tunnel that accepts no more requests, or is gone."""
         if self.tunnels.get(extra.kas_id) is extra:
             del self.tunnels[extra.kas_id]
             self._log.info(

@@ -14,7 +14,7 @@ from tunnel.program.site import Make, Page, Site, exposition, plain
 def make_site(
     dialer: Dialer, metrics: CollectorRegistry, profile: Profile, clock: IReactorTime
 ) -> Site:
-    """The site of agentk's observability listener."""
+    """Return the site of agentk's observability listener."""
 
     def readiness() -> Page:
         # Ready means that bytes flow through the tunnel, not that there is a process.

@@ -333,7 +333,9 @@ class LeaderElection:
         return found
 
     async def _tell(self, name: str, what: str) -> None:
-        """An Event of the Lease, for ``kubectl describe``; nothing depends on it."""
+        """
+        Create an Event of the Lease, for ``kubectl describe``; nothing depends on it.
+        """
         now = self._now()
         event = {
             "apiVersion": "v1",
@@ -418,7 +420,10 @@ def _lease_name(agent_id: str) -> str:
 
 
 def _end_of(running: Deferred[None]) -> Deferred[None]:
-    """Fires when *running* ends; to wait for it, and not to cancel it."""
+    """
+    Return a Deferred that fires when *running* ends, and whose cancellation does not
+    cancel it.
+    """
     ended: Deferred[None] = Deferred()
 
     def end(result: object) -> object:

@@ -64,7 +64,7 @@ class LeaderCollector(Collector):
     election: LeaderElection
 
     def collect(self) -> Iterable[Any]:
-        """The metric of now."""
+        """Return the current metric."""
         yield GaugeMetricFamily(
             "agentk_leader",
             "1 while this agentk leads; 0, too, where no module needs a leader.",

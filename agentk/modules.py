@@ -87,21 +87,21 @@ class AgentModuleApi(ModuleApi):
         return self._kubernetes.pool
 
     def kubernetes_for(self, access: Access | None) -> KubernetesClient:
-        """The API server, with the rights of a caller."""
+        """Return a client with the rights of a caller."""
         return self._kubernetes.acting_for(access)
 
     def kubernetes_as_service_account(
         self, namespace: str, name: str
     ) -> KubernetesClient:
-        """The API server, with the rights of a ServiceAccount."""
+        """Return a client with the rights of a ServiceAccount."""
         return self._kubernetes.as_service_account(namespace, name)
 
     def kubernetes_as_agentk(self) -> KubernetesClient:
-        """The API server, with all the rights of agentk."""
+        """Return a client with all rights of agentk."""
         return self._kubernetes.as_agentk()
 
     def client(self, service: Any) -> ServiceClient:
-        """Calls *service* at kas."""
+        """Return a client for *service* at kas."""
         if service.full_name == GITLAB_ACCESS.full_name:
             raise ValueError("GitLab is asked by api.gitlab, as this module alone")
         return self._client(service)

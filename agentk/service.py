@@ -340,7 +340,9 @@ class AgentkService(LoggingService, Service):
         )
 
     def _endpoint(self) -> IStreamClientEndpoint:
-        """The next address; after the last one the first one again."""
+        """
+        Return the endpoint of the next address; after the last one the first one again.
+        """
         options = self._options
         address = next(self._addresses)
         self.dialer.where = f"kas at {address}"

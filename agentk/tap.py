@@ -124,7 +124,7 @@ class Options(ProgramOptions):
         return "the options are usable"
 
     def steps(self) -> Sequence[Callable[[], None]]:
-        """The options themselves, and the files that they name."""
+        """Return the steps that check the options and the files that they name."""
         return self._options, self._modules, self._token, self._cluster
 
     def _options(self) -> None:

@@ -185,7 +185,7 @@ class ServerModuleApi(ModuleApi):
     def client(
         self, service: Any, agent_id: str, access: Access | None = None
     ) -> ServiceClient:
-        """Calls *service* at an agent."""
+        """Return a client for *service* at an agent."""
         return client_of_agent(self, service, agent_id, access)
 
     def connected_agents(self) -> list[ConnectedAgent]:
@@ -195,7 +195,7 @@ class ServerModuleApi(ModuleApi):
     async def agents(
         self, agent_id: str = "", project_id: int = 0
     ) -> list[ConnectedAgent]:
-        """The connections of an agent, of a project's agents, or all."""
+        """Return the connections of an agent, of a project's agents, or all."""
         found = await self._context.router.directory.agents(
             agent_id=agent_id, project_id=project_id
         )

@@ -43,9 +43,10 @@ class RequestQueue:
 
     def passed(self) -> Deferred[None]:
         """
-        Fires when one request may be sent; cancelling it gives up the turn.
+        Return a Deferred that fires when one request may be sent; cancelling it gives
+        up the turn.
 
-        Fails with `CallError` RESOURCE_EXHAUSTED where too many wait already.
+        Fails with `CallError` RESOURCE_EXHAUSTED if too many wait already.
         """
         if not self._waiting and self._bucket.spend(self._clock.seconds()):
             return succeed(None)

@@ -85,7 +85,9 @@ class Options(ProgramOptions):
         return f"the configuration is usable; workers: {self.configuration.workers}"
 
     def steps(self) -> Sequence[Callable[[], None]]:
-        """The configuration file, and the state directory."""
+        """
+        Return the steps that check the configuration file and the state directory.
+        """
         return self._load, self._look_at_state
 
     def _load(self) -> None:
@@ -175,7 +177,7 @@ def makeService(options: Options) -> IService:
 
 
 def _for_workers(options: Options, state: StateDirectory) -> list[str]:
-    """The options that each worker is started with."""
+    """Return the options with which each worker is started."""
     arguments = [f"--state-directory={state.path}"]
     file = _absolute(options["configuration-file"])
     if file is not None:
@@ -184,7 +186,7 @@ def _for_workers(options: Options, state: StateDirectory) -> list[str]:
 
 
 def _absolute(file: str | None) -> Path | None:
-    """A daemon changes its directory."""
+    """Return the absolute path of *file*, because a daemon changes its directory."""
     return None if file is None else Path(os.path.abspath(file))
 
 

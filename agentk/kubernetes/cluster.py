@@ -64,7 +64,8 @@ def find_cluster(
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ClusterAccess:
     """
-    The cluster that the options and the environment name; see `find_target`.
+    Return access to the cluster that the options and the environment name; see
+    `find_target`.
 
     :param now: the time of day in seconds since 1970, for expiry.
     """
@@ -260,7 +261,7 @@ def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
 
 
 def _read_token(path: Path) -> bytes:
-    """The field value of the bearer token in a file."""
+    """Return the field value for the bearer token in a file."""
     try:
         with path.open("rb") as source:
             token = source.read(MAX_TOKEN + 1).strip()

@@ -222,7 +222,7 @@ def find_target(
 def in_cluster(
     environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
 ) -> Target:
-    """The cluster that this pod runs in, as its service account."""
+    """Return the cluster of this pod, with the rights of its service account."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     problems = []
@@ -260,9 +260,9 @@ def load_kubeconfig(
     files: Sequence[Path], context: str | None, *, must_exist: bool = False
 ) -> Target:
     """
-    The cluster and the user of one context; of several files the first wins.
+    Return the cluster and the user of one context; of several files the first wins.
 
-    :param must_exist: False skips files that are not there, as kubectl does.
+    :param must_exist: False skips files that do not exist, as kubectl does.
     """
     where = ":".join(str(file) for file in files)
     present = [file for file in files if must_exist or file.exists()]

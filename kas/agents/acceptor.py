@@ -79,10 +79,10 @@ Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity
 
 def paced(timing: Timing, agents: int) -> Timing:
     """
-    The pace of one more agent, where there are so many.
+    Return the timing of one more agent beside so many.
 
-    Only an agent that is idle finds out later that a path is cut: kas asks at once
-    where a request goes there.  In whole seconds, so that most share one object.
+    Only an idle agent notices a broken path later: kas pings at once before a request
+    goes there.  In whole seconds, so that most agents share one object.
     """
     wanted = min(math.ceil(agents / PINGS_PER_SECOND), LONGEST_PING_INTERVAL)
     return _slower(timing, max(wanted / timing.ping_interval, 1.0))
@@ -99,7 +99,9 @@ def _slower(timing: Timing, times: float) -> Timing:
 
 @functools.lru_cache(maxsize=256)
 def _shared(value: _T) -> _T:
-    """The first of equal values: many agents say the same of themselves."""
+    """
+    Return the first of equal values: many agents report the same about themselves.
+    """
     return value
 
 
@@ -125,7 +127,7 @@ class ConnectionRate:
         return True
 
     def count(self, credential_id: str, amount: int) -> None:
-        """Connections that another worker took."""
+        """Count connections that another worker accepted."""
         seen = self._within_a_minute(credential_id)
         room = self._per_minute - len(seen)
         seen += [self._clock.seconds()] * min(amount, room)
@@ -355,7 +357,7 @@ class AgentAcceptor(TunnelOwner):
         return self.dispatcher.accept(stream, open_)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """The agent stops, or is elsewhere: what runs here may finish."""
+        """Let running streams finish, because the agent stops or is elsewhere."""
         # Its own words, because it knows which of the two.
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
@@ -380,7 +382,7 @@ class AgentAcceptor(TunnelOwner):
         tunnel.end(ErrorCode.SHUTDOWN, reason)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """The agent's connection is gone."""
+        """Forget the lost connection of an agent."""
         self._leaving.pop(tunnel, None)
         checking = self._checking.pop(tunnel, None)
         if checking is not None:

@@ -130,7 +130,10 @@ class LastSeen:
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     def sought(self, agent_id: str) -> None:
-        """A request waits for it: ask the store, in the background, and not often."""
+        """
+        Query the store in the background, and not often, because a request waits for
+        the agent.
+        """
         now = self._clock.seconds()
         if now - self._asked.get(agent_id, -math.inf) < ASK_INTERVAL:
             return
@@ -166,7 +169,10 @@ class LastSeen:
         return agent_id if agent is None else agent.name
 
     def absence(self, agent_id: str) -> str:
-        """That it is not connected, and since when, as the beginning of a sentence."""
+        """
+        Return the beginning of a sentence: that the agent is not connected, and since
+        when.
+        """
         agent, name = self._find(agent_id), self.name(agent_id)
         seen = self._seen.get(agent_id)
         if seen is not None:

@@ -115,7 +115,7 @@ class Registry:
         return iter(tuple(self._by_tunnel.values()))
 
     def tunnels(self) -> Iterator[AgentConnection]:
-        """Connections and extra tunnels."""
+        """Iterate over connections and extra tunnels."""
         return iter((*self._by_tunnel.values(), *self._extra_by_tunnel.values()))
 
     @property
@@ -240,7 +240,7 @@ class Registry:
         )
 
     def wake(self, agent_id: str) -> None:
-        """The agent is here, or takes more: tell everyone who waits for it."""
+        """Notify all waiters that the agent is here, or accepts more."""
         self._waiters.wake(agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:

@@ -50,7 +50,7 @@ class AgentReports:
     async def cluster(
         self, report: reports_pb2.ClusterReport, call: Any
     ) -> reports_pb2.ClusterReported:
-        """The agent reaches its cluster, or does not."""
+        """Note whether the agent reaches its cluster."""
         problem = clean(report.problem, MAX_PROBLEM)
         agent: ConnectedAgent | None = call.agent
         connection = None if agent is None else self._registry.connection(agent)

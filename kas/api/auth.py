@@ -30,7 +30,11 @@ class Authenticator:
     now: Callable[[], float]
 
     def check(self, authorization: str | None) -> None:
-        """:raises CallError: UNAUTHENTICATED, with a reason that may be shown."""
+        """
+        Check the Authorization of a call.
+
+        :raises CallError: UNAUTHENTICATED, with a reason that may be shown.
+        """
         if authorization is None:
             raise CallError(
                 Status.UNAUTHENTICATED,

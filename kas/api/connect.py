@@ -121,7 +121,11 @@ class ConnectCall(Codec):
         return MAX_JSON if self.json else MAX_MESSAGE
 
     def check_encoding(self) -> None:
-        """:raises CallError: the client compresses."""
+        """
+        Check that the client does not compress.
+
+        :raises CallError: it does.
+        """
         if self.encoding not in ("", "identity"):
             raise CallError(
                 Status.UNIMPLEMENTED,
@@ -129,7 +133,11 @@ class ConnectCall(Codec):
             )
 
     def decode(self, data: bytes) -> bytes:
-        """A request as protobuf; :raises CallError: it cannot be read."""
+        """
+        Return a request as protobuf.
+
+        :raises CallError: it cannot be read.
+        """
         if not self.json:
             return data
         assert self.method is not None
@@ -146,7 +154,7 @@ class ConnectCall(Codec):
         return encoded
 
     def encode(self, data: bytes) -> bytes:
-        """A response as the client wants it."""
+        """Return a response in the client's encoding."""
         if not self.json:
             return data
         assert self.method is not None
@@ -244,7 +252,7 @@ class StreamingCall(EnvelopeCodec, ConnectCall):
         return super().not_plain(flags)
 
     def finished(self, error: CallError | None) -> None:
-        """The last envelope says how it went."""
+        """Send the last envelope, with the outcome of the call."""
         end: dict[str, Any] = {} if error is None else {"error": error_object(error)}
         self._begin()
         self.transport.write(envelope(json.dumps(end).encode(), _END))

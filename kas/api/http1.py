@@ -48,7 +48,7 @@ class Http1Exchange:
             self._request.write(data)
 
     def end(self, trailers: Headers = ()) -> None:
-        """The answer is complete."""
+        """Complete the response."""
         if not self._over:
             self._over = True
             self.unregisterProducer()
@@ -62,7 +62,7 @@ class Http1Exchange:
             self._request.transport.abortConnection()
 
     def pauseProducing(self) -> None:
-        """The request is here as a whole."""
+        """Do nothing: the whole request has arrived."""
 
     def resumeProducing(self) -> None:
         """As above."""
@@ -80,7 +80,7 @@ class Http1Exchange:
             self._request.unregisterProducer()
 
     def gone(self) -> None:
-        """The client left, and with it what one could unregister from."""
+        """Note that the client left."""
         if not self._over:
             self._over = True
             self._producing = False
@@ -137,7 +137,7 @@ class ApiRequest(BoundedRequest):
 def make_site(
     front: Front, clock: IReactorTime, limits: ExternalLimits, factory: DrainingFactory
 ) -> IProtocolFactory:
-    """The factory for connections that do not begin with HTTP/2's preface."""
+    """Return the factory for connections that do not begin with HTTP/2's preface."""
     of_request = RequestLimits(limits.request, limits.idle, limits.body)
     bounds = Bounds(of_request, clock, front.memory, factory)
     site: Any = BoundedSite(partial(ApiRequest, front), bounds)

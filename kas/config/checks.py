@@ -16,11 +16,11 @@ def gitlabs(*names: str) -> Mapping[str, str]:
 
 
 def is_url_path(instance: object, attribute: object, value: str) -> None:
-    """A validator: the path of a URL."""
+    """Validate the path of a URL."""
     if not value.startswith("/") or any(c in value for c in "?# "):
         raise ValueError(f"{value!r} is not the path of a URL; write /{value.strip()}")
 
 
 def is_secret(instance: object, attribute: object, value: Path) -> None:
-    """A validator: a file with a secret that signs tokens."""
+    """Validate a file with a secret that signs tokens."""
     read_secret(value)

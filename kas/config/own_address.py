@@ -180,7 +180,7 @@ def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> Non
 
 
 def _within(text: str, addresses: Iterable[str]) -> str:
-    """The one address that is in one of the networks."""
+    """Return the single address that is in one of the networks."""
     try:
         networks = [ipaddress.ip_network(one.strip()) for one in text.split(",")]
     except ValueError as error:
@@ -202,7 +202,7 @@ def _within(text: str, addresses: Iterable[str]) -> str:
 
 
 def interface_addresses() -> list[str]:
-    """The addresses of this machine's network interfaces (Linux)."""
+    """Return the addresses of this machine's network interfaces (Linux)."""
     return [*_ipv4(), *_ipv6()]
 
 

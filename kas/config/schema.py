@@ -403,7 +403,7 @@ def read_configuration_file(
     copy: str | Path | None = None,
 ) -> KasConfiguration:
     """
-    The configuration in a file, or the defaults when there is none to read.
+    Return the configuration in a file, or the defaults without a file.
 
     :param copy: read in its place, see `read_file`.
     """

@@ -27,7 +27,10 @@ _LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available_cores(limit: Path = _LIMIT) -> int:
-    """The cores that this process may use, by its affinity and its CPU limit."""
+    """
+    Return the number of cores that this process may use, by its affinity and its CPU
+    limit.
+    """
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = limit.read_text().split()
@@ -40,9 +43,9 @@ def available_cores(limit: Path = _LIMIT) -> int:
 
 def parse_workers(text: str) -> int:
     """
-    The number of workers in ``auto``, ``1``, ``4``.
+    Return the number of workers in ``auto``, ``1``, ``4``.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the text is not a number of workers.
     """
     if text == "auto":
         return available_cores()

@@ -196,13 +196,13 @@ class Fleet:
         self.directory.update(self._me)
 
     def leave(self) -> None:
-        """This kas stops: others have its agents from now on."""
+        """Let other kas take the agents from now on, because this kas stops."""
         self.update(draining=True)
         if self.peers is not None:
             self.peers.leaving = True
 
     def others(self) -> list[KasRecord]:
-        """The other kas that live; the workers of this one are none."""
+        """Return the other living kas; workers of this kas do not count."""
         siblings = self.sibling_urls
         return [one for one in self.directory.living() if one.url not in siblings]
 

@@ -88,7 +88,7 @@ class Relay:
         self.other.finish()
 
     def path_in_doubt(self) -> None:
-        """The agent is silent: another one may do it."""
+        """Let another agentk do the request, because this one is silent."""
         if self.idempotent:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
@@ -190,7 +190,7 @@ class Gateway(TunnelOwner):
         )
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
-        """A stream to one of our agents, or a call to us."""
+        """Return the receiver of a stream to one of our agents, or of a call to us."""
         if not open_.HasField("target"):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
@@ -207,14 +207,14 @@ class Gateway(TunnelOwner):
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
-        """The same for a stream that lost its former path."""
+        """Return the receiver of a stream that lost its former path."""
         tunnel = self._held(resume.target)
         stream.charge(resume.target.agent_id)
         resume.ClearField("target")
         return self._relay(stream, tunnel, resume)
 
     def _traced(self, open_: pb.Open) -> ISpan | None:
-        """A span of what goes on a trace; none begins here."""
+        """Return a span of a trace that goes on; no trace begins here."""
         if self.tracer is None:
             return None
         parent = traceparent_in(b"\r\n" + open_.metadata)

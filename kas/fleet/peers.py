@@ -234,7 +234,10 @@ class Peer(TunnelOwner):
         self._tell()
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """It stops: what runs may finish, new streams need a new session."""
+        """
+        Use a new session for new streams, because the peer stops; running streams may
+        finish.
+        """
         if self.tunnel is tunnel:
             self.tunnel = None
             self._pursue()
@@ -274,7 +277,7 @@ class Peers:
     _peers: dict[str, Peer] = attrs.Factory(dict)
 
     def at(self, url: str) -> Peer:
-        """The peer at an address."""
+        """Return the peer at an address."""
         peer = self._peers.get(url)
         if peer is None:
             if len(self._peers) >= MAX_PEERS:

@@ -154,7 +154,7 @@ class HttpRepository:
         return [pack.stat().st_size for pack in packs.glob("*.pack")]
 
     async def _begin_again(self, ref: str) -> None:
-        """A new copy takes the place of the old one once it is complete."""
+        """Create a new copy, which replaces the old one once it is complete."""
         number = self._number + 1
         folder = self._folder / str(number)
         await self._made(folder)

@@ -60,10 +60,10 @@ def check_commit(commit: str) -> str:
 
 def check_path(path: str, *, empty: bool = False) -> str:
     """
-    A path inside a tree, without a slash at its end.
+    Return a path inside a tree without a slash at its end.
 
     :param empty: whether it may be the root.
-    :raises CallError: INVALID_ARGUMENT, nothing in a tree can be there.
+    :raises CallError: INVALID_ARGUMENT, a tree cannot contain this path.
     """
     path = path.removesuffix("/")
     if not path and empty:

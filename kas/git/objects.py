@@ -54,7 +54,7 @@ class Objects:
 
     async def find(self, ref: str) -> str:
         """
-        The commit that *ref*, a whole name, is at here.
+        Return the commit of *ref*, a full name, in this repository.
 
         :raises CallError: NOT_FOUND.
         """

@@ -235,7 +235,7 @@ class _Exchange:
             self._answer.leave()
 
     def _moved(self, seconds: float = IDLE) -> None:
-        """A byte came or left: from now on there are *seconds* until the next."""
+        """Restart the timeout of *seconds* after a byte in either direction."""
         if self._release is None:
             return
         cancel_call(self._timer)
@@ -337,7 +337,7 @@ class _Answer(Protocol):
         self._wake()
 
     async def next(self) -> bytes | None:
-        """The next part; None after the last."""
+        """Return the next part; None after the last."""
         while not self._parts:
             if self._ended is not None:
                 if self._ended.check(ResponseDone):
@@ -393,7 +393,7 @@ def _invalid(why: str) -> CallError:
 
 
 def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
-    """The module, what it asks, and the length of its body."""
+    """Return the module, its request, and the length of the body."""
     if message is None or message.WhichOneof("message") != "header":
         raise _invalid("it does not begin with its head")
     head = message.header

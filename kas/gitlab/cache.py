@@ -60,7 +60,7 @@ class Refusals(Protocol):
         """Return the refusal; None without one."""
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
-        """It said so to this kas, and the others need not ask for *seconds*."""
+        """Share a refusal: other kas need not send the request for *seconds*."""
 
 
 class SharedRefusal(CallError):
@@ -126,7 +126,7 @@ class AnswerCache(Generic[S, T]):
 
     def get(self, key: bytes, subject: S) -> T | Deferred[T]:
         """
-        The answer: at once where it is known.
+        Return the answer, at once if it is known.
 
         :raises CallError: GitLab refused; at once, or as the failure of the Deferred.
         """

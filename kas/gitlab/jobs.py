@@ -162,9 +162,9 @@ def _of_job(job: _Job, agent_id: str, config_project_id: int) -> Impersonation:
 
 def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     """
-    An answer, checked.
+    Return a checked answer.
 
-    :raises CallError: UNAVAILABLE, it is not what GitLab says.
+    :raises CallError: UNAVAILABLE, GitLab does not send such answers.
     """
     said = JsonObject(raw, "allowed_agents")
     project = said.object("project")

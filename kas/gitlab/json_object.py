@@ -32,7 +32,7 @@ class JsonObject:
         self._raw: dict[str, Any] = raw
 
     def id(self, name: str) -> int:
-        """A number above 0."""
+        """Return a number above 0."""
         value = self._raw.get(name)
         # True is a number for Python.
         if type(value) is not int or not 0 < value <= MAX_ID:
@@ -47,7 +47,7 @@ class JsonObject:
         return self._checked(name, value, optional)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of them, which may be missing."""
+        """Return a list of texts, which may be missing."""
         return tuple(self._checked(name, one) for one in self._list(name))
 
     def object(self, name: str) -> JsonObject:
@@ -59,7 +59,7 @@ class JsonObject:
         return None if self._raw.get(name) is None else self.object(name)
 
     def objects(self, name: str, read: Callable[[JsonObject], T]) -> tuple[T, ...]:
-        """A list of objects, which may be missing."""
+        """Return a list of objects, which may be missing."""
         place = f"{self._place}.{name}[]"
         return tuple(read(JsonObject(one, place)) for one in self._list(name))
 

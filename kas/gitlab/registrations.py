@@ -58,7 +58,9 @@ class Registrations:
         self._loop.clock = clock
 
     def connected(self, agent: ConnectedAgent) -> None:
-        """An agent of GitLab is connected; others are not told."""
+        """
+        Register an agent of GitLab that connected; other agents are not registered.
+        """
         key = agent.agent_id, agent.instance_id
         if agent.project_id and (key in self._events or len(self._events) < MAX_EVENTS):
             self._events[key] = _event(agent)

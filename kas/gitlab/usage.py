@@ -92,7 +92,7 @@ class _Counts:
         }
 
     def batches(self) -> Iterator[bytes]:
-        """The same in parts that can be stored."""
+        """Iterate over the usage in parts that can be stored."""
         counters = dict(self.counters)
         for name, ids in self.unique.items():
             ordered = sorted(ids)

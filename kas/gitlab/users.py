@@ -118,7 +118,7 @@ class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
         self._credential = credential
 
     def subject(self, agent: str, token: str) -> tuple[bytes, _Asked]:
-        """An answer is of one agent."""
+        """Return the subject of a request: answers are of one agent."""
         asked = _Asked(agent, token)
         return _key(asked), asked
 
@@ -151,10 +151,10 @@ def _key(asked: _Asked) -> bytes:
 
 def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _Answer:
     """
-    An answer, checked.
+    Return a checked answer.
 
-    :raises CallError: UNAVAILABLE, it is not what GitLab says; PERMISSION_DENIED, kas
-        does not know what it means.
+    :raises CallError: UNAVAILABLE, GitLab does not send such answers;
+        PERMISSION_DENIED, kas does not know what the answer means.
     """
     said = JsonObject(raw, "authorize_proxy_user")
     agent = said.object("agent")

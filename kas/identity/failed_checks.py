@@ -73,7 +73,7 @@ class FailedChecks:
         return bucket.borrow(now, MAX_WAIT)
 
     def succeeded(self, address: str) -> None:
-        """A check that began did not fail."""
+        """Note that a check did not fail."""
         self._succeeded(address)
         if self.tell is not None:
             self.tell(address, -1)

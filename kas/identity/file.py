@@ -122,7 +122,7 @@ _TAIL = b"\n ]\n}\n"
 
 
 def dump(identities: Identities) -> bytes:
-    """The file's content."""
+    """Return the content of the file."""
     return IdentityReader().dump(identities)
 
 

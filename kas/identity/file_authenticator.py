@@ -469,7 +469,7 @@ class FileAuthenticator:
         self._end_changed(self._file.content)
 
     def may_connect(self, agent_id: str) -> bool:
-        """The agent is not revoked."""
+        """Return whether the agent is not revoked."""
         return self._elsewhere or agent_id in self._index.agents
 
     def agent(self, agent_id: str) -> Agent | None:

@@ -152,11 +152,11 @@ def sign(
     token_id: str = "",
 ) -> str:
     """
-    A token of ours.
+    Return a signed token of kas.
 
-    :param secrets: signs with the current one; or the secret itself.
-    :param lifetime: seconds; short, as one is made for each connection or call.
-    :param token_id: tells this token from others (``jti``); empty: none.
+    :param secrets: signs with the current secret; or the secret itself.
+    :param lifetime: seconds; short, because kas makes one for each connection or call.
+    :param token_id: distinguishes this token from others (``jti``); empty: none.
     """
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -238,7 +238,7 @@ def _is_canonical(part: bytes) -> bool:
 def signed_payload(
     token: bytes, keys: Iterable[Any], algorithms: Collection[str]
 ) -> bytes | None:
-    """The payload of a token, where one of *keys* signed it."""
+    """Return the payload of a token that one of *keys* signed."""
     payload = None
     for key in keys:
         try:

@@ -81,7 +81,9 @@ def digest(token: bytes) -> bytes:
 
 
 def bare_token(token: bytes) -> bytes:
-    """The token itself, also out of a kubeconfig's ``user:<agent id>:<token>``."""
+    """
+    Return the token itself, also out of a kubeconfig's ``user:<agent id>:<token>``.
+    """
     found = _IN_KUBECONFIG.fullmatch(token)
     return token if found is None else found[1]
 
@@ -143,7 +145,7 @@ class IdentityStore:
         self, name: str, project_id: int = 0, show: Show[Agent] | None = None
     ) -> tuple[Agent, str]:
         """
-        A new agent, and its token, which is not kept.
+        Add an agent, and return it with its token, which kas does not keep.
 
         :param project_id: of the project that it belongs to; 0: none.
         """
@@ -199,9 +201,9 @@ class IdentityStore:
         self, name: str, grace: timedelta, show: Show[Agent] | None = None
     ) -> tuple[Agent, str]:
         """
-        A new token; the newest old one stays valid for *grace*, others end now.
+        Create a new token; the newest old one stays valid for *grace*, others end now.
 
-        Its tunnels end with it, so the new one has to be in place by then.
+        The tunnels of an old token end with it, so the new one must be in use by then.
         """
         with self._editing(Change("agent.rotate", name)) as edit:
             agent = find_agent(edit.identities, name)
@@ -264,11 +266,12 @@ class IdentityStore:
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """
-        A new user, and the token, which is not kept.  A revoked one may come back.
+        Add a user, and return it with its token, which kas does not keep; a revoked
+        user may come back.
 
         :param agents: names or ids, or `ALL_AGENTS` alone.
         :param impersonation: None lets the user act as agentk's own account.
-        :param secrets: lets a user who is read-only read Secrets.
+        :param secrets: lets a read-only user read Secrets.
         """
         rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
         _check(_USER_NAME, "the name of a user", name, rule)
@@ -373,7 +376,7 @@ class IdentityStore:
         lifetime: timedelta | None = None,
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
-        """A new token in place of the old one, which ends now."""
+        """Replace the token of a user; the old one ends now."""
         with self._editing(Change("user.renew", name)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
@@ -474,7 +477,7 @@ class _Edit:
 
 
 def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
-    """The names of *agents* (names or ids), each once, or `ALL_AGENTS` alone."""
+    """Return the names of *agents* (names or ids), each once, or `ALL_AGENTS` alone."""
     if ALL_AGENTS in agents:
         return (ALL_AGENTS,)
     found = [find_agent(identities, agent).name for agent in agents]
@@ -486,7 +489,11 @@ def _urlsafe(data: bytes) -> str:
 
 
 def find_agent(identities: Identities, name: str) -> Agent:
-    """The agent with this name or id; who is not there is answered with the nearest."""
+    """
+    Return the agent with this name or id.
+
+    :raises IdentityError: it does not exist; the text suggests a similar name.
+    """
     for agent in identities.agents:
         if name in (agent.name, agent.id):
             return agent
@@ -495,7 +502,11 @@ def find_agent(identities: Identities, name: str) -> Agent:
 
 
 def find_user(identities: Identities, name: str) -> User:
-    """The user with this name."""
+    """
+    Return the user with this name.
+
+    :raises IdentityError: it does not exist; the text suggests a similar name.
+    """
     for user in identities.users:
         if user.name == name:
             return user

@@ -60,7 +60,7 @@ class AuditLog(Collector):
             reactor.addSystemEventTrigger("after", "shutdown", self._writer.last_words)
 
     def reopen(self) -> None:
-        """The file was moved: begin another one of its name."""
+        """Begin a new file with the same name, because the old one was moved."""
         if self._writer is not None:
             self._writer.reopen()
 

@@ -127,7 +127,7 @@ def make_site(
     metrics: CollectorRegistry,
     clock: IReactorTime,
 ) -> Site:
-    """The site of the observability listener."""
+    """Return the site of the observability listener."""
     metrics.register(KasCollector(health))
 
     def readiness() -> Page:

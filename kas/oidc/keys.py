@@ -161,10 +161,10 @@ class ProviderKeys(Collector):
 
     async def find(self, algorithm: str, kid: str | None) -> VerificationKey:
         """
-        The key for tokens that name *kid* and *algorithm*.
+        Return the key for tokens that name *kid* and *algorithm*.
 
-        :raises CallError: UNAUTHENTICATED, there is none; UNAVAILABLE, the provider
-            does not say.
+        :raises CallError: UNAUTHENTICATED, the provider has no such key; UNAVAILABLE,
+            the provider does not answer.
         """
         found = self._found(algorithm, kid)
         if found is None and self._may_ask():

@@ -141,7 +141,9 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             call.done.errback(RedisUnavailable(reason))
 
     def send(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
-        """The answers to *commands*, errors among them, in one list."""
+        """
+        Send *commands*, and return their responses, errors among them, in one list.
+        """
         if self.failed:
             return fail(RedisUnavailable(self.failed))
         if len(self._calls) >= MAX_WAITING:

@@ -30,7 +30,7 @@ _TOO_LATE = (TimeoutError, UserTimeout, ConnectingCancelledError)
 
 
 def _secret(path: Path | None) -> str:
-    """The password in a file, read each time because passwords change."""
+    """Return the password in a file, read each time because passwords change."""
     if path is None:
         return ""
     warn_if_public(path)
@@ -67,9 +67,9 @@ class Dialler:
 
     async def open(self, commands: Sequence[Command]) -> Connection:
         """
-        A connection that liked *commands*.
+        Return a connection that accepted *commands*.
 
-        :raises RedisUnavailable: saying why there is none.
+        :raises RedisUnavailable: with the reason why there is none.
         """
         connection = await self._connect(await self.where())
         try:

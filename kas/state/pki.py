@@ -333,7 +333,7 @@ def ensure(
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The host names and addresses that a certificate is for."""
+    """Return the host names and addresses of a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(
             x509.SubjectAlternativeName

@@ -55,7 +55,7 @@ def worker_at(url: str) -> str:
 
 
 def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
-    """The socket of one process."""
+    """Return the path of a process's socket."""
     return state.file(f"{prefix}{process_name(pid)}{SUFFIX}")
 
 

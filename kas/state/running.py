@@ -73,14 +73,19 @@ class Running:
     listeners: tuple[Opened, ...]
 
     def find(self, what: str) -> Opened | None:
-        """The first listener for *what*, with an address to connect to from here."""
+        """
+        Return the first listener for *what*, with an address to connect to from here.
+        """
         for one in self.listeners:
             if one.what == what:
                 return attrs.evolve(one, address=_reachable(one.address))
         return None
 
     def url(self, what: str) -> str | None:
-        """That as a URL; None when there is none, or a unix socket."""
+        """
+        Return the listener for *what* as a URL; None: there is none, or it is a unix
+        socket.
+        """
         found = self.find(what)
         if found is None or found.address.startswith("/"):
             return None
@@ -160,7 +165,7 @@ def hold(state: StateDirectory) -> int | None:
 
 
 def file_name(pid: int) -> str:
-    """The file of one process."""
+    """Return the name of a process's file."""
     return f"{_PREFIX}{process_name(pid)}.json"
 
 
@@ -187,7 +192,7 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
 
 
 def leave(state: StateDirectory) -> None:
-    """This process stops: nothing new is for it, and `look` does not find it."""
+    """Hide this process, which stops, from `look`."""
     file = state.file(file_name(os.getpid()))
     try:
         file.rename(state.file(_leaving_name(os.getpid())))

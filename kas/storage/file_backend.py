@@ -239,7 +239,7 @@ class FileBackend:
     def _change(
         self, database: sqlite3.Connection, name: str, more: int
     ) -> tuple[int, int]:
-        """The version of a change, and the bytes of the namespace after it."""
+        """Return the version of a change, and the bytes of the namespace after it."""
         ask = "SELECT version, bytes FROM namespaces WHERE name = ?"
         last, size = database.execute(ask, (name,)).fetchone() or (0, 0)
         version = next_version(last, self._now())
@@ -388,7 +388,11 @@ def _empty() -> bytes:
 
 
 def _check(database: sqlite3.Connection) -> None:
-    """:raises sqlite3.DatabaseError: the file is not one of ours, or is damaged."""
+    """
+    Check the database.
+
+    :raises sqlite3.DatabaseError: the file is not one of ours, or is damaged.
+    """
     # On disk before COMMIT returns, the removal of the journal too.
     database.execute("PRAGMA synchronous = EXTRA")
     report = database.execute(f"PRAGMA quick_check({_REPORTED})").fetchall()

@@ -342,7 +342,11 @@ class RedisBackend:
         return tuple(rest)
 
     def _number(self, value: bytes) -> int:
-        """:raises CallError: another program wrote it."""
+        """
+        Return the number in *value*.
+
+        :raises CallError: another program wrote it.
+        """
         try:
             return int(value)
         except ValueError:
@@ -375,11 +379,11 @@ class RedisBackend:
     # kas.redis.RedisListener
 
     def redis_up(self) -> None:
-        """It works (again)."""
+        """Note that Redis works, again or for the first time."""
         self._update()
 
     def redis_down(self) -> None:
-        """It does not."""
+        """Note that Redis does not work."""
         self._update()
 
     def redis_listening(self, on: bool) -> None:
@@ -395,7 +399,7 @@ class RedisBackend:
         """Do nothing: a script does not name the key with the wrong type."""
 
     def redis_message(self, data: bytes) -> None:
-        """A change, by some kas, perhaps this one."""
+        """Pass on a change by some kas, perhaps this one."""
         event = _read(data)
         if event is not None:
             name, change = event
@@ -406,7 +410,7 @@ _TYPES = {b"S": StoreEventType.SET, b"D": StoreEventType.DELETED}
 
 
 def _read(data: bytes) -> tuple[str, StoreEvent] | None:
-    """A message on the channel; None where it is not one of ours."""
+    """Parse a message of the channel; None: another program sent it."""
     kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
     version, _, rest = rest.partition(b" ")
     name, _, key = rest.partition(b" ")

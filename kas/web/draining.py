@@ -85,7 +85,7 @@ class DrainingFactory(ABC, Factory):
         return made  # type: ignore[no-any-return]
 
     def lost(self, connection: OpenConnection) -> None:
-        """It is at its end."""
+        """Forget a connection that ended."""
         self.open.discard(connection)
 
     @property

@@ -75,7 +75,7 @@ class WebRequest(BoundedRequest):
         super().render(resource)
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """A resource failed: its reason is for the log alone."""
+        """Log the failure of a resource; the client does not see its reason."""
         self._log.failure(
             "the page {prefix} of module {module} failed",
             reason,
@@ -105,7 +105,7 @@ class WebRequest(BoundedRequest):
         self._count()
 
     def gone(self) -> None:
-        """It is over without an answer."""
+        """Note the end of a request without a response."""
         if not self._counted and not self._connection.closing:
             self._counters.broken += 1
 

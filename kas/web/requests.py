@@ -83,17 +83,17 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
 
     def begun(self) -> None:
-        """The head is here, and nothing of the body: may set `discard`."""
+        """Handle the head of a request before its body; may set `discard`."""
 
     def answer(self) -> None:
         """Everything is here."""
         raise NotImplementedError
 
     def refused(self, status: int) -> None:
-        """It was answered here, before it was complete."""
+        """Note that kas itself refused the request before it was complete."""
 
     def gone(self) -> None:
-        """The connection ended before the answer was complete."""
+        """Note that the connection ended before the response was complete."""
 
     def gotLength(self, length: int | None) -> None:
         self.content = BytesIO()
@@ -206,12 +206,12 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         self.write(b"".join(iovec))
 
     def pauseProducing(self) -> None:
-        """The transport holds much that the client has not taken."""
+        """Stop writing: the transport holds much that the client has not taken."""
         super().pauseProducing()
         self._watch()
 
     def resumeProducing(self) -> None:
-        """The client took everything."""
+        """Write again: the client has taken everything."""
         super().resumeProducing()
         if not self.closing:
             self._unwatch()
@@ -291,4 +291,4 @@ class BoundedSite(_Site):  # type: ignore[misc]
         return [b"http/1.1"]
 
     def log(self, request: Any) -> None:
-        """Requests are counted; a line each would be too much."""
+        """Count the request instead of logging it."""

@@ -136,10 +136,10 @@ class SharedLimits:
 
     def under_way(self, name: str, limit: int) -> SharedCount:
         """
-        A limit of what is under way.
+        Return a limit of amounts in progress at all workers.
 
-        A module that failed, and is made again, goes on with the count that it had:
-        the others tell what changes, and not again what they have.
+        A module that failed and starts again goes on with its former count: the other
+        workers send changes, and do not repeat their amounts.
         """
         before = self._limits.get(name)
         if isinstance(before, SharedCount):
@@ -154,10 +154,10 @@ class SharedLimits:
         self, name: str, count: Callable[[str, int], None]
     ) -> Callable[[str, int], None]:
         """
-        A limit of what happens.
+        Return a limit of events at all workers.
 
-        :param count: called with what happened at other workers.
-        :return: tells them what happened here.
+        :param count: called with events at other workers.
+        :return: a function that reports events of this worker.
         """
         self._limits[name] = _Happened(count)
         return lambda key, amount: self._tell(name, key, amount)
@@ -165,21 +165,21 @@ class SharedLimits:
     # WorkersListener
 
     def stored(self, name: str, event: StoreEvent) -> None:
-        """A module changed what all workers share."""
+        """Take a module's change of a value that all workers share."""
         self._stores.changed(name, event)
 
     def began(self, worker: str) -> None:
-        """Changes there may have been missed."""
+        """Note that changes of a worker may be missing."""
         self._stores.reset()
 
     def used(self, worker: str, limit: str, key: str, amount: int) -> None:
-        """A limit was used there."""
+        """Count the use of a limit at another worker."""
         found = self._limits.get(limit)
         if found is not None:
             found.heard(worker, key, amount)
 
     def ended(self, worker: str) -> None:
-        """It is gone."""
+        """Forget a worker that ended."""
         for limit in self._limits.values():
             limit.gone(worker)
 

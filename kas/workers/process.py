@@ -166,7 +166,7 @@ class WorkerProcess:
     # Events of the process.
 
     def reported(self, line: bytes) -> None:
-        """It said something."""
+        """Handle a report of the worker."""
         try:
             report = WorkerReport.from_line(line)
         except (ValueError, KeyError, TypeError):
@@ -183,7 +183,7 @@ class WorkerProcess:
         self._told(self, report.draining)
 
     def wrote(self, line: bytes) -> None:
-        """A line for the log."""
+        """Log a line that the worker wrote."""
         if self._log_line is not None:
             self._log_line(line.decode(errors="replace") + "\n")
 
@@ -205,7 +205,7 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
 
     def ended(self, reason: Failure) -> None:
-        """The process is gone."""
+        """Handle the end of the process."""
         how = f"pid {self.pid}, {_in_words(reason)}"
         self._transport = self.pid = self.opened = None
         self._timers.cancel_all()

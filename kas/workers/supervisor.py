@@ -247,7 +247,7 @@ class Supervisor(LoggingService, Service):
         ]
 
     async def _open_shared(self) -> dict[str, int]:
-        """The ports that all workers accept from."""
+        """Open the ports from which all workers accept."""
         shared: dict[str, int] = {}
         for section, listen in self._listeners():
             if section in (OBSERVABILITY, PRIVATE_API):
@@ -408,7 +408,10 @@ class Supervisor(LoggingService, Service):
     async def _ask_one(
         self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
     ) -> bytes | None:
-        """The same; None: there is none, and the log says why."""
+        """
+        Return the response of a worker; None: there is none, and the log has the
+        reason.
+        """
         try:
             return await self._ask(worker, socket_name, path, method)
         except Exception as error:

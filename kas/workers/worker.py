@@ -83,9 +83,9 @@ class Worker:
         self, configuration: KasConfiguration, environ: Mapping[str, str]
     ) -> tuple[KasConfiguration, Mapping[str, str]]:
         """
-        The configuration and environment of this worker.
+        Return the configuration and environment of this worker.
 
-        Rates at which others are asked hold for kas as a whole: each worker has its
+        Rates of requests to other servers apply to kas as a whole: each worker has its
         part of them.
         """
         configuration = self._with_its_part(configuration)

@@ -36,7 +36,11 @@ def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 
 def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
-    """:raises Invalid: not exactly one of the keys is there."""
+    """
+    Check that exactly one of the keys is set.
+
+    :raises Invalid: it is not.
+    """
     found = [name for name in names if getattr(instance, name) is not None]
     if len(found) > 1:
         raise Invalid(f"only one of {', '.join(found)} can be here", found[1])

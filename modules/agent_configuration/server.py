@@ -155,7 +155,7 @@ class AgentConfigurationServer:
         api.subscribe("kas.draining", self._drain)
 
     async def start(self) -> None:
-        """A repository is looked at once an agent wants to know what is in it."""
+        """Do nothing: kas reads a repository once an agent needs its content."""
 
     async def stop(self) -> None:
         """Look no more."""

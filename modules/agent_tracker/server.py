@@ -53,7 +53,7 @@ class AgentTrackerServer:
         api.handle_external(AGENTS, self)
 
     async def start(self) -> None:
-        """It needs no preparation."""
+        """Do nothing: the module needs no preparation."""
 
     async def stop(self) -> None:
         """Nothing is held."""
@@ -61,7 +61,7 @@ class AgentTrackerServer:
     async def get_connected_agents(
         self, request: rpc_pb2.GetConnectedAgentsRequest, call: Any
     ) -> rpc_pb2.GetConnectedAgentsResponse:
-        """The connections of one agent, or of the agents of one project."""
+        """Return the connections of one agent, or of the agents of one project."""
         which = request.WhichOneof("request")
         if which is None:
             raise _invalid("request", "needs either project_id or agent_id")
@@ -77,7 +77,7 @@ class AgentTrackerServer:
     async def get_connected_agents_by_agent_ids(
         self, request: rpc_pb2.GetConnectedAgentsByAgentIDsRequest, call: Any
     ) -> rpc_pb2.GetConnectedAgentsByAgentIDsResponse:
-        """The connections of several agents."""
+        """Return the connections of several agents."""
         if len(request.agent_ids) > MAX_IDS:
             raise _invalid("agent_ids", f"may name at most {MAX_IDS} agents")
         for index, number in enumerate(request.agent_ids):

@@ -194,7 +194,7 @@ def definition_of(found: Mapping[str, Any]) -> Definition | None:
 
 def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
     """
-    The objects of all files, in the order of files and documents.
+    Return the objects of all files, in the order of files and documents.
 
     :param files: paths from the root of the source, and contents; ``.json`` is JSON,
         the rest YAML.
@@ -263,7 +263,7 @@ class _Reader:
 
 
 def _flattened(value: Any) -> Iterator[Any]:
-    """A ``List``, and lists within it, as the objects in it."""
+    """Iterate over the objects in a ``List``, and in lists within it."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

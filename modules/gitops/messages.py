@@ -25,7 +25,7 @@ def object_reference(key: ObjectKey) -> pb.ObjectReference:
 
 def timestamp(seconds: float) -> Timestamp:
     """
-    A time.
+    Return a time as a message.
 
     :param seconds: since 1970.
     """

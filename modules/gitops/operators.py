@@ -154,7 +154,7 @@ class Operators:
             ) from None
 
     async def _agent(self, wanted: str) -> ConnectedAgent:
-        """An agent by its id, its name, or ``group/project:name``."""
+        """Return an agent by its id, its name, or ``group/project:name``."""
         if not wanted:
             raise CallError(Status.INVALID_ARGUMENT, "agent has to name an agent")
         every: Collection[ConnectedAgent] = ()

@@ -70,11 +70,12 @@ class Order:
 
 def order_of(manifests: Collection[Manifest], *, strict: bool = True) -> Order:
     """
-    The order of objects, whose keys have namespaces where their kinds have some.
+    Return the order of objects, whose keys have namespaces if their kinds are
+    namespaced.
 
-    The same objects in whatever order have the same one.
+    The result does not depend on the order of *manifests*.
 
-    :param strict: what is referred to has to be among the objects.
+    :param strict: each reference must lead to one of the objects.
     """
     return _Ordering(manifests, strict).order()
 
@@ -92,7 +93,7 @@ class _Ordering:
         self._named: set[ObjectKey] = set()
 
     def order(self) -> Order:
-        """The order, or what is wrong with it."""
+        """Return the order, or its problems."""
         waves = {key: self._wave(manifest) for key, manifest in self._manifests.items()}
         definitions = {
             (found.group, found.kind): key

@@ -82,10 +82,10 @@ class Writes:
         changes: int,
     ) -> tuple[str, ...]:
         """
-        The credentials that changed an object as *writers* have.
+        Return the credentials whose requests match the changes of *writers*.
 
-        :param since: when it was as it should be; what was before does not count.
-        :param changes: how often it has changed lately; 0: it was deleted.
+        :param since: when the object was last as in Git; earlier requests do not count.
+        :param changes: number of recent changes; 0: it was deleted.
         """
         place = resource.group, resource.name, key.namespace, key.name
         since = max(since, self._seconds() - REMEMBERED)
@@ -153,7 +153,7 @@ class Changes:
     )
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """An object is there now, changed or not."""
+        """Note the current state of an object, changed or not."""
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:

@@ -200,7 +200,7 @@ async def nothing_given(key: ObjectKey, owner: str) -> bool:
 async def live_object(
     client: IKubernetesClient, resource: KubernetesResource | None, key: ObjectKey
 ) -> KubernetesObject | None:
-    """The object now; None: there is none, or no such kind."""
+    """Return the live object; None: it does not exist, or its kind does not."""
     if resource is None:
         return None
     try:
@@ -331,10 +331,10 @@ async def plan_some(
     given: Given = nothing_given,
 ) -> Plan:
     """
-    The same for some objects of a source: nothing leaves.
+    Return a plan for some objects of a source, which prunes nothing.
 
     :param given: see `make_plan`.
-    :raises CallError: the cluster cannot be asked now.
+    :raises CallError: the cluster cannot be reached now.
     """
     wanted = await in_parallel(
         _wanting(client, resolved, one, settings, {}, inventory, given)

@@ -136,7 +136,7 @@ def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) 
 def with_drift(
     found: ObjectPreview, present: Mapping[ObjectKey, Drift]
 ) -> ObjectPreview:
-    """The same, with what others have changed, where that matters."""
+    """Return the preview with changes by others, if they matter."""
     drift = present.get(found.key)
     if drift is None or found.effect is Effect.NONE:
         return found

@@ -694,11 +694,9 @@ class Project:
 
     def _whole(self, commit: str) -> str:
         """
-        The id of a commit that is known here, by how it begins.
+        Return the id of a known commit that begins with *commit*, or a whole id.
 
-        Other commits are named by their whole id.
-
-        :raises CallError: INVALID_ARGUMENT, none that is known begins so.
+        :raises CallError: INVALID_ARGUMENT, no known commit begins so.
         """
         if COMMIT.fullmatch(commit):
             return commit
@@ -771,7 +769,7 @@ class Project:
             self._working.cancel()
 
     async def _step(self, work: Deferred[_T]) -> _T | None:
-        """The result of *work*; None: `_interrupt` ended it."""
+        """Return the result of *work*; None: `_interrupt` ended it."""
         self._working = work
         try:
             return await work

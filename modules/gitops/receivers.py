@@ -95,7 +95,9 @@ class Receiver:
             await deferLater(self._api.clock, BETWEEN)
 
     async def _next(self) -> str:
-        """The commit that the ref is at, once it is another one; empty: ask again."""
+        """
+        Return the commit of the ref once it has changed; empty: repeat the request.
+        """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self.settings.project,
             # After a problem any answer says that it is over: the next commit may be
@@ -172,7 +174,7 @@ class Receiver:
 
 
 def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
-    """The merge patch that tells it of a commit."""
+    """Return the merge patch that notifies an object of a commit."""
     path, value = ["metadata", "annotations", one.annotation], commit
     if one.field:
         path = path_of(one.field)

@@ -90,10 +90,11 @@ async def read_snapshot(
     client: IKubernetesClient,
 ) -> Source:
     """
-    The objects of a commit, read beside the reactor, and rendered where that is said.
+    Return the objects of a commit, read in a thread, and rendered if the settings say
+    so.
 
-    :raises CallError: the cluster cannot be asked now what a chart may ask, or there is
-        no place now to render in.
+    :raises CallError: the cluster cannot be reached now for a chart, or all places for
+        rendering are taken.
     """
     kind, files = settings.source, snapshot.files
     if kind.kind == "plain":

@@ -105,7 +105,7 @@ async def why_not_anew(
 
 
 def restorable(live: KubernetesObject) -> KubernetesObject:
-    """A live object as it can be made again."""
+    """Return a live object in a form in which it can be created again."""
     found: dict[str, Any] = deepcopy(live)
     found.pop("status", None)
     metadata = found["metadata"]

@@ -70,9 +70,9 @@ class FollowedRef:
 
     async def next(self, known: str) -> str:
         """
-        The commit that it is at, once that is not *known*.
+        Return the commit of the ref, once it differs from *known*.
 
-        :raises CallError: it could not be found out.
+        :raises CallError: it could not be read.
         """
         fresh = self._clock.seconds() - self._looked_at < MIN_PAUSE
         if self._commit and self._commit != known and fresh:
@@ -97,7 +97,7 @@ class FollowedRef:
         self.pushed()
 
     def pushed(self) -> None:
-        """The repository has changed, as far as is known."""
+        """Note that the repository may have changed."""
         # The next caller does not get the old result.
         self._looked_at = float("-inf")
         if self._waiting and self._looking is None:

@@ -181,12 +181,12 @@ class Renderer:
         capabilities: Capabilities | None,
     ) -> tuple[str, bytes]:
         """
-        A name for what was made, and its text.
+        Return a name for the rendered text, and the text.
 
-        :param namespace: of a release of Helm that names none.
+        :param namespace: of a Helm release that names none.
         :raises RenderingRefused: the source may not be rendered, with all reasons.
-        :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, and why;
-            UNAVAILABLE, it can be tried again.
+        :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, with the
+            reason; UNAVAILABLE, it can be tried again.
         """
         # Beside the reactor: it reads what strangers wrote.
         if kind.kind == "kustomize":

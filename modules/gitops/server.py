@@ -128,7 +128,7 @@ class GitopsServer:
         api.subscribe("kas.draining", self._drain)
 
     async def start(self) -> None:
-        """A ref is looked at once an agent asks for it."""
+        """Do nothing: kas reads a ref once an agent requests it."""
 
     async def stop(self) -> None:
         """Look no more."""
@@ -268,7 +268,11 @@ class GitopsServer:
     async def _check_history(
         self, address: GitAddress | GitalyAddress, commit: str, ref: str
     ) -> None:
-        """:raises CallError: FAILED_PRECONDITION, *ref* does not contain *commit*."""
+        """
+        Check that the history of *ref* contains *commit*.
+
+        :raises CallError: FAILED_PRECONDITION, it does not.
+        """
         repository = self._api.repositories.open(address)
         if not await repository.contains(ref, commit):
             raise CallError(

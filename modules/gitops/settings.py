@@ -101,7 +101,7 @@ def _is_secret(instance: object, attribute: object, value: str) -> None:
 
 
 def is_namespace(instance: object, attribute: object, value: str) -> None:
-    """A validator: what a Namespace can be called."""
+    """Validate the name of a Namespace."""
     if re.fullmatch(_LABEL, value) is None:
         raise ValueError(
             "must be the name of a Namespace: small letters, digits and '-', 63 at most"
@@ -143,7 +143,11 @@ def _are_pointers(instance: object, attribute: object, value: tuple[str, ...]) -
 
 
 def _check_pointer(one: str, such_as: str) -> None:
-    """:raises ValueError: it is none, or leads to what may not be changed."""
+    """
+    Check a JSON pointer.
+
+    :raises ValueError: it is invalid, or leads to a field that may not be changed.
+    """
     if not one.startswith("/") or one == "/":
         raise ValueError(f"{one!r} is not a JSON pointer, such as {such_as}")
     if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:

@@ -51,10 +51,10 @@ class KindFollower(Protocol):
         """Return the keys of its current objects."""
 
     def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """An object is there, and is perhaps another than before."""
+        """Note that an object exists, and may have changed."""
 
     def deleted(self, key: ObjectKey) -> None:
-        """An object is gone, or was for a while."""
+        """Note that an object is gone, or was for a while."""
 
 
 class KindWatches:
@@ -106,7 +106,7 @@ class KindWatches:
         self.follow(follower, {})
 
     def unwatched(self, follower: KindFollower) -> set[Kind]:
-        """The kinds that it follows and nothing is learnt of now."""
+        """Return the kinds that a follower needs and that cannot be watched now."""
         return {
             kind
             for kind, watch in self._watches.items()

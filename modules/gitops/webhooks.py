@@ -125,7 +125,7 @@ class DriftWebhook:
             self._running = None if running.called else running
 
     def _said(self, event: AgentDrift) -> list[dict[str, Any]]:
-        """The bodies of its requests."""
+        """Return the bodies of an event's requests."""
         if self._settings.format is WebhookFormat.GITLAB_ALERT:
             return [alert_of(event, one, self._now()) for one in event.drifts]
         said = {
@@ -137,7 +137,7 @@ class DriftWebhook:
         return [said]
 
     def _drop(self) -> None:
-        """The first one of the agent that has the most of what waits."""
+        """Drop the first waiting event of the agent that has the most."""
         sizes: Counter[str] = Counter()
         for one in self._waiting:
             sizes[one.agent_id] += len(one.body)

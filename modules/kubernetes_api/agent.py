@@ -139,7 +139,7 @@ class KubernetesApiAgent:
         )
 
     async def stop(self) -> None:
-        """Requests under way get an error."""
+        """End running requests with an error."""
         self.pool.give_up(self._owns)
         if self._counting:
             self._counting = False
@@ -196,7 +196,8 @@ class _SystemName(Exception):
 
 def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) -> bytes:
     """
-    The fields of a request to the API server: kas', ``Host``, ``Via``, and ours.
+    Return the fields of a request to the API server: the fields from kas, ``Host``,
+    ``Via``, and ours.
 
     :raises _SystemName: it may not run as the user or in a group that it names.
     """
@@ -390,7 +391,7 @@ class AgentRequest:
         return trace_id_in(self._fields) or new_trace_id()
 
     def _finish(self, trailers: bytes = b"", broken: bool = False) -> None:
-        """The answer is complete, or there is no more of it."""
+        """Complete the response, or end an incomplete one."""
         stream = self._stream
         self._end(broken)
         stream.unregisterProducer()

@@ -94,7 +94,7 @@ def error_block(
     code: int, message: str, hop: bytes, target: bytes, fields: bytes
 ) -> tuple[bytes, bytes]:
     """
-    A whole answer of the agent half: block and body.
+    Return a whole response of the agent half: block and body.
 
     :param fields: of the request.
     """
@@ -112,5 +112,5 @@ def error_block(
 
 
 def passed_by(head: ResponseHead, name: bytes) -> bytes:
-    """The ``Via`` field of an answer that *name* passes on."""
+    """Return the ``Via`` field of a response that *name* passes on."""
     return b"\r\nVia: " + b", ".join([*head.taken.get(b"via", ()), b"1.1 " + name])

@@ -112,7 +112,7 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
 
 
 def unauthorized(message: str) -> Refused:
-    """A 401 that differs from the cluster's own."""
+    """Return a 401 that differs from the cluster's own."""
     return Refused(
         401,
         f"client -> kas: {message}",
@@ -317,7 +317,9 @@ class OutgoingFields:
 
 
 def _own_impersonation(head: RequestHead, names: list[bytes]) -> bytes:
-    """The client's own headers; the API server decides whether it may."""
+    """
+    Return the client's own impersonation headers; the API server decides about them.
+    """
     lines = []
     for name in names:
         values = head.taken[name]

@@ -68,7 +68,7 @@ class Framing(Protocol):
         """Return whether an incomplete header may become the header of a PING."""
 
     def pong(self, ping: bytes) -> bytes | None:
-        """The answer to a client's PING; None: it is itself an answer."""
+        """Return the answer to a client's PING; None: the frame itself is an answer."""
 
 
 class WebSocketFraming:
@@ -124,7 +124,7 @@ class SpdyFraming:
         )
 
     def pong(self, ping: bytes) -> bytes | None:
-        """The same frame back; what has an even number answers one of the server."""
+        """Return the same frame; None: it answers a PING of the server."""
         return ping if ping[11] & 1 else None
 
 
@@ -300,7 +300,7 @@ class Heartbeats:
         return self._framing is not None
 
     def client_finished(self) -> None:
-        """The client sends no more: what was held of a frame goes on as it is."""
+        """Send the held part of a frame as it is, because the client sends no more."""
         self._decide()
         held, self._held = self._held, b""
         if held:

@@ -57,11 +57,11 @@ class ProxyMetrics(Collector):
         self._heads_sum += seconds
 
     def answered(self, status: int) -> None:
-        """An answer was made here."""
+        """Count a response that kas made itself."""
         self._answers[min(status // 100, 5) - 1] += 1
 
     def failed(self, hop: str) -> None:
-        """An answer was made here; *hop* is one of a few constants."""
+        """Count an error that kas made itself; *hop* is one of a few constants."""
         self.failures[hop] = self.failures.get(hop, 0) + 1
 
     def collect(self) -> Iterator[Metric]:

@@ -55,9 +55,9 @@ def is_review(method: bytes, target: bytes) -> bool:
 
 def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
     """
-    The answer that denies the right asked for; None: the cluster decides.
+    Return the response that denies the requested right; None: the cluster decides.
 
-    :raises ReviewError: the question cannot be read, or is not about one right.
+    :raises ReviewError: the review cannot be read, or is not about one right.
     """
     info = request_info(b"POST", target)
     if info.resource == _RULES:
@@ -100,7 +100,7 @@ def _why(access: Access, spec: Mapping[str, Any]) -> str | None:
 
 
 def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
-    """Method and target of a request that needs a right."""
+    """Return method and target of a request that needs a right."""
     verb = asked.get("verb", "")
     if verb not in ("get", "list", "watch"):
         # In any case, this is not only a read.
@@ -127,11 +127,7 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
 
 
 def _spec(unknown: bytes) -> dict[str, Any]:
-    """
-    The ``spec`` of a review in protobuf, as JSON has it.
-
-    :raises ValueError: it cannot be read.
-    """
+    """Return the ``spec`` of a review in protobuf, as JSON has it."""
     review = _messages(_messages(unknown)[2])
     spec = _messages(review[2])
     found: dict[str, Any] = {}
