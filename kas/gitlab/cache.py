@@ -11,6 +11,7 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.identity.authenticators import CHECK_TIMEOUT
@@ -101,6 +102,8 @@ class AnswerCache(Generic[S, T]):
     :param refusals: refusals that all kas share.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         ask: Callable[[S], Awaitable[T]],
@@ -142,9 +145,14 @@ class AnswerCache(Generic[S, T]):
             waiter.addBoth(_no_hurry, hurry)
             if self._away and (answer := self._last(key)) is not None:
                 # GitLab is asked all the same, so that its return is noticed.
-                waiter.addErrback(lambda _: None)
+                waiter.addErrback(self._not_answered)
                 return answer
         return waiter
+
+    def _not_answered(self, failure: Failure) -> None:
+        # The caller has the last answer, and the client logs GitLab's outage.
+        if failure.check(CallError, CancelledError) is None:
+            self._log.failure("asking GitLab in the background", failure)
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
         """Return a current answer, even if the cached one is fresh."""
