@@ -19,6 +19,7 @@ from kas.git.program import Ended, GitProgram
 from kas.git.single_flight import SingleFlight
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
+from tunnel.util.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 
@@ -31,9 +32,6 @@ NO_TREES = "tree:0"
 
 #: The line of ``git ls-remote --symref`` that names the branch behind HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
-
-#: Bytes of a file with credentials.
-MAX_CREDENTIALS = 4096
 
 
 @implementer(IRepository)
@@ -216,11 +214,9 @@ class HttpRepository:
         if file is None:
             return ""
         try:
-            with file.open("rb") as source:
-                line = source.read(MAX_CREDENTIALS).strip()
-        except OSError as error:
-            text = f"{file} cannot be read: {error.strerror}"
-            raise CallError(Status.UNAVAILABLE, text) from None
+            line = read_secret_file(file).strip()
+        except ValueError as error:
+            raise CallError(Status.UNAVAILABLE, str(error)) from None
         if b":" not in line or b"\n" in line:
             text = f"{file} has to hold one line, user:password"
             raise CallError(Status.UNAVAILABLE, text)
