@@ -16,7 +16,7 @@ from zope.interface import implementer
 from kas.git.names import check_commit, full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
-from kas.git.single_flight import SingleFlight
+from kas.git.ref_resolver import RefResolver
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
 from tunnel.util.files import read_secret_file
@@ -56,11 +56,11 @@ class HttpRepository:
         self._objects: Objects | None = None
         #: Bytes of the copy; 0: there is none yet.
         self.copy_bytes = 0
-        self._turns = SingleFlight(self._fetched)
+        self._resolver = RefResolver(self._fetched)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
-        return self._turns.get(full_ref(ref))
+        return self._resolver.get(full_ref(ref))
 
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""
