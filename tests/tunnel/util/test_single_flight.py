@@ -101,8 +101,13 @@ def test_cancelled_call(calls: Calls) -> None:
 def test_caller_that_another_makes_leave(calls: Calls) -> None:
     flight = SingleFlight(calls)
     waiters = [flight.get(), flight.get()]
+
+    def cancel_other(result: str, other: Deferred[str]) -> str:
+        other.cancel()
+        return result
+
     for waiter, other in (waiters, waiters[::-1]):
-        waiter.addCallback(lambda result, other=other: (other.cancel(), result)[1])
+        waiter.addCallback(cancel_other, other)
     found = results(*waiters)
     calls.begun[0].callback("x")
     assert sorted(type(one[0]).__name__ for one in found) == ["CancelledError", "str"]
