@@ -187,7 +187,10 @@ class Dialer(TunnelOwner):
         if self._tunnels:
             self._idle = Deferred()
             self._idle.addTimeout(2.0, self.clock)
-            self._idle.addErrback(lambda failure: None)
+            # A kas that does not close them in time: their end is not worth an error.
+            self._idle.addErrback(
+                lambda failure: failure.trap(TimeoutError, CancelledError)
+            )
             await self._idle
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tunnel.util.files import read_secret_file
+
 __all__ = ["read_secret"]
 
 #: Bytes of the secret: shorter ones can be guessed.
@@ -19,16 +21,7 @@ def read_secret(file: Path) -> bytes:
 
     :raises ValueError: it is too short or too long, or cannot be read.
     """
-    try:
-        with file.open("rb") as source:
-            found = source.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror})") from None
-    if len(found) > MAX_FILE:
-        raise ValueError(
-            f"{file} has more than {MAX_FILE} bytes and cannot be a secret"
-        )
-    secret = found.strip()
+    secret = read_secret_file(file, MAX_FILE).strip()
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise ValueError(
             f"the secret in {file} has {len(secret)} bytes; at least {MIN_SECRET} and "

@@ -31,7 +31,7 @@ from tunnel.interfaces import ICluster
 from tunnel.transport.tls import ALPN_HTTP, client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
 from tunnel.util.backoff import Backoff
-from tunnel.util.files import WatchedFile, file_version
+from tunnel.util.files import WatchedFile, file_version, read_secret_file
 
 __all__ = ["ClusterAccess", "find_cluster"]
 
@@ -263,12 +263,10 @@ def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
 def _read_token(path: Path) -> bytes:
     """Return the field value for the bearer token in a file."""
     try:
-        with path.open("rb") as source:
-            token = source.read(MAX_TOKEN + 1).strip()
-    except OSError as error:
-        message = f"{path}: cannot be read ({error.strerror})"
-        raise ConfigurationError([message]) from None
-    if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+        token = read_secret_file(path, MAX_TOKEN).strip()
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
+    if not _TOKEN.fullmatch(token):
         message = f"{path}: does not contain a token alone"
         raise ConfigurationError([message])
     return b"Bearer " + token

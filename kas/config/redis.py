@@ -19,6 +19,7 @@ from tunnel.config import (
     identity,
     is_positive,
 )
+from tunnel.util.files import read_secret_file
 
 __all__ = [
     "REDIS_PORT",
@@ -61,9 +62,7 @@ def read_password(path: Path) -> str:
     :raises ValueError: there is none.
     """
     try:
-        password = path.read_text().rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+        password = read_secret_file(path).decode().rstrip("\r\n")
     except UnicodeError:
         raise ValueError(f"{path} is not text; write the password into it") from None
     if not password:

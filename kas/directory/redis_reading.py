@@ -18,7 +18,13 @@ from kas.directory.redis_layout import Layout
 from kas.directory.store import StoreDown, StoreListener
 from kas.pb import directory_pb2 as pb
 from kas.pb import store_pb2
-from kas.redis import RedisClient, RedisRefused, RedisUnavailable
+from kas.redis import (
+    Command,
+    RedisClient,
+    RedisRefused,
+    RedisUnavailable,
+    trap_redis_errors,
+)
 
 __all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
@@ -155,15 +161,11 @@ class StoreReader:
             for field, record in fields.items()
             if record is not None and record.kas_id in dead
         ]
-        removing = self._client.transaction(
-            [
-                *(("DEL", self._layout.lease(one)) for one in dead),
-                ("HDEL", key, *gone[:MAX_DEAD_FIELDS]),
-            ]
-        )
-        removing.addErrback(
-            lambda failure: failure.trap(RedisUnavailable, RedisRefused)
-        )
+        commands: list[Command] = [
+            *(("DEL", self._layout.lease(one)) for one in dead),
+            ("HDEL", key, *gone[:MAX_DEAD_FIELDS]),
+        ]
+        self._client.transaction(commands).addErrback(trap_redis_errors)
 
 
 def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:

@@ -41,7 +41,13 @@ from kas.directory.redis_layout import (
 from kas.directory.redis_reading import MAX_KAS, StoreReader, read_lease, read_record
 from kas.directory.store import StoreListener
 from kas.pb import directory_pb2, store_pb2
-from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
+from kas.redis import (
+    Command,
+    RedisClient,
+    RedisRefused,
+    RedisUnavailable,
+    trap_redis_errors,
+)
 from tunnel.util.timers import Timers
 
 __all__ = ["RedisStore"]
@@ -302,10 +308,7 @@ class RedisStore:
         if len(self._strange) < MAX_STRANGE:
             self._strange.add(key)
             removing = self.client.call("DEL", key)
-            removing.addCallbacks(
-                lambda _: self._removed(key),
-                lambda failure: failure.trap(RedisUnavailable, RedisRefused),
-            )
+            removing.addCallbacks(lambda _: self._removed(key), trap_redis_errors)
             removing.addBoth(lambda _: self._strange.discard(key))
 
     def _removed(self, key: bytes) -> None:
@@ -325,9 +328,7 @@ class RedisStore:
             return
         self._write_again(key)
         lost = self._layout.publish(lost=key)
-        self.client.transaction(lost).addErrback(
-            lambda failure: failure.trap(RedisUnavailable, RedisRefused)
-        )
+        self.client.transaction(lost).addErrback(trap_redis_errors)
 
     def _write_again(self, key: bytes) -> None:
         """Write *key* again, because this kas or another one found it missing."""

@@ -178,7 +178,7 @@ class SiblingStore:
         self._listener = None
         self._timers.cancel_all()
         for one in self._following:
-            # Some wait for the next try.
+            # Some wait for the next try: their cancellation is no failure to log.
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         for watcher in tuple(self._watchers):

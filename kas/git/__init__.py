@@ -10,7 +10,7 @@ Git repositories, as modules read them (`tunnel.interfaces.IRepository`).
     gitaly.py        a repository of GitLab, read through Gitaly
     outcomes.py      counts of requests to git and Gitaly, by outcome
     metrics.py       these counts for Prometheus
-    single_flight.py  one fetch at a time, shared by its callers
+    ref_resolver.py  one request at a time, shared by its callers
     repositories.py  the repositories, one object each
 
 The git program reads, and no library in kas.  On a repository of 20,000 files

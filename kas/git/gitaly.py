@@ -22,7 +22,7 @@ from zope.interface import implementer
 from kas.git.limits import GitLimits
 from kas.git.names import MAX_NAME, check_commit, check_path, full_ref, is_commit
 from kas.git.outcomes import Outcomes
-from kas.git.single_flight import SingleFlight
+from kas.git.ref_resolver import RefResolver
 from kas.request_queue import RequestQueue
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
@@ -193,13 +193,13 @@ class GitalyRepository:
             gl_repository=address.gl_repository,
             gl_project_path=address.gl_project_path,
         )
-        self._turns = SingleFlight(self._find)
+        self._resolver = RefResolver(self._find)
         #: As the last list of refs named it; empty: none was read.
         self._default_branch = ""
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
-        return self._turns.get(full_ref(ref))
+        return self._resolver.get(full_ref(ref))
 
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""

@@ -16,9 +16,10 @@ from zope.interface import implementer
 from kas.git.names import check_commit, full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
-from kas.git.single_flight import SingleFlight
+from kas.git.ref_resolver import RefResolver
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
+from tunnel.util.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 
@@ -31,9 +32,6 @@ NO_TREES = "tree:0"
 
 #: The line of ``git ls-remote --symref`` that names the branch behind HEAD.
 _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
-
-#: Bytes of a file with credentials.
-MAX_CREDENTIALS = 4096
 
 
 @implementer(IRepository)
@@ -58,11 +56,11 @@ class HttpRepository:
         self._objects: Objects | None = None
         #: Bytes of the copy; 0: there is none yet.
         self.copy_bytes = 0
-        self._turns = SingleFlight(self._fetched)
+        self._resolver = RefResolver(self._fetched)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
-        return self._turns.get(full_ref(ref))
+        return self._resolver.get(full_ref(ref))
 
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""
@@ -216,11 +214,9 @@ class HttpRepository:
         if file is None:
             return ""
         try:
-            with file.open("rb") as source:
-                line = source.read(MAX_CREDENTIALS).strip()
-        except OSError as error:
-            text = f"{file} cannot be read: {error.strerror}"
-            raise CallError(Status.UNAVAILABLE, text) from None
+            line = read_secret_file(file).strip()
+        except ValueError as error:
+            raise CallError(Status.UNAVAILABLE, str(error)) from None
         if b":" not in line or b"\n" in line:
             text = f"{file} has to hold one line, user:password"
             raise CallError(Status.UNAVAILABLE, text)

@@ -312,6 +312,7 @@ class _Body:
     def stopProducing(self) -> None:
         running, self._running = self._running, None
         if running is not None:
+            # The request has ended without it: `error` keeps the reason for agentk.
             running.addErrback(lambda failure: failure.trap(CancelledError, CallError))
             running.cancel()
 

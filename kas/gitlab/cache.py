@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.identity.authenticators import CHECK_TIMEOUT
 from tunnel.errors import CallError, Status
+from tunnel.util.single_flight import SingleFlight
 from tunnel.util.timers import cancel_call
 
 __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
@@ -75,14 +78,6 @@ class _Entry(Generic[T]):
     fresh_until: float
 
 
-@attrs.define(eq=False)
-class _Question(Generic[T]):
-    """One question under way, and all who wait for its answer."""
-
-    asking: Deferred[T] | None = None
-    waiters: set[Deferred[T]] = attrs.field(factory=set)
-
-
 class AnswerCache(Generic[S, T]):
     """
     Cache that sends one request for all callers with the same subject.
@@ -101,6 +96,8 @@ class AnswerCache(Generic[S, T]):
     :param refusals: refusals that all kas share.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         ask: Callable[[S], Awaitable[T]],
@@ -117,7 +114,7 @@ class AnswerCache(Generic[S, T]):
         self._clock = clock
         #: The answer that was made longest ago stands first.
         self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
-        self._questions: dict[bytes, _Question[T]] = {}
+        self._questions: dict[bytes, SingleFlight[T]] = {}
         #: The last question got no answer.
         self._away = False
 
@@ -142,9 +139,14 @@ class AnswerCache(Generic[S, T]):
             waiter.addBoth(_no_hurry, hurry)
             if self._away and (answer := self._last(key)) is not None:
                 # GitLab is asked all the same, so that its return is noticed.
-                waiter.addErrback(lambda _: None)
+                waiter.addErrback(self._not_answered)
                 return answer
         return waiter
+
+    def _not_answered(self, failure: Failure) -> None:
+        # The caller has the last answer, and the client logs GitLab's outage.
+        if failure.check(CallError, CancelledError) is None:
+            self._log.failure("asking GitLab in the background", failure)
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
         """Return a current answer, even if the cached one is fresh."""
@@ -173,15 +175,14 @@ class AnswerCache(Generic[S, T]):
     def _wait(self, key: bytes, subject: S, known: Refusals | None) -> Deferred[T]:
         question = self._questions.get(key)
         if question is None:
-            question = self._questions[key] = _Question()
-        waiter: Deferred[T] = Deferred(lambda one: self._left(key, one))
-        question.waiters.add(waiter)
-        if question.asking is None:
-            question.asking = asking = Deferred.fromCoroutine(
-                self._asked(key, subject, known)
+            question = self._questions[key] = SingleFlight(
+                partial(self._answered, key, subject, known), abandon=True
             )
-            asking.addBoth(self._answered, key, question)
-        return waiter
+        return question.get()
+
+    def _answered(self, key: bytes, subject: S, known: Refusals | None) -> Deferred[T]:
+        asking = Deferred.fromCoroutine(self._asked(key, subject, known))
+        return asking.addBoth(self._judge, key)
 
     async def _asked(self, key: bytes, subject: S, known: Refusals | None) -> T:
         await deferLater(self._clock, 0)
@@ -190,19 +191,12 @@ class AnswerCache(Generic[S, T]):
             raise SharedRefusal(heard.status, heard.message)
         return await self._ask(subject)
 
-    def _left(self, key: bytes, waiter: Deferred[T]) -> None:
-        question = self._questions.get(key)
-        if question is not None and waiter in question.waiters:
-            question.waiters.discard(waiter)
-            if not question.waiters and question.asking is not None:
-                question.asking.cancel()
-
     def _hurry(self, key: bytes, waiter: Deferred[T]) -> None:
         """GitLab lets an agent wait that it knew: its last word serves, if it may."""
         self._away = True
         answer = self._last(key)
         if answer is not None:
-            self._left(key, waiter)
+            self._questions[key].leave(waiter)
             waiter.callback(answer)
 
     def _serves_on(self, entry: _Entry[T] | None) -> bool:
@@ -226,22 +220,9 @@ class AnswerCache(Generic[S, T]):
         entry.fresh_until = min(self._clock.seconds() + PATIENCE, end)
         return entry.answer
 
-    def _answered(
-        self, result: T | Failure, key: bytes, question: _Question[T]
-    ) -> None:
-        del self._questions[key]
-        answer = self._judge(key, result)
-        waiters, question.waiters = question.waiters, set()
-        for waiter in waiters:
-            if waiter.called:
-                continue  # it left when it heard of another's answer
-            if isinstance(answer, Failure):
-                waiter.errback(answer)
-            else:
-                waiter.callback(answer)
-
-    def _judge(self, key: bytes, result: T | Failure) -> T | Failure:
+    def _judge(self, result: T | Failure, key: bytes) -> T | Failure:
         """Keep what was answered; the answer that all who wait get."""
+        del self._questions[key]
         now, lifetimes = self._clock.seconds(), self._lifetimes
         if not isinstance(result, Failure):
             self._away = False

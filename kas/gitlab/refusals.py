@@ -25,9 +25,13 @@ from collections.abc import Callable
 import attrs
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
 
-from kas.redis import RedisClient, RedisRefused, RedisUnavailable
+from kas.redis import (
+    RedisClient,
+    RedisRefused,
+    RedisUnavailable,
+    trap_redis_errors,
+)
 from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
 
@@ -84,16 +88,11 @@ class SharedRefusals:
         value = _CODES[error.status] + b" " + message
         milliseconds = max(1, round(seconds * 1000))
         self._redis.call("SET", self._key(key), value, "PX", milliseconds).addErrback(
-            _unshared
+            trap_redis_errors
         )
 
     def _key(self, key: bytes) -> bytes:
         return f"{self._prefix}:txkas1:{self._family}:".encode() + key
-
-
-def _unshared(failure: Failure) -> None:
-    # The client of Redis logs what is wrong with it.
-    failure.trap(RedisRefused, RedisUnavailable)
 
 
 def _read(value: bytes) -> CallError | None:

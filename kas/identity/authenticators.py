@@ -215,7 +215,7 @@ class Authenticators:
     ) -> Deferred[_T]:
         # A cancelled check has sent no request yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
-            _give_up(answer)
+            self._give_up(answer)
             text = "too many credentials are being checked; try again"
             raise CallError(Status.UNAVAILABLE, text)
         address = ""
@@ -226,7 +226,7 @@ class Authenticators:
                 address = f"again {address}"
             seconds = self.failed.begin(address)
             if seconds is None:
-                _give_up(answer)
+                self._give_up(answer)
                 if refusal is not None:
                     raise CallError(refusal.status, refusal.message)
                 text = (
@@ -236,12 +236,21 @@ class Authenticators:
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
             if seconds:
                 # Nothing was asked yet: see `IAuthenticator`.
-                _give_up(answer)
+                self._give_up(answer)
                 turn: Deferred[None] = deferLater(self._clock, seconds)
                 answer = turn.addCallback(lambda _: ask())
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
         return answer.addBoth(self._checked, address, digest)
+
+    def _give_up(self, answer: Deferred[_T]) -> None:
+        answer.addErrback(self._not_needed)
+        answer.cancel()
+
+    def _not_needed(self, failure: Failure) -> None:
+        # The client's refusal says why this answer was given up.
+        if failure.check(CallError, CancelledError) is None:
+            self._log.failure("an authenticator failed", failure)
 
     def _checked(
         self, result: _T | Failure, address: str, digest: bytes
@@ -281,11 +290,6 @@ def _counts_as_failed(result: object) -> bool:
         return error.status in _REFUSED
     # A client that leaves before it is answered may have had the question asked.
     return isinstance(error, CancelledError)
-
-
-def _give_up(answer: Deferred[_T]) -> None:
-    answer.addErrback(lambda _: None)
-    answer.cancel()
 
 
 def _too_late(result: object, seconds: float) -> None:

@@ -24,6 +24,7 @@ from twisted.web.iweb import IAgent
 from kas.config.oidc import OpenIdConnect
 from tunnel.bodies import TooLarge, collect
 from tunnel.errors import CallError, Status
+from tunnel.util.single_flight import SingleFlight
 from tunnel.util.texts import clean
 from tunnel.util.urls import is_private
 
@@ -107,8 +108,7 @@ class ProviderKeys(Collector):
         self._keys: frozenset[VerificationKey] = frozenset()
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
-        self._asking: Deferred[None] | None = None
-        self._waiting: set[Deferred[None]] = set()
+        self._asking = SingleFlight(self._ask)
         self._failing = False
         #: How often they were read, and how often that failed.
         self._reads = {"read": 0, "failed": 0}
@@ -148,8 +148,7 @@ class ProviderKeys(Collector):
         """Read them no more."""
         if self._loop.running:
             self._loop.stop()
-        if self._asking is not None:
-            self._asking.cancel()
+        self._asking.cancel()
 
     @property
     def usable(self) -> bool:
@@ -168,7 +167,7 @@ class ProviderKeys(Collector):
         """
         found = self._found(algorithm, kid)
         if found is None and self._may_ask():
-            await self._ask()
+            await self._asking.get()
             found = self._found(algorithm, kid)
         if found is not None:
             return found
@@ -200,35 +199,17 @@ class ProviderKeys(Collector):
 
     def _may_ask(self) -> bool:
         pause = self._clock.seconds() - self._asked_at
-        return self._asking is not None or pause >= MIN_INTERVAL
+        return self._asking.running or pause >= MIN_INTERVAL
 
     def _look(self) -> None:
         if self._age() >= self._settings.keys_ttl and self._may_ask():
-            self._begin()
+            self._asking.start()
 
     def _ask(self) -> Deferred[None]:
         """Fires when the provider was asked, whether it answered or not."""
-        waiting: Deferred[None] = Deferred(lambda one: self._waiting.discard(one))
-        self._waiting.add(waiting)
-        self._begin()
-        return waiting
-
-    def _begin(self) -> None:
-        if self._asking is not None:
-            return
         self._asked_at = self._clock.seconds()
-        asking = self._asking = Deferred.fromCoroutine(self._read())
-        asking.addTimeout(TIMEOUT, self._clock)
-        asking.addErrback(self._failed)
-        asking.addBoth(self._asked)
-
-    def _asked(self, result: object) -> None:
-        self._asking = None
-        waiting, self._waiting = self._waiting, set()
-        for one in waiting:
-            # Firing one Deferred may cancel another.
-            if not one.called:
-                one.callback(None)
+        asking = Deferred.fromCoroutine(self._read())
+        return asking.addTimeout(TIMEOUT, self._clock).addErrback(self._failed)
 
     async def _read(self) -> None:
         issuer = self._settings.issuer

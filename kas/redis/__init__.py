@@ -15,7 +15,12 @@ Importing this installs a reactor, as importing txredisapi does.
 from __future__ import annotations
 
 from kas.redis.client import Counters, RedisClient, RedisListener
-from kas.redis.connection import Command, RedisRefused, RedisUnavailable
+from kas.redis.connection import (
+    Command,
+    RedisRefused,
+    RedisUnavailable,
+    trap_redis_errors,
+)
 
 __all__ = [
     "Command",
@@ -24,4 +29,5 @@ __all__ = [
     "RedisListener",
     "RedisRefused",
     "RedisUnavailable",
+    "trap_redis_errors",
 ]

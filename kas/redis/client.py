@@ -21,6 +21,7 @@ from kas.redis.connection import (
     RedisRefused,
     RedisUnavailable,
     error_code,
+    trap_redis_errors,
 )
 from kas.redis.dialling import Dialler
 from tunnel.util.backoff import Backoff
@@ -408,7 +409,8 @@ class RedisClient:
         connection = self._events.connection
         if connection is not None:
             self.counters.commands += 1
-            connection.send([("PING",)]).addErrback(lambda failure: None)
+            # A connection without an answer fails, and its link logs the reason.
+            connection.send([("PING",)]).addErrback(trap_redis_errors)
 
     # Sentinel.
 

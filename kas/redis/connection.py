@@ -34,6 +34,7 @@ __all__ = [
     "RedisUnavailable",
     "ask",
     "error_code",
+    "trap_redis_errors",
 ]
 
 Command = tuple[bytes | str | int, ...]
@@ -73,6 +74,15 @@ class RedisRefused(TunnelError):
     def __init__(self, code: str, command: str) -> None:
         super().__init__(f"Redis answered {code} to {command}")
         self.code = code
+
+
+def trap_redis_errors(failure: Failure) -> None:
+    """
+    Handle the failure of a command whose answer has no reader.
+
+    It is silent because the client logs an outage of Redis and each refused command.
+    """
+    failure.trap(RedisRefused, RedisUnavailable)
 
 
 def error_code(error: Exception) -> str:

@@ -30,6 +30,7 @@ from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
     HeadError,
+    HeadNote,
     RequestHead,
     RequestParser,
     ResponseHead,
@@ -81,6 +82,11 @@ _SYSTEM: Final = re.compile(
 
 #: The user as whom a request runs: the first line counts, as in API servers.
 _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
+
+#: A value of ``Authorization``, and the fields of a request with it.
+_OUTGOING: Final[HeadNote[tuple[bytes | None, bytes]]] = HeadNote()
+#: Whether the request has agentk's own rights.
+_AS_AGENTK: Final[HeadNote[bool]] = HeadNote()
 
 _API_SERVER: Final = b"api-server"
 _AGENT: Final = b"agent"
@@ -202,10 +208,9 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
     :raises _SystemName: it may not run as the user or in a group that it names.
     """
     authorization = cluster.authorization()
-    noted = head.notes.get(_outgoing)
+    noted = _OUTGOING.read(head)
     if noted is not None and noted[0] == authorization:
-        fields: bytes = noted[1]
-        return fields
+        return noted[1]
     # The same header lines are looked at once; each line is followed by CR LF here.
     system = _SYSTEM.search(head.fields + b"\r\n")
     if system is not None and not allow_system_names:
@@ -223,7 +228,7 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
     )
     if authorization is not None:
         fields += b"\r\nAuthorization: " + authorization
-    head.notes[_outgoing] = authorization, fields
+    _OUTGOING.write(head, (authorization, fields))
     return fields
 
 
@@ -233,11 +238,12 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
 
     :raises OwnNamespaceRefusal: a client may not ask that with agentk's own rights.
     """
-    as_agentk = head.notes.get(_checked)
+    as_agentk = _AS_AGENTK.read(head)
     if as_agentk is None:
         found = _USER.search(head.fields)
         username = "" if found is None else found[1].strip().decode("latin-1")
-        as_agentk = head.notes[_checked] = own.acts_as_agentk(username)
+        as_agentk = own.acts_as_agentk(username)
+        _AS_AGENTK.write(head, as_agentk)
     if not as_agentk:
         return head.target
     target: bytes = own.checked(head.method, head.target, bool(head.upgrade))

@@ -18,7 +18,7 @@ import attrs
 from modules.kubernetes_api.browsers import cut_query, session
 from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
 from tunnel.errors import TunnelError
-from tunnel.http1 import RequestHead, RequestParser
+from tunnel.http1 import HeadNote, RequestHead, RequestParser
 from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 from tunnel.kubernetes import escapes_root, impersonation_fields
 
@@ -29,6 +29,8 @@ _AGENT: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BEARER: Final = re.compile(
     rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern
 )
+#: Kind, agent and token; the first two are empty in a token that names no agent.
+_PARTS: Final[HeadNote[tuple[str, str, str]]] = HeadNote()
 
 _AGENTS: Final = b"/agents/"
 
@@ -162,12 +164,13 @@ def enter(
         mark = b"?" if query else b""
         wants_token = ours.get(REQUEST) == [b"true"] and head.method == b"GET"
     values = head.taken.get(b"authorization", ())
-    bearer = head.notes.get(_BEARER)
+    bearer = _PARTS.read(head)
     if bearer is None and len(values) == 1:
         match = _BEARER.fullmatch(values[0])
         if match is not None:
-            bearer = tuple(part and part.decode("ascii") for part in match.groups())
-            head.notes[_BEARER] = bearer
+            parts = [part.decode("ascii") for part in match.groups(b"")]
+            bearer = (parts[0], parts[1], parts[2])
+            _PARTS.write(head, bearer)
     if bearer is None:
         entry = None if values else _of_page(head, named, ours, path, tokens)
         if entry is None:
@@ -176,7 +179,7 @@ def enter(
         entry.wants_token = wants_token
         return entry
     kind, agent, token = bearer
-    if kind is not None:
+    if kind:
         if named and agent != named.decode("ascii"):
             raise Refused(
                 400, "client -> kas: the path and the credential name different agents"
@@ -184,7 +187,7 @@ def enter(
     elif token.count(":") > 1:
         raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     elif named:
-        kind, agent = "", named.decode("ascii")
+        agent = named.decode("ascii")
     else:
         raise unauthorized(
             "neither the bearer token (<kind>:<agent id>:<token>) nor the path "
@@ -240,7 +243,7 @@ def _no_bearer(values: Sequence[bytes]) -> Refused:
     return unauthorized("only Bearer is accepted in Authorization")
 
 
-class OutgoingFields:
+class OutgoingFields(HeadNote[tuple[Access, bytes]]):
     """
     Fields of a request after kas: the client's, ``Via``, and ``Impersonate-*``.
 
@@ -264,13 +267,12 @@ class OutgoingFields:
         :raises Refused: when the client wants to impersonate and may not, or the
             request goes in a circle.
         """
-        noted = head.notes.get(self)
+        noted = self.read(head)
         if noted is not None and noted[0] is access:
-            fields: bytes = noted[1]
-            return fields
+            return noted[1]
         fields = self._made(head, access)
         if len(fields) <= MAX_NOTED:
-            head.notes[self] = access, fields
+            self.write(head, (access, fields))
         return fields
 
     def _made(self, head: RequestHead, access: Access) -> bytes:

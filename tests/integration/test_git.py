@@ -36,6 +36,7 @@ from tunnel.interfaces import (
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.util.files import MAX_SECRET_FILE
 from tunnel.util.until import until
 
 _reactor: Any = reactor
@@ -659,6 +660,9 @@ async def test_refusals(remote: Place, tmp_path: Path) -> None:
     credentials.write_text("kas:wrong\n")
     await told(Status.PERMISSION_DENIED)
     credentials.unlink()
+    await told(Status.UNAVAILABLE)
+    # The start of a file that is too large is not used.
+    credentials.write_text(f"kas:{SECRET}\n" + "\n" * MAX_SECRET_FILE)
     await told(Status.UNAVAILABLE)
     credentials.write_text(f"kas:{SECRET}\n")
     for refuses, status in (

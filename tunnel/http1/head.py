@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final, Generic, TypeVar, cast
 
 from tunnel.errors import TunnelError
 
@@ -28,6 +28,7 @@ __all__ = [
     "CHUNKED",
     "UNTIL_CLOSE",
     "HeadError",
+    "HeadNote",
     "RequestHead",
     "RequestParser",
     "ResponseHead",
@@ -36,6 +37,8 @@ __all__ = [
     "encode_request",
     "is_value",
 ]
+
+T = TypeVar("T")
 
 #: Length of a body that only its end determines.
 CHUNKED: Final = -1
@@ -146,8 +149,8 @@ class RequestHead:
         fit for it.
     :ivar taken: by lower-case name, the values of the lines that were cut out of
         *fields*.  Only to be read: heads with the same lines have it together.
-    :ivar notes: what its readers found out from its header lines alone, each under a
-        key of its own: it is there again in the next head that has the same lines.
+    :ivar notes: results that readers computed from its header lines alone; see
+        `HeadNote`.
     """
 
     __slots__ = (
@@ -176,7 +179,7 @@ class RequestHead:
         expect_continue: bool = False,
         host: bytes = b"",
         taken: dict[bytes, list[bytes]] | None = None,
-        notes: dict[object, Any] | None = None,
+        notes: dict[object, object] | None = None,
     ) -> None:
         self.method = method
         self.target = target
@@ -188,7 +191,7 @@ class RequestHead:
         self.expect_continue = expect_continue
         self.host = host
         self.taken = {} if taken is None else taken
-        self.notes = {} if notes is None else notes
+        self.notes: dict[object, object] = {} if notes is None else notes
 
     def again(self, method: bytes, target: bytes) -> RequestHead:
         """Return the head of another request with the same header lines."""
@@ -205,6 +208,22 @@ class RequestHead:
             self.taken,
             self.notes,
         )
+
+
+class HeadNote(Generic[T]):
+    """
+    Key of one reader's entry in `RequestHead.notes`, and the type of that entry.
+
+    The next head with the same header lines has the entry, too.
+    """
+
+    def read(self, head: RequestHead) -> T | None:
+        """Return the entry of *head*; None without one."""
+        return cast("T | None", head.notes.get(self))
+
+    def write(self, head: RequestHead, entry: T) -> None:
+        """Set the entry for *head* and for heads with the same lines."""
+        head.notes[self] = entry
 
 
 class ResponseHead:

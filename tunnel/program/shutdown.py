@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 
 __all__ = ["SHUTDOWN_SECONDS", "run_at_shutdown"]
 
@@ -36,4 +36,5 @@ async def run_at_shutdown(
 
     Thread(target=run, name="shutdown", daemon=True).start()
     done.addTimeout(seconds, reactor)
-    await done.addErrback(lambda _: None)
+    # The process ends anyway; the thread is a daemon and does not keep it.
+    await done.addErrback(lambda failure: failure.trap(TimeoutError, CancelledError))

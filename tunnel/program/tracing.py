@@ -25,6 +25,7 @@ from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ISpan, ITracer, SpanKind
 from tunnel.program.shutdown import run_at_shutdown
+from tunnel.util.files import read_secret_file
 from tunnel.util.texts import clean
 from tunnel.util.traces import TRACEPARENT, trace_id_of
 from tunnel.util.urls import is_private
@@ -40,9 +41,6 @@ MAX_WAITING: Final = 2048
 
 #: Timeout of the collector, in seconds.
 TIMEOUT: Final = 10.0
-
-#: Bytes of a token.
-MAX_TOKEN: Final = 4096
 
 #: Characters of a text in a span.
 MAX_TEXT: Final = 1000
@@ -272,11 +270,10 @@ def _credential(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        with file.open("rb") as source:
-            token = source.read(MAX_TOKEN + 1).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
+        token = read_secret_file(file).decode("ascii").strip()
+    except ValueError:
         token = ""
-    if not token.isprintable() or not 0 < len(token) <= MAX_TOKEN or " " in token:
+    if not token or not token.isprintable() or " " in token:
         message = (
             f"observability.tracing.otlp_token_secret_file: {file} has no token in "
             "it; write one line"

@@ -7,6 +7,8 @@ Helpers that are independent of tunnels.
     counts.py       counts by key, without zero entries
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn
+    single_flight.py
+                    one call at a time, whose result goes to all who wait for it
     peer_slots.py   slots for each peer, so that none delays the others
     token_bucket.py rate limits
     recent.py       a table that forgets its oldest entry

@@ -30,6 +30,7 @@ __all__ = [
     "in_words",
     "owner_of",
     "read_base64_secret",
+    "read_secret_file",
     "replace_file",
     "reread_files",
     "warn_if_public",
@@ -258,6 +259,25 @@ HOW_TO_MAKE_ONE = (
 )
 
 
+def read_secret_file(
+    path: str | os.PathLike[str], limit: int = MAX_SECRET_FILE
+) -> bytes:
+    """
+    Read a file with a secret, byte for byte.
+
+    :raises ValueError: it cannot be read, or has more than *limit* bytes; the text
+        names the reason and no part of the secret.
+    """
+    try:
+        with open(path, "rb") as source:
+            data = source.read(limit + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    if len(data) > limit:
+        raise ValueError(f"{path} is larger than {limit} bytes: no secret")
+    return data
+
+
 def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     """
     Read a secret in base64 from a file, as GitLab's tools write it.
@@ -265,13 +285,7 @@ def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     :param least: minimum number of decoded bytes.
     :raises ValueError: it cannot be used; the text names the reason and no part of it.
     """
-    try:
-        with open(path, "rb") as source:
-            data = source.read(MAX_SECRET_FILE + 1)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
-    if len(data) > MAX_SECRET_FILE:
-        raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
+    data = read_secret_file(path)
     try:
         secret = base64.b64decode(data.strip(), validate=True)
     except binascii.Error:

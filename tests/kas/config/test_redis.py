@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kas.config.redis import redis_address
+from kas.config.redis import read_password, redis_address
 from tests.kas.configuring import problems
+from tunnel.util.files import MAX_SECRET_FILE
 
 
 def test_redis_needs_one_way_to_reach_it() -> None:
@@ -38,3 +41,26 @@ def test_addresses_of_redis() -> None:
     assert redis_address("redis") == ("redis", 6379)
     assert redis_address("[::1]:7000") == ("::1", 7000)
     assert redis_address("10.0.0.1", 26379) == ("10.0.0.1", 26379)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\r\n", "is empty"),
+        (b"\xff", "is not text"),
+        (b"x" * (MAX_SECRET_FILE + 1), "is larger than"),
+        (None, "cannot be read"),
+    ],
+)
+def test_file_without_a_password(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b" s3cret \r\n")
+    assert read_password(file) == " s3cret "
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        read_password(file)

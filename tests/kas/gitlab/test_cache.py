@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.gitlab import cache as module
@@ -286,3 +287,34 @@ class CacheTests(SynchronousTestCase):
             [self.cache.kept(key) for key in (b"a", b"b", b"c", b"d")],
             ["123", None, "1", "123456"],
         )
+
+
+def test_unexpected_failure_in_the_background() -> None:
+    """The cache logs a failure that no caller waits for, unless GitLab is away."""
+    clock, asked = Clock(), list[Deferred[str]]()
+
+    def ask(_: str) -> Deferred[str]:
+        asked.append(Deferred())
+        return asked[-1]
+
+    cache = AnswerCache(ask, Lifetimes(success=1.0, error=1.0, outage=1000.0), clock)
+    for error in (AWAY, ZeroDivisionError("a bug")):
+        asked.clear()
+        cache.get(b"k", "s")
+        clock.advance(0)
+        asked.pop().callback("yes")
+        clock.advance(2)
+        cache.get(b"k", "s")
+        clock.advance(0)
+        asked.pop().errback(AWAY)
+        clock.advance(1000 - 3)
+        assert cache.get(b"k", "s") == "yes"
+        with capturedLogs() as logged:
+            clock.advance(0)
+            # The last answer has expired when GitLab's answer arrives.
+            clock.pump([1.0])
+            asked.pop().errback(error)
+        assert [event["log_format"] for event in logged] == (
+            [] if error is AWAY else ["asking GitLab in the background"]
+        )
+        clock.advance(1000)

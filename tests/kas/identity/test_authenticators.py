@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -243,3 +245,29 @@ class OrderTests(SynchronousTestCase):
         assert isinstance(answer, Deferred)
         self.assertIs(self.successResultOf(answer), ALICE)
         self.assertEqual((all_.checks, clock.getDelayedCalls()), (0, []))
+
+
+@pytest.mark.parametrize("error", [None, CancelledError(), ZeroDivisionError()])
+def test_answer_that_is_not_needed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """The failure of an unread answer is logged, except for a cancellation."""
+    monkeypatch.setattr(module, "MAX_CHECKS", 0)
+    remote = Remote()
+    several = Authenticators(Clock())
+    several.add(remote)
+    authorize_user = remote.authorize_user
+
+    def fail_at_once(agent: str, token: str) -> Deferred[Access]:
+        answer = authorize_user(agent, token)
+        if error is not None:
+            answer.errback(error)
+        return answer
+
+    monkeypatch.setattr(remote, "authorize_user", fail_at_once)
+    with capturedLogs() as logged, pytest.raises(CallError):
+        several.authorize_user("remote", "prod", "token")
+    assert [event["log_format"] for event in logged] == (
+        ["an authenticator failed"] if isinstance(error, ZeroDivisionError) else []
+    )
+    assert remote.cancelled == (error is None)

@@ -18,6 +18,7 @@ from tunnel.http1.head import (
     MAX_TAKEN,
     UNTIL_CLOSE,
     HeadError,
+    HeadNote,
     RequestHead,
     RequestParser,
     ResponseHead,
@@ -615,3 +616,17 @@ def test_star_of_a_client() -> None:
     """In a Connection it is a character of a name, and stands for nothing else."""
     block = b"\r\nUser-Agent: u\r\nU*: v"
     assert without(block, frozenset({b"u*"})) == b"\r\nUser-Agent: u"
+
+
+def test_note() -> None:
+    """Each reader has its own entry, which heads with the same lines share."""
+    first, second = HeadNote[int](), HeadNote[int]()
+    known: dict[bytes, RequestHead] = {}
+    heads = [
+        RequestParser().parse(b"GET %b HTTP/1.1\r\nHost: a\r\n" % target, known)
+        for target in (b"/a", b"/b")
+    ]
+    assert first.read(heads[0]) is None
+    first.write(heads[0], 1)
+    assert [first.read(head) for head in heads] == [1, 1]
+    assert [second.read(head) for head in heads] == [None, None]

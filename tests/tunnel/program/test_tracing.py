@@ -19,9 +19,11 @@ from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.fakes.telemetry import Telemetry
 from tunnel.config import Tracing
+from tunnel.errors import ConfigurationError
 from tunnel.interfaces import SpanKind
 from tunnel.program import shutdown, tracing
 from tunnel.program.tracing import Tracer
+from tunnel.util.files import MAX_SECRET_FILE
 from tunnel.util.traces import TRACEPARENT, trace_id_of
 
 _reactor: Any = reactor
@@ -187,3 +189,19 @@ def test_parents_as_the_sdk_reads_them(version: str, flags: str, rest: str) -> N
     context = TraceContextTextMapPropagator().extract({TRACEPARENT: sent})
     if trace_id_of(sent) is not None:
         assert get_current_span(context).get_span_context().is_valid
+
+
+@pytest.mark.parametrize(
+    "content", [b"\n", b"a b", b"a\nb", b"\xff", b"x" * (MAX_SECRET_FILE + 1), None]
+)
+def test_file_without_a_token(tmp_path: Path, content: bytes | None) -> None:
+    """The tracer refuses the file without quoting it."""
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    settings = Tracing(
+        otlp_endpoint="https://collector.example", otlp_token_secret_file=token
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        Tracer(settings, "kas", "a", 1.0, lambda: 0.0).start(_reactor)
+    assert str(refused.value).endswith(f"{token} has no token in it; write one line")

@@ -15,9 +15,11 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.util.files import (
+    MAX_SECRET_FILE,
     WatchedFile,
     file_version,
     in_words,
+    read_secret_file,
     reread_files,
     warn_if_public,
 )
@@ -172,3 +174,19 @@ def test_a_file_that_its_owner_may_not_write(
     assert in_words(error).endswith(f"): chmod {bits} {path}")
     path.chmod(0o700)
     assert "run this as" in in_words(error)
+
+
+@pytest.mark.parametrize("limit", [MAX_SECRET_FILE, 3])
+def test_size_of_a_secret(tmp_path: Path, limit: int) -> None:
+    """A larger file is refused as a whole: a part of a secret opens nothing."""
+    path = tmp_path / "secret"
+    path.write_bytes(b"\n" * limit)
+    assert read_secret_file(path, limit) == b"\n" * limit
+    path.write_bytes(b"\n" * (limit + 1))
+    with pytest.raises(ValueError, match=f"secret is larger than {limit} bytes"):
+        read_secret_file(path, limit)
+
+
+def test_secret_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot be read \(No such file"):
+        read_secret_file(tmp_path / "none")
