@@ -116,7 +116,7 @@ class Options(ProgramOptions):
         self["kas-address"].append(text)
 
     def opt_kas_header(self, text: str) -> None:
-        """A header for the WebSocket to kas, `Name: value`; may be repeated."""
+        """Add a header to the WebSocket to kas, `Name: value`; may be repeated."""
         self["kas-header"].append(text)
 
     def usable(self) -> str:

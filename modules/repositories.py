@@ -19,7 +19,7 @@ MIN_PERIOD = 1.0
 
 
 def is_period(instance: object, attribute: object, value: float) -> None:
-    """A validator: time between two looks at a repository."""
+    """Validate the time between two looks at a repository."""
     if value <= 0:
         raise ValueError("must be more than 0")
     if value < MIN_PERIOD:

@@ -17,7 +17,7 @@ MAX_FILE = 2 * MAX_SECRET
 
 def read_secret(file: Path) -> bytes:
     """
-    The secret in *file*, without white space around it.
+    Return the secret in *file*, without white space around it.
 
     :raises ValueError: it is too short or too long, or cannot be read.
     """

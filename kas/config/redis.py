@@ -57,7 +57,7 @@ def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
 
 def read_password(path: Path) -> str:
     """
-    The password in a file, without the end of its line.
+    Return the password in a file, without the end of its line.
 
     :raises ValueError: there is none.
     """

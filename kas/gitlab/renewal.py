@@ -122,11 +122,11 @@ class Renewal(Generic[S, T]):
         means: Callable[[T], object],
     ) -> None:
         """
-        A credential opens something.
+        Watch a credential that opens something.
 
-        :param key: of the answer, and what it is asked with: *subject*.
-        :param meaning: what the answer of now means for it.
-        :param means: what a later one does.
+        :param key: of the answer, and *subject* of its request.
+        :param meaning: of the current answer for the credential.
+        :param means: returns the meaning of a later answer.
         """
         self._known[credential_id] = _Known(key, subject, meaning, means)
 

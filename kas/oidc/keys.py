@@ -206,7 +206,10 @@ class ProviderKeys(Collector):
             self._asking.start()
 
     def _ask(self) -> Deferred[None]:
-        """Fires when the provider was asked, whether it answered or not."""
+        """
+        Return a Deferred that fires after a request to the provider, whether it
+        answered or not.
+        """
         self._asked_at = self._clock.seconds()
         asking = Deferred.fromCoroutine(self._read())
         return asking.addTimeout(TIMEOUT, self._clock).addErrback(self._failed)

@@ -49,7 +49,7 @@ class ConfigurationProjectServer:
         api.handle_external(CONFIGURATION_PROJECT, self)
 
     async def start(self) -> None:
-        """It needs no preparation."""
+        """Do nothing: the module needs no preparation."""
 
     async def stop(self) -> None:
         """Nothing is held."""

@@ -143,7 +143,7 @@ def _spec(unknown: bytes) -> dict[str, Any]:
 
 
 def _messages(data: bytes) -> dict[int, bytes]:
-    """The fields of a message that are strings or messages, by their numbers."""
+    """Return the fields of a message that are strings or messages, by their numbers."""
     found: dict[int, bytes] = {}
     place = 0
     while place < len(data):
@@ -163,7 +163,7 @@ def _messages(data: bytes) -> dict[int, bytes]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a number, and the place of its end."""
     number = 0
     for shift in range(0, 64, 7):
         if place >= len(data):

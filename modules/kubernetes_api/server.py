@@ -172,7 +172,7 @@ class Held(Sharing, Protocol):
     """A request or connection that a credential holds open."""
 
     def revoke(self) -> None:
-        """The credential is not valid any longer."""
+        """End the request, because its credential is no longer valid."""
 
     def client_gone(self, reason: Exception) -> object:
         """kas stops."""
@@ -366,7 +366,7 @@ class KubernetesApiServer:
         return self.shares.admits(watch, access)
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
-        """A watch is over."""
+        """Forget a watch that is over."""
         self.metrics.in_flight -= 1
         self.shares.leave(watch, access)
 
@@ -416,14 +416,14 @@ class KubernetesApiServer:
         self.refuse(exchange, status, message, _FIELDS.get(status, b""), access)
 
     def watches_begin(self, connection: WatchConnection) -> None:
-        """A connection of aggregated watches begins."""
+        """Add a connection of aggregated watches."""
         self.metrics.answered(101)
         self.metrics.upgrades["switched"] += 1
         self.audit_answer(connection.exchange, PATH, connection.access, 101)
         self.watches.add(connection)
 
     def watches_end(self, connection: WatchConnection) -> None:
-        """A connection of aggregated watches is over."""
+        """Forget a connection of aggregated watches."""
         self.watches.discard(connection)
 
     async def _authorize_once(self, entry: Entry, client: HasPeer) -> Access:
@@ -683,7 +683,10 @@ class ProxiedRequest:
         return self._over
 
     def isolate(self) -> None:
-        """It is for a page, which has the clusters of all agents as one origin."""
+        """
+        Isolate the response for a page, for which the clusters of all agents are one
+        origin.
+        """
         self._isolated = True
         self._fields += ISOLATED
 
@@ -1061,7 +1064,7 @@ class ProxiedRequest:
                 self.fail(502, f"{_BROKEN_HOP}: the agent's connection was closed")
 
     def revoke(self) -> None:
-        """The credential is not valid any longer."""
+        """End the request, because its credential is no longer valid."""
         self.fail(
             401,
             "client -> kas: the credential was revoked",

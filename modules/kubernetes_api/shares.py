@@ -51,7 +51,9 @@ HEAVIEST: Final = 4
 
 
 def room_of(weight: int) -> int:
-    """Requests that a caller may have under way while others are active."""
+    """
+    Return how many requests a caller may have in progress while others are active.
+    """
     return max(1, weight // WEIGHT_OF_ONE)
 
 
@@ -67,7 +69,7 @@ class Sharing(Protocol):
         """Nothing more will happen."""
 
     def begin(self) -> None:
-        """It may begin now."""
+        """Begin the request."""
 
     def begin_failed(self) -> None:
         """End with an error: `begin` raised an exception, which is logged."""
@@ -189,7 +191,7 @@ class Shares(Collector, Generic[R]):
         return len(self._active), len(self._agents)
 
     def credentials(self) -> set[str]:
-        """The ids of those with a request under way."""
+        """Return the ids of credentials with a request in progress."""
         return {
             one
             for account in self._active.values()
@@ -197,7 +199,7 @@ class Shares(Collector, Generic[R]):
         }
 
     def of(self, credential_id: str) -> list[R]:
-        """The requests of a credential."""
+        """Return the requests of a credential."""
         return [
             request
             for account in self._active.values()

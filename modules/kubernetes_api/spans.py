@@ -16,7 +16,7 @@ def begin_span(
     tracer: ITracer, kind: SpanKind, method: bytes, target: bytes, fields: bytes
 ) -> ISpan | None:
     """
-    A span that goes on the trace in *fields*; None: the request is not traced.
+    Begin a span of the trace in *fields*; None: the request is not traced.
 
     Its name has neither the namespace nor the name of an object: ``list deployments``.
     """

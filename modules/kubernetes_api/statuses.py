@@ -88,7 +88,7 @@ def status_answer(
 
 
 def _wanted(fields: bytes) -> bytes:
-    """The form that the client prefers."""
+    """Return the form that the client prefers."""
     accepted = b",".join(_ACCEPT.findall(fields)).strip(b" \t,")
     if not accepted:
         return _JSON

@@ -144,7 +144,11 @@ class WatchHost(Protocol):
         """Return why *access* does not include a watch; None: it does."""
 
     def read_head(self, block: bytes) -> ResponseHead:
-        """:raises HeadError: the answer cannot be read."""
+        """
+        Parse the head of a response.
+
+        :raises HeadError: it cannot be read.
+        """
 
     def watch_answered(
         self, exchange: Exchange, head: RequestHead, access: Access, status: int
@@ -168,7 +172,7 @@ class WatchHost(Protocol):
         """Register *connection*, which ends when kas stops."""
 
     def watches_end(self, connection: WatchConnection) -> None:
-        """*connection* is over."""
+        """Forget *connection*, which is over."""
 
 
 class _Invalid(Exception):
@@ -243,7 +247,7 @@ class WatchConnection:
     # `Sharing`: the connection counts as one request of its caller.
 
     def begin(self) -> None:
-        """It began."""
+        """Note that the watch began."""
 
     def begin_failed(self) -> None:
         """See `begin`, which never raises."""
@@ -407,7 +411,7 @@ class WatchConnection:
         )
 
     def stopProducing(self) -> None:
-        """The client is gone: `client_gone` says so."""
+        """Do nothing: `client_gone` handles a client that left."""
 
     @property
     def held(self) -> int:
@@ -519,7 +523,7 @@ class _Watch:
             stream.pauseProducing()
 
     def revoke(self) -> None:
-        """The connection ends, and this with it."""
+        """End the connection, and this watch with it."""
         self._connection.revoke()
 
     def client_gone(self, reason: Exception) -> None:
@@ -647,7 +651,7 @@ class _Watch:
             self._stop()
 
     def _go_on(self) -> None:
-        """An API server ends each watch after a while."""
+        """Begin the watch again: an API server ends each watch after a while."""
         self._ends += 1
         if self._ends > MAX_AGAIN:
             self._fail({"message": "the API server ends the watch again and again"})
@@ -728,7 +732,11 @@ class _Watch:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """:raises _Invalid: *text* is not a JSON object."""
+    """
+    Parse a JSON object.
+
+    :raises _Invalid: *text* is not a JSON object.
+    """
     try:
         # `json.loads` takes bytes that are UTF-16 or have halves of characters, which
         # a message of a WebSocket may not have.
@@ -782,7 +790,9 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
 
 
 def _status(body: bytes, code: int) -> dict[str, Any]:
-    """The error of an answer that is not a watch: a Status of Kubernetes, mostly."""
+    """
+    Return the error in a response that is not a watch: usually a Status of Kubernetes.
+    """
     try:
         return {"object": _object(body)}
     except _Invalid:

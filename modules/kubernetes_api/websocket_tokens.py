@@ -84,9 +84,9 @@ class WebSocketTokens:
 
     def seal(self, credential: SealedCredential, path: bytes) -> str:
         """
-        A token of now.
+        Return a token that begins now.
 
-        :param path: of the WebSocket that it is for.
+        :param path: of its WebSocket.
         """
         said = (credential.kind, credential.agent, credential.token)
         content = json.dumps([self._now() + LIFETIME, *said]).encode()

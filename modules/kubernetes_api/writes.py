@@ -40,7 +40,7 @@ _USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
 
 @lru_cache(maxsize=1000)
 def credential_field(credential_id: str) -> bytes:
-    """The header line, after its CR LF."""
+    """Return the header line, after its CR LF."""
     value = quote(credential_id[:200], safe=":@.-_").encode()
     return b"\r\nTxkas-Credential: " + value
 
@@ -62,7 +62,7 @@ class Write:
         return cls(head, seconds())
 
     def sent(self, data: bytes) -> None:
-        """A part of its body."""
+        """Take a part of the body."""
         if self._head.method == b"DELETE" and len(self._options) <= MAX_OPTIONS:
             self._options += data[: MAX_OPTIONS + 1]
 

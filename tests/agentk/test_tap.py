@@ -59,7 +59,7 @@ class OptionsTests(_Case):
         for option in (
             "--kas-address= tls://HOST:8150 or wss://HOST/PATH; may be repeated.",
             "--token-file= File with the agent's token; or $AGENTK_TOKEN.",
-            "--kas-header= A header for the WebSocket to kas",
+            "--kas-header= Add a header to the WebSocket to kas",
             "--observability-listen-address= Where /liveness, /readiness",
             "--kas-insecure-skip-tls-verify Trust any server that answers as kas.",
             "--configuration-file=",
