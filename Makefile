@@ -82,10 +82,10 @@ experiments: $(STAMP)
 servers: $(STAMP)
 	$(GIVE_WAY) $(call part,$(WORKERS),integration and not faults)
 
-lint: $(STAMP)  ## ruff, and the language of the documents
+lint: $(STAMP)  ## ruff, and the language of code, messages and documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m tools.prose docs
+	$(BIN)/python -m tools.prose
 	@test ! -e twisted/__init__.py -a ! -e twisted/plugins/__init__.py || \
 		{ echo "twisted/ must not have an __init__.py: it would replace Twisted's" >&2; exit 1; }
 
