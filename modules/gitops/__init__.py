@@ -10,7 +10,7 @@ What is in a Git repository lives in the cluster.
     server.py       the half in kas: sends agentk the files of a source
     rpc.proto       what agentk asks, with GitLab's names and numbers
     control.proto   what people ask of agentk
-    operators.py    in kas: passes that to the agentk that leads
+    control_server.py    in kas: passes that to the agentk that leads
     control.py      in agentk: answers it
     settings.py     ``gitops`` in the agent's file: which projects, and how
     agent.py        the half in agentk: all projects, while it leads
@@ -43,12 +43,12 @@ What is in a Git repository lives in the cluster.
     orders.py       orders of operators, and the history, in such a Secret
     commit_id.py    ids of commits
     writer.py       which agentk wrote that last
-    brakes.py       what stops deletes
+    prune_guards.py  guards that stop deletes
     listing.py      looks at many objects with one request
     plan.py         what has to be done
     act.py          does it
-    kept.py         states of objects before they were deleted or adopted, likewise
-    recreate.py     which objects can only be changed by making them anew
+    backups.py         states of objects before they were deleted or adopted, likewise
+    recreate.py     objects that can be changed only by creating them again
     refusal.py      what the API server says of an object that it refuses
     conflicts.py    who has the fields for which it does
     allowance.py    how often something may happen
@@ -61,7 +61,7 @@ What is in a Git repository lives in the cluster.
     metrics.py      what agentk counts of its projects
     messages.py     objects and their drift as messages
     drift.py        what others have changed since then
-    people.py       who did, of those that came through kas
+    change_authors.py       who did, of those that came through kas
     audit_log.py    ... and of those that did not, as the API server says
     watches.py      watches on the kinds of all projects, metadata alone
     differences.py  how an object differs from what Git wants of it
@@ -77,5 +77,6 @@ What is in a Git repository lives in the cluster.
     health.py       whether an object has become what its specification says
 
     Git -> refs.py -> files.py -> server.py ==tunnel==> snapshot.py -> manifests.py
-    -> resolve.py, order.py -> plan.py (inventory.py, brakes.py) -> act.py (health.py)
+    -> resolve.py, order.py -> plan.py (inventory.py, prune_guards.py)
+    -> act.py (health.py)
 """

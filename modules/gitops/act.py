@@ -21,27 +21,27 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from modules.gitops.brakes import (
-    CLAIMED_BY,
-    GIVEN_BY,
-    OWNER,
-    UNDECIDED,
-    brake_of_object,
-    claimed_by,
-    is_kept,
-    owner_of,
-)
+from modules.gitops.backups import KeptStates, Replaced
 from modules.gitops.conflicts import since_when
 from modules.gitops.differences import AppliedVersion, applied_version
 from modules.gitops.health import HealthStatus, health_of, why_it_stays
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
-from modules.gitops.kept import KeptStates, Replaced
 from modules.gitops.listing import Seen
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
-from modules.gitops.recreate import restorable, why_not_anew
+from modules.gitops.prune_guards import (
+    CLAIMED_BY,
+    GIVEN_BY,
+    OWNER,
+    UNDECIDED,
+    claimed_by,
+    guard_of_object,
+    is_kept,
+    owner_of,
+)
+from modules.gitops.recreate import restorable, why_not_recreated
 from modules.gitops.refusal import words_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
@@ -83,7 +83,7 @@ BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
 
 #: Seconds to wait for the deletion of an object that is recreated: its pods may take
 #: that long to end.
-ANEW_SECONDS = 120.0
+RECREATE_SECONDS = 120.0
 
 #: A resource version that no object has, because etcd's first version precedes all
 #: objects. Applying with it creates an object, or fails with 409 if the object exists.
@@ -227,7 +227,7 @@ class Act:
     #: The ``default_namespace`` of all entries.
     _namespace: str = attrs.field(default="", init=False)
     #: The number of objects that were recreated.
-    _made_anew: int = attrs.field(default=0, init=False)
+    _recreated_count: int = attrs.field(default=0, init=False)
     #: The inventory as it was last read or written.
     _inventory: Inventory = attrs.field(init=False)
     #: Results of `_as_seen`.
@@ -488,10 +488,10 @@ class Act:
             applied = created or await self._applied_or_taken_back(action, force, same)
         except CallError as error:
             self._settled.pop(key, None)
-            anew = await self._anew(action, error)
-            if anew is None:
+            recreated = await self._recreate(action, error)
+            if recreated is None:
                 return
-            applied = anew
+            applied = recreated
         claimed = action.seen is not None and action.seen.claimed_by
         if claimed == self._settings.inventory_id and not action.takes:
             await self._annotate(action, None)
@@ -552,7 +552,7 @@ class Act:
             applied = "" if secret or not known.owned else known.text
         self._entries[key] = InventoryEntry(uid, applied=applied)
 
-    async def _anew(
+    async def _recreate(
         self, action: Action, refused: CallError
     ) -> KubernetesObject | None:
         """
@@ -567,7 +567,7 @@ class Act:
         try:
             if action.verb is Verb.APPLY:
                 wanted = marked(manifest, self._settings.inventory_id, "")
-                found = await why_not_anew(
+                found = await why_not_recreated(
                     self._client, manifest, wanted, refused, FIELD_MANAGER
                 )
                 if found == "":
@@ -587,7 +587,7 @@ class Act:
         """
         Delete and create an object.
 
-        :raises CallError: a brake protects it, or it could not be created again.
+        :raises CallError: a prune guard protects it, or it could not be created again.
         """
         key = action.key
         resource = await self._client.resource(manifest.api_version, key.kind)
@@ -597,12 +597,12 @@ class Act:
                 raise _held("another object of this name was created in the meantime")
             if owner_of(live) != self._settings.inventory_id:
                 raise _held("it has another owner now")
-            if stays := await self._braked(live):
+            if stays := await self._guarded(live):
                 raise _held(f"it must be recreated, but is kept: {stays}")
-            if self._made_anew >= self._settings.limits.count:
+            if self._recreated_count >= self._settings.limits.count:
                 most = self._settings.limits.count
                 raise _held(f"{most} objects were recreated; retrying later")
-            self._made_anew += 1
+            self._recreated_count += 1
             await self._keep(Replaced.RECREATED, [live])
             await self._delete_and_wait(key, resource, live)
         try:
@@ -659,14 +659,14 @@ class Act:
             uid=metadata.get("uid", ""),
             resource_version=metadata.get("resourceVersion", ""),
         )
-        until, backoff = self._clock.seconds() + ANEW_SECONDS, self._looks()
+        until, backoff = self._clock.seconds() + RECREATE_SECONDS, self._looks()
         while (found := await live_object(self._client, resource, key)) is not None:
             if found["metadata"].get("uid", "") != metadata.get("uid", ""):
                 raise _held("another object of this name was created in the meantime")
             if self._clock.seconds() >= until:
                 raise _held(
                     f"it was deleted to be recreated, but still exists after "
-                    f"{ANEW_SECONDS:g} s"
+                    f"{RECREATE_SECONDS:g} s"
                 )
             await deferLater(self._clock, backoff.failed())
 
@@ -901,7 +901,7 @@ class Act:
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, "it has another owner now")
             return True
-        if stays := await self._braked(live) or self._stays(key):
+        if stays := await self._guarded(live) or self._stays(key):
             self._came_to(key, Outcome.BLOCKED, stays)
             return True
         assert action.live is not None
@@ -928,10 +928,10 @@ class Act:
         self._came_to(key, Outcome.PRUNED)
         return True
 
-    async def _braked(self, live: KubernetesObject) -> str:
+    async def _guarded(self, live: KubernetesObject) -> str:
         """Return why an object must not be deleted now; empty if it may."""
         owner = self._settings.inventory_id
-        return is_kept(live) or await brake_of_object(
+        return is_kept(live) or await guard_of_object(
             self._client, live, owner, self._goes
         )
 

@@ -17,6 +17,7 @@ from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
 from modules.gitops.audit_log import KubernetesAuditLog
+from modules.gitops.change_authors import Writes
 from modules.gitops.child_processes import PREVIEWS_AT_ONCE, ChildProcesses
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
@@ -29,7 +30,6 @@ from modules.gitops.leftovers import Leftovers
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.orders import OrderStore
 from modules.gitops.parallel import in_parallel
-from modules.gitops.people import Writes
 from modules.gitops.project import Project
 from modules.gitops.pruned import PruneReports
 from modules.gitops.receivers import Receiver

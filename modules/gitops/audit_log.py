@@ -14,9 +14,9 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
+from modules.gitops.change_authors import REMEMBERED, ROUNDED, seconds_of
 from modules.gitops.differences import Writer
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.people import REMEMBERED, ROUNDED, seconds_of
 from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import query_value
 from tunnel.util.texts import clean

@@ -37,7 +37,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import attrs
 
-from modules.gitops.brakes import CLAIMED_BY, claimed_by
 from modules.gitops.inventory import (
     COMMIT,
     LABEL,
@@ -48,6 +47,7 @@ from modules.gitops.inventory import (
     entry_of,
 )
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.prune_guards import CLAIMED_BY, claimed_by
 from modules.gitops.snapshot import followed_in
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (

@@ -25,7 +25,7 @@ from twisted.internet.task import deferLater
 from modules.gitops.act import Outcome, Result, Settled, marked
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.brakes import UNDECIDED
+from modules.gitops.change_authors import Changes, Writes
 from modules.gitops.differences import (
     AppliedVersion,
     ChangedField,
@@ -38,8 +38,8 @@ from modules.gitops.inventory import InventoryEntry
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
-from modules.gitops.people import Changes, Writes
 from modules.gitops.plan import Action, Plan, Verb, live_object
+from modules.gitops.prune_guards import UNDECIDED
 from modules.gitops.watches import Kind, KindWatches
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (

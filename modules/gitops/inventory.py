@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import attrs
 from twisted.logger import Logger
 
-from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.orders import Approval, Orders, OrderStore
 from modules.gitops.ownership import FIELD_MANAGER
+from modules.gitops.prune_guards import OWNER, owner_of
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource

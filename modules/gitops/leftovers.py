@@ -17,7 +17,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from modules.gitops.brakes import owner_of
 from modules.gitops.inventory import (
     LABEL,
     PARTS,
@@ -28,6 +27,7 @@ from modules.gitops.inventory import (
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.plan import live_object
 from modules.gitops.project import Project
+from modules.gitops.prune_guards import owner_of
 from modules.gitops.snapshot import Location, followed_in
 from tunnel.errors import CallError
 from tunnel.interfaces import IKubernetesClient, KubernetesResource

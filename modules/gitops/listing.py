@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.brakes import claimed_by, engine_of, given_by, owner_of
 from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import LABEL
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.own_secret import OWN_LABEL
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
+from modules.gitops.prune_guards import claimed_by, engine_of, given_by, owner_of
 from tunnel.errors import CallError
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 

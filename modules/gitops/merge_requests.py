@@ -30,7 +30,7 @@ from modules.gitops.allowance import Allowance
 from modules.gitops.comment_text import MARK, Asked, comment
 from modules.gitops.comments import Comments
 from modules.gitops.config import MergeRequestSettings
-from modules.gitops.operators import CONTROL
+from modules.gitops.control_server import CONTROL
 from modules.gitops.parallel import in_parallel
 from modules.repositories import project_of
 from modules.secret_file import read_secret

@@ -5,10 +5,10 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from modules.gitops import control_pb2 as pb
+from modules.gitops.change_authors import seconds_of
 from modules.gitops.differences import Writer
 from modules.gitops.drift import Drift
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.people import seconds_of
 
 __all__ = ["drift_message", "object_reference", "timestamp"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.brakes import OWNER, owner_of
+from modules.gitops.prune_guards import OWNER, owner_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 

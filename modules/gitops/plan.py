@@ -20,21 +20,21 @@ from typing import Any, Literal
 
 import attrs
 
-from modules.gitops.brakes import (
-    AWAY,
-    brake_of_object,
-    brake_of_set,
-    groups_elsewhere,
-    is_kept,
-    kinds_defined,
-    owner_of,
-)
 from modules.gitops.claims import ClaimsOf, no_claims
 from modules.gitops.inventory import Inventory
 from modules.gitops.listing import Seen, list_where_many
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
 from modules.gitops.parallel import in_parallel
+from modules.gitops.prune_guards import (
+    AWAY,
+    groups_elsewhere,
+    guard_of_object,
+    guard_of_set,
+    is_kept,
+    kinds_defined,
+    owner_of,
+)
 from modules.gitops.resolve import Resolved
 from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
@@ -86,7 +86,7 @@ class Verb(Enum):
     DETACH = "detach"
     #: It is gone, or of others; only the inventory has it.
     FORGET = "forget"
-    #: It would be pruned, and a brake stops that.
+    #: It would be pruned, and a prune guard stops that.
     BLOCK = "block"
 
 
@@ -300,7 +300,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         why = INCOMPLETE
     else:
         reasons = {key: held[key] for key in kept}
-        leaving = await _braked(client, leaving, reasons, settings)
+        leaving = await _guarded(client, leaving, reasons, settings)
     leaving = [
         attrs.evolve(
             one,
@@ -559,17 +559,17 @@ def _held(
             "what is there, and would be deleted"
         )
     else:
-        why = brake_of_set(len(others), count, wanted, settings.limits)
+        why = guard_of_set(len(others), count, wanted, settings.limits)
     return held | dict.fromkeys(others, why) if why else held
 
 
-async def _braked(
+async def _guarded(
     client: IKubernetesClient,
     leaving: Iterable[Action],
     held: Mapping[ObjectKey, str],
     settings: SourceSettings,
 ) -> list[Action]:
-    """With BLOCK in place of PRUNE where a brake stops it."""
+    """With BLOCK in place of PRUNE where a prune guard stops it."""
     found = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=held[one.key])
         if one.key in held
@@ -578,16 +578,16 @@ async def _braked(
     ]
     going = {one.key for one in found if one.verb is Verb.PRUNE}
 
-    async def braked(action: Action) -> Action:
+    async def guarded(action: Action) -> Action:
         if action.verb is not Verb.PRUNE or action.live is None:
             return action
         owner = settings.inventory_id
-        reason = await brake_of_object(client, action.live, owner, going.__contains__)
+        reason = await guard_of_object(client, action.live, owner, going.__contains__)
         if not reason:
             return action
         return attrs.evolve(action, verb=Verb.BLOCK, reason=reason)
 
-    return [await braked(one) for one in found]
+    return [await guarded(one) for one in found]
 
 
 def _leaving_order(leaving: Iterable[Action]) -> Order:

@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 
 from modules.gitops.act import marked
-from modules.gitops.brakes import AWAY
 from modules.gitops.conflicts import since_when
 from modules.gitops.differences import MASK, ChangedField, changed_fields
 from modules.gitops.drift import Drift
@@ -24,7 +23,8 @@ from modules.gitops.manifests import Manifest, ObjectKey, Origin, SourceProblem
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
-from modules.gitops.recreate import why_not_anew
+from modules.gitops.prune_guards import AWAY
+from modules.gitops.recreate import why_not_recreated
 from modules.gitops.refusal import words_of, words_of_foreign
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
@@ -61,7 +61,7 @@ class Effect(Enum):
     #: It left Git, and stays.
     DETACH = "detach"
     FORGET = "forget"
-    #: It left Git, and a brake keeps it.
+    #: It left Git, and a prune guard keeps it.
     BLOCKED = "blocked"
 
 
@@ -224,7 +224,9 @@ def _looking(
             why: str | None = None
             if action.verb is Verb.APPLY and not is_foreign:
                 wanted = marked(manifest, settings.inventory_id, "")
-                why = await why_not_anew(client, manifest, wanted, error, FIELD_MANAGER)
+                why = await why_not_recreated(
+                    client, manifest, wanted, error, FIELD_MANAGER
+                )
             said = words(error)
             if why == "":
                 return came(Effect.RECREATE, said)

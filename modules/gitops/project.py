@@ -38,6 +38,8 @@ from modules.gitops.act import (
 )
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
+from modules.gitops.backups import KeptState, KeptStates
+from modules.gitops.change_authors import Writes
 from modules.gitops.claims import OTHERS_SECONDS, Claim, Claims, Waits
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.commits import Commits, Rendering
@@ -47,11 +49,9 @@ from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
 from modules.gitops.handover import ProjectHandover, names
 from modules.gitops.inventory import InventoryStore
-from modules.gitops.kept import KeptState, KeptStates
 from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.orders import AppliedCommit, Orders, OrderStore
 from modules.gitops.parallel import in_parallel
-from modules.gitops.people import Writes
 from modules.gitops.plan import INCOMPLETE, Plan, SourceSettings
 from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
@@ -907,7 +907,7 @@ class Project:
         self.worked_at = self._now()
         self._note_sync()
         lines = [str(one) for one in report.problems]
-        lines += [str(one) for one in (*report.failed, *self._braked(report))]
+        lines += [str(one) for one in (*report.failed, *self._guarded(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
         stays = {one.key: one.reason for one in report.blocked}
@@ -1229,7 +1229,7 @@ class Project:
     def _note_sync(self) -> None:
         report = self.report
         behind = report is None or bool(
-            report.problems or report.failed or self._braked(report)
+            report.problems or report.failed or self._guarded(report)
         )
         # A newer commit is there, and cannot be had or read.
         newer = bool(self._refused.problems or self._commits.problem_of_newer)
@@ -1264,7 +1264,7 @@ class Project:
             reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
         )
 
-    def _braked(self, report: Report) -> list[Result]:
+    def _guarded(self, report: Report) -> list[Result]:
         """
         Return the objects that agentk should prune and keeps; none if ``prune`` is
         false.

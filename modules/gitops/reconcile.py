@@ -10,10 +10,10 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from modules.gitops.act import Act, Outcome, Pruning, Result, Settled, Superseded
+from modules.gitops.backups import KeptStates
 from modules.gitops.claims import ClaimsOf, no_claims
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.inventory import InventoryStore
-from modules.gitops.kept import KeptStates
 from modules.gitops.manifests import (
     Manifest,
     ObjectKey,
@@ -78,7 +78,7 @@ class Report:
 
     @property
     def blocked(self) -> list[Result]:
-        """Objects that a brake keeps."""
+        """Objects that a prune guard keeps."""
         found = self.results.values()
         return [one for one in found if one.outcome is Outcome.BLOCKED]
 

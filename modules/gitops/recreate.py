@@ -11,12 +11,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from modules.gitops.brakes import AWAY
 from modules.gitops.manifests import Manifest
+from modules.gitops.prune_guards import AWAY
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
-__all__ = ["RECREATE", "restorable", "why_not_anew"]
+__all__ = ["RECREATE", "restorable", "why_not_recreated"]
 
 #: Our annotation: agentk may delete and create the object again if its immutable fields
 #: change.
@@ -61,7 +61,7 @@ def is_allowed(manifest: Manifest) -> bool:
     )
 
 
-async def why_not_anew(
+async def why_not_recreated(
     client: IKubernetesClient,
     manifest: Manifest,
     wanted: KubernetesObject,

@@ -15,10 +15,10 @@ from twisted.logger import Logger
 
 from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
-from modules.gitops.brakes import UNDECIDED
 from modules.gitops.drift import Drift, DriftState
 from modules.gitops.messages import drift_message
 from modules.gitops.parallel import in_parallel
+from modules.gitops.prune_guards import UNDECIDED
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, IServiceClient
 from tunnel.util.backoff import Backoff

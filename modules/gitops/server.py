@@ -15,11 +15,11 @@ from zope.interface import implementer, provider
 from modules.gitops import rpc_pb2
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.config import GitopsSettings
+from modules.gitops.control_server import CONTROL, Operators
 from modules.gitops.files import source_files
 from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.globs import Glob
 from modules.gitops.merge_requests import MergeRequests
-from modules.gitops.operators import CONTROL, Operators
 from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
 from modules.gitops.webhooks import DriftWebhook

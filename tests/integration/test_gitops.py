@@ -189,7 +189,7 @@ def stand(
 
 
 def test_from_git_to_the_cluster(stand: Stand) -> None:
-    """Apply, change, prune, a brake and its approval, a person who interferes."""
+    """Apply, change, prune, a prune guard and its approval, a person who interferes."""
     space = stand.namespace
     first = stand.commit(
         *(config_map(f"m{n}", space, value=str(n)) for n in range(6)),

@@ -14,7 +14,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent
 
-from modules.gitops import kept, threads
+from modules.gitops import backups, threads
 from modules.gitops.agent import GitopsAgent
 from modules.gitops.refs import MIN_PAUSE
 from modules.gitops.server import GitopsServer
@@ -39,7 +39,7 @@ class HalvesTestCase(SynchronousTestCase):
     http: IAgent | None = None
 
     def setUp(self) -> None:
-        for module in (kept, threads):
+        for module in (backups, threads):
             self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)

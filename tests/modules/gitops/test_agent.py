@@ -9,7 +9,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
 from modules.gitops import rpc_pb2
-from modules.gitops.brakes import OWNER
 from modules.gitops.commits import LOOK_MOST
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
@@ -18,6 +17,7 @@ from modules.gitops.project import (
     State,
     inventory_id,
 )
+from modules.gitops.prune_guards import OWNER
 from modules.gitops.refs import RETRY_MOST
 from modules.gitops.threads import TextThreads
 from tests.modules.gitops.halves import HalvesTestCase, text

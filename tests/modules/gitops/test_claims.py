@@ -9,11 +9,11 @@ import attrs
 
 from modules.gitops import claims
 from modules.gitops.act import BUSY_TIMES, CLAIMED_MEANWHILE, TAKEN_MEANWHILE, Outcome
-from modules.gitops.brakes import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.claims import OTHERS_SECONDS, Claims, Waits, _may_be_same
 from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.manifests import read_source
 from modules.gitops.plan import MAX_OWNER
+from modules.gitops.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.reconcile import Report
 from tests.modules.gitops.halves import text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_

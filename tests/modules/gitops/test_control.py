@@ -8,9 +8,9 @@ from typing import Any
 from modules.gitops import control
 from modules.gitops import control_pb2 as pb
 from modules.gitops.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
+from modules.gitops.control_server import CONTROL
 from modules.gitops.differences import ChangedField
 from modules.gitops.manifests import ObjectKey, Origin
-from modules.gitops.operators import CONTROL
 from modules.gitops.orders import Orders
 from modules.gitops.preview import Effect, ObjectPreview
 from modules.gitops.project import MAX_LINES, Project

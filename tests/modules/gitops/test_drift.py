@@ -12,11 +12,11 @@ from twisted.logger import capturedLogs
 
 from modules.gitops import differences
 from modules.gitops import drift as module
-from modules.gitops.brakes import OWNER
 from modules.gitops.differences import changed_fields, owned_fields, writers_of
 from modules.gitops.drift import Drift, DriftKind, DriftState
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
+from modules.gitops.prune_guards import OWNER
 from modules.gitops.watches import RETRY_FIRST, RETRY_MOST, _Watch
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_

@@ -14,7 +14,6 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import inventory as module
-from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import (
     LABEL,
     PARTS,
@@ -25,6 +24,7 @@ from modules.gitops.inventory import (
 )
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.orders import AppliedCommit, OrderStore
+from modules.gitops.prune_guards import OWNER
 from modules.gitops.writer import InventoryWriter
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status

@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 from modules.gitops import control_pb2 as pb
-from modules.gitops.brakes import OWNER
+from modules.gitops.control_server import CONTROL
 from modules.gitops.inventory import COMMIT, HELD_BEFORE, WRITES
-from modules.gitops.operators import CONTROL
 from modules.gitops.orders import MAX_HISTORY
 from modules.gitops.own_secret import OWN_LABEL
 from modules.gitops.project import AGAIN
+from modules.gitops.prune_guards import OWNER
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

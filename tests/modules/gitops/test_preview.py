@@ -10,11 +10,11 @@ from twisted.internet.defer import Deferred
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import rpc_pb2
-from modules.gitops.brakes import OWNER
 from modules.gitops.control import MAX_MERGE_REQUESTS, MAX_PREVIEWS
+from modules.gitops.control_server import CONTROL
 from modules.gitops.decryption import Decryptor
 from modules.gitops.manifests import Source
-from modules.gitops.operators import CONTROL
+from modules.gitops.prune_guards import OWNER
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

@@ -8,8 +8,8 @@ import pytest
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import pruned, reported, reports_pb2
+from modules.gitops.control_server import CONTROL
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.operators import CONTROL
 from modules.gitops.project import UNKNOWN
 from modules.gitops.pruned import MAX_NAMED, MAX_TOLD, REPORT_PAUSE, TRY_MOST
 from modules.gitops.reported import MAX_PRUNES, REPORTS

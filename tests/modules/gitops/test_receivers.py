@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from modules.gitops import control
 from modules.gitops import control_pb2 as pb
-from modules.gitops.operators import CONTROL
+from modules.gitops.control_server import CONTROL
 from modules.gitops.pause import ASK_MOST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_

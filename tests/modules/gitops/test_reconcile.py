@@ -12,9 +12,8 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import act, kept, threads
+from modules.gitops import act, backups, threads
 from modules.gitops.act import Outcome, Superseded
-from modules.gitops.brakes import AWAY, OWNER, brake_of_object
 from modules.gitops.differences import owned_fields
 from modules.gitops.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.manifests import read_source
@@ -22,6 +21,7 @@ from modules.gitops.order import DEPENDS_ON
 from modules.gitops.orders import Orders, OrderStore
 from modules.gitops.plan import Plan, SourceSettings, Verb
 from modules.gitops.preview import preview_of
+from modules.gitops.prune_guards import AWAY, OWNER, guard_of_object
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.settings import PruneLimits
 from modules.gitops.writer import InventoryWriter
@@ -88,7 +88,7 @@ class ReconcileCase(SynchronousTestCase):
     """One source, and an API server in memory."""
 
     def setUp(self) -> None:
-        for module in (kept, threads):
+        for module in (backups, threads):
             self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
@@ -589,7 +589,7 @@ class PruneTests(ReconcileCase):
                     yield page
 
         done = Deferred.fromCoroutine(
-            brake_of_object(cast(Any, Slow()), space, "i", lambda key: False)
+            guard_of_object(cast(Any, Slow()), space, "i", lambda key: False)
         )
         for _ in range(5):
             self.pair.settle()
@@ -1128,7 +1128,7 @@ class PruneTests(ReconcileCase):
         )
 
     def test_what_changed_since_the_plan(self) -> None:
-        """Each delete asks its brakes once more, right before."""
+        """Each delete asks its prune guards once more, right before."""
         inside = object_("ours", metadata={"namespace": "here"})
         space = object_("here", "Namespace")
         self.commit(space, inside, *config_maps(1, 2, 3))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from modules.gitops.act import Outcome
-from modules.gitops.brakes import owner_of
-from modules.gitops.kept import KeptStates
+from modules.gitops.backups import KeptStates
 from modules.gitops.manifests import read_source
+from modules.gitops.prune_guards import owner_of
 from modules.gitops.recreate import RECREATE, is_allowed, restorable
 from modules.gitops.settings import PruneLimits
 from tests.modules.gitops.test_reconcile import (

@@ -20,9 +20,9 @@ from typing import Literal
 import attrs
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.brakes import OWNER
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.own_secret import OwnSecret
+from modules.gitops.prune_guards import OWNER
 from modules.gitops.recreate import restorable
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject

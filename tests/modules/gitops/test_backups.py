@@ -8,12 +8,12 @@ import zlib
 from hashlib import sha256
 from typing import Any
 
+from modules.gitops import backups
 from modules.gitops import control_pb2 as pb
-from modules.gitops import kept
-from modules.gitops.brakes import OWNER
-from modules.gitops.kept import KeptState, KeptStates, Replaced
+from modules.gitops.backups import KeptState, KeptStates, Replaced
+from modules.gitops.control_server import CONTROL, Operators
 from modules.gitops.manifests import read_source
-from modules.gitops.operators import CONTROL, Operators
+from modules.gitops.prune_guards import OWNER
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tests.modules.gitops.test_recreate import ALLOWED, fixed
@@ -149,7 +149,7 @@ class KeptTests(ReconcileCase):
 
     def test_limits(self) -> None:
         """The oldest go."""
-        self.patch(kept, "MAX_STATES", 3)
+        self.patch(backups, "MAX_STATES", 3)
 
         def made(name: str, size: int = 0) -> Any:
             # What cannot be compressed.
@@ -161,13 +161,13 @@ class KeptTests(ReconcileCase):
             self.clock.advance(1)
             self.keep(made(f"m{number}"))
         self.assertEqual(self.names(), {"m2", "m3", "m4"})
-        self.patch(kept, "MAX_ONE", 200)
+        self.patch(backups, "MAX_ONE", 200)
         self.keep(made("large", 1000))
         self.assertEqual(self.names(), {"m2", "m3", "m4"})
-        self.clock.advance(kept.MAX_AGE)
+        self.clock.advance(backups.MAX_AGE)
         self.keep(made("new"))
         self.assertEqual(self.names(), {"m4", "new"})
-        self.patch(kept, "MAX_BYTES", 230)
+        self.patch(backups, "MAX_BYTES", 230)
         self.clock.advance(1)
         self.keep(made("newer"))
         self.assertEqual(self.names(), {"newer"})
@@ -181,14 +181,14 @@ class KeptTests(ReconcileCase):
         self.objects.put(there)
         self.assertEqual(self.names(), {"m001"})
         # What is little in there, and much when it is unpacked.
-        bomb = base64.b64encode(zlib.compress(b"[" * kept.MAX_READ)).decode()
+        bomb = base64.b64encode(zlib.compress(b"[" * backups.MAX_READ)).decode()
         there["data"] |= {"9999-d": bomb}
         self.objects.put(there)
         self.assertEqual(self.names(), set())
 
     def test_a_clock_that_was_ahead(self) -> None:
         """What it wrote keeps nothing else out, and goes first."""
-        self.patch(kept, "MAX_STATES", 3)
+        self.patch(backups, "MAX_STATES", 3)
         now = self.clock.seconds
 
         def made(*numbers: int) -> list[Any]:
@@ -197,7 +197,7 @@ class KeptTests(ReconcileCase):
                 one["metadata"] = {**one["metadata"], "uid": one["metadata"]["name"]}
             return found
 
-        self.patch(self.clock, "seconds", lambda: now() + 10 * kept.MAX_AGE)
+        self.patch(self.clock, "seconds", lambda: now() + 10 * backups.MAX_AGE)
         self.keep(*made(1, 2, 3))
         self.patch(self.clock, "seconds", now)
         for number in (4, 5):
@@ -221,7 +221,7 @@ class KeptTests(ReconcileCase):
         self.patch(self.objects, "respond", refuse)
         self.keep(self.live("m002"))
         self.assertEqual(self.names(), {"m001", "m002"})
-        conflicts += [1] * kept.TRIES
+        conflicts += [1] * backups.TRIES
         with self.assertRaises(CallError):
             self.keep(object_("x", metadata={"uid": "x"}))
 

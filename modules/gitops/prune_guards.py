@@ -1,8 +1,8 @@
 """
-Brakes, which prevent deletes: a mistake in Git must not empty a cluster.
+Prune guards, which prevent deletes: a mistake in Git must not empty a cluster.
 
-A brake prevents deletes only, never applying, and names the objects. Every delete must
-pass all brakes, whatever its purpose.
+A prune guard prevents deletes only, never applying, and names the objects. Every delete
+must pass all prune guards, whatever its purpose.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = [
     "GIVEN_BY",
     "OWNER",
     "UNDECIDED",
-    "brake_of_object",
-    "brake_of_set",
     "claimed_by",
     "engine_of",
     "given_by",
     "groups_elsewhere",
+    "guard_of_object",
+    "guard_of_set",
     "is_kept",
     "owner_of",
 ]
@@ -228,7 +228,7 @@ async def kinds_defined(
     return found
 
 
-def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
+def guard_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
     """
     Return why a source must not delete this number of objects; empty if it may.
 
@@ -249,7 +249,7 @@ def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) ->
     return ""
 
 
-async def brake_of_object(
+async def guard_of_object(
     client: IKubernetesClient,
     live: KubernetesObject,
     owner: str,

@@ -9,10 +9,10 @@ import attrs
 import pytest
 from twisted.internet.task import Clock
 
-from modules.gitops import people
+from modules.gitops import change_authors
+from modules.gitops.change_authors import Changes, Writes
 from modules.gitops.differences import Writer
 from modules.gitops.manifests import ObjectKey
-from modules.gitops.people import Changes, Writes
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
 
 MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
@@ -77,7 +77,7 @@ def test_a_delete() -> None:
 
 def test_more_than_is_remembered() -> None:
     """There may have been others among them."""
-    most = people.MAX_OF_ONE - 1
+    most = change_authors.MAX_OF_ONE - 1
     assert named(*[ALICE] * most, changes=most) == ("user:alice",)
     assert named(*[ALICE] * (most + 1), changes=1) == ()
     assert named(*[ALICE] * most, changes=most + 1) == ()
@@ -104,12 +104,12 @@ def test_what_is_remembered() -> None:
     clock = Clock()
     found = Writes(clock.seconds)
     found.add(ALICE)
-    clock.advance(people.REMEMBERED)
+    clock.advance(change_authors.REMEMBERED)
     assert found.of(MAPS, KEY, -1.0, [WRITER], 1) == ()
-    for number in range(people.MAX_OBJECTS):
+    for number in range(change_authors.MAX_OBJECTS):
         found.add(attrs.evolve(ALICE, name=str(number)))
     found.add(ALICE)
-    assert len(found._found) == people.MAX_OBJECTS
+    assert len(found._found) == change_authors.MAX_OBJECTS
     assert found.of(MAPS, KEY, -1.0, [WRITER], 1) == ("user:alice",)
 
 
@@ -139,24 +139,24 @@ def test_changes() -> None:
 def test_what_a_change_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A digest of large fields is made so often and no more; then it is a change."""
     clock, made = Clock(), []
-    digest = people._digest
+    digest = change_authors._digest
 
     def counted(metadata: Mapping[str, Any]) -> str:
         made.append(clock.seconds())
         return digest(metadata)
 
-    monkeypatch.setattr(people, "_digest", counted)
+    monkeypatch.setattr(change_authors, "_digest", counted)
     found = Changes(clock.seconds)
     metadata = {"managedFields": [{"manager": "m", "time": "1"}]}
-    for _ in range(people.MAX_OF_ONE):
+    for _ in range(change_authors.MAX_OF_ONE):
         found.note(KEY, metadata)
     assert found.lately(KEY) == 1
     for _ in range(50):
         found.note(KEY, metadata)
-    assert len(made) == people.MAX_OF_ONE
-    assert found.lately(KEY) == people.MAX_OF_ONE
-    clock.advance(people.TOGETHER + 1)
+    assert len(made) == change_authors.MAX_OF_ONE
+    assert found.lately(KEY) == change_authors.MAX_OF_ONE
+    clock.advance(change_authors.TOGETHER + 1)
     found.note(KEY, metadata)
     found.note(KEY, metadata)
-    assert len(made) == people.MAX_OF_ONE + 2
+    assert len(made) == change_authors.MAX_OF_ONE + 2
     assert found.lately(KEY) == 1
