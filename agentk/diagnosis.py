@@ -32,7 +32,10 @@ _IS_IT_THE_PORT = (
 
 
 def hint(error: object) -> str:
-    """Guess which server does not negotiate like kas."""
+    """
+    Return a hint about the likely cause of a failed connection, to append to its error;
+    empty: there is none.
+    """
     kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
     if isinstance(error, TLSHandshakeError) and error.names:
         named = [name for name in error.names if name not in _LOCAL]

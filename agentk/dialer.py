@@ -249,7 +249,7 @@ class Dialer(TunnelOwner):
         self._dialling = None
         ended = tunnel.session.ended
         if ended is not None:
-            self._plan(f"the connection to kas ended at once: {ended.message}")
+            self._plan(f"the connection to kas ended immediately: {ended.message}")
             return
         self._greeting = tunnel
         self.greet(tunnel, AGENT)

@@ -309,7 +309,7 @@ class AgentkService(LoggingService, Service):
             self._contexts = self._make_contexts()
         except ConfigurationError as error:
             self._log.error(
-                "--ca-cert-file: {problem}; what it said before stays in use",
+                "--ca-cert-file: {problem}; the previous content stays in use",
                 problem=str(error),
             )
 

@@ -139,7 +139,7 @@ class _Endpoints:
 
     def _refused(self, error: Exception) -> None:
         self._log.error(
-            "{setting}: {problem}; what it said before stays in use",
+            "{setting}: {problem}; the previous content stays in use",
             setting=self._setting,
             problem=str(error),
         )

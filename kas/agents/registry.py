@@ -158,7 +158,9 @@ class Registry:
         return True
 
     def add_extra(self, connection: AgentConnection) -> None:
-        """Take an extra tunnel into service, in place of an older one."""
+        """
+        Take an extra tunnel into service; it replaces any older one of the same agentk.
+        """
         agent = connection.agent
         older = self._extra.get(agent.agent_id, {}).get(agent.instance_id)
         if older is not None:

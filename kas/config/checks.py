@@ -22,5 +22,5 @@ def is_url_path(instance: object, attribute: object, value: str) -> None:
 
 
 def is_secret(instance: object, attribute: object, value: Path) -> None:
-    """Validate a file with a secret that signs tokens."""
+    """Validate a file that contains a secret for signing tokens."""
     read_secret(value)

@@ -100,7 +100,10 @@ def _by_module(
 
 
 def _line(problem: str) -> tuple[float, int]:
-    """Where in the file; what has no place there comes last."""
+    """
+    Return a sort key for a problem: its line and column; problems without a position
+    come last.
+    """
     found = re.match(r".*?:(\d+):(\d+): ", problem)
     return (int(found[1]), int(found[2])) if found else (math.inf, 0)
 

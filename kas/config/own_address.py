@@ -193,10 +193,10 @@ def _within(text: str, addresses: Iterable[str]) -> str:
         }
     )
     if len(found) != 1:
-        what = ", ".join(found) if found else "no address of this machine"
         raise ValueError(
-            f"OWN_PRIVATE_API_CIDR {text}: {what} is in it, and it has to be exactly "
-            "one; narrow it, or set OWN_PRIVATE_API_URL"
+            f"OWN_PRIVATE_API_CIDR {text}: must contain exactly one address of this "
+            f"machine, and contains {', '.join(found) or 'none'}; change it, or set "
+            "OWN_PRIVATE_API_URL"
         )
     return found[0]
 

@@ -65,7 +65,7 @@ class AgentListen(DrainingListen):
     address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
     websocket: bool = field(
         default=False,
-        doc="known from GitLab's kas and without effect: the port speaks both, always",
+        doc="for files of GitLab's kas, without effect: the port always accepts both",
     )
     listen_grace_period: Duration = field(
         default=5.0,
@@ -89,7 +89,10 @@ class AgentListen(DrainingListen):
 
 @attrs.frozen(kw_only=True)
 class AgentSection:
-    """``agent``: everything that faces agents, and what reaches them."""
+    """
+    ``agent``: the listener for agents, lifetimes of GitLab's responses about them, and
+    sections of modules.
+    """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "redis_conn_info_ttl",

@@ -148,15 +148,19 @@ def _quoted(*words: str) -> str:
 @command(gitops, "preview")
 @agent_argument
 @project_argument
-@click.option("--ref", default="", help="A branch, or a whole name as refs/tags/v1.")
+@click.option(
+    "--ref", default="", help="A branch, or a full name such as refs/tags/v1."
+)
 @click.option(
     "--commit",
     default="",
     help="The id of a commit; the first digits suffice for an applied commit.",
 )
-@click.option("--merge-request", type=int, help="The number of one, in GitLab.")
-@click.option("--path", default="", help="Of a file or folder: only what is there.")
-@click.option("--all", "every", is_flag=True, help="List what stays as it is, too.")
+@click.option(
+    "--merge-request", type=int, help="The number of a merge request in GitLab."
+)
+@click.option("--path", default="", help="Limit the preview to this file or folder.")
+@click.option("--all", "every", is_flag=True, help="List unchanged objects, too.")
 @callee_options
 def _preview(
     ctl: Ctl,

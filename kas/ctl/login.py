@@ -138,7 +138,9 @@ def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) 
     expires.
     """
     if (issuer is None) != (client_id is None) or (scopes and issuer is None):
-        raise click.UsageError("--issuer, --client-id and --scope go together")
+        raise click.UsageError(
+            "--issuer and --client-id go together, and --scope needs both"
+        )
     folder = cache_folder(os.environ)
     if issuer is not None and client_id is not None:
         found = [KeptTokens.of(folder, issuer, client_id, scopes)]

@@ -285,7 +285,10 @@ class CacheEntry:
         self.timer = None
 
     def doubt(self) -> None:
-        """Events were missed: what a look-up that runs has found may be older."""
+        """
+        Note that events were missed: look this entry up again, also after a running
+        look-up, whose result may be out of date.
+        """
         self.epoch = NEVER
         self.again = self.looking
 

@@ -438,13 +438,14 @@ class RedisStore:
 
     async def _remove_dead(self, kas_id: bytes) -> int | None:
         """
-        Remove the connections of a kas whose lease is over, and the kas itself.
+        Remove the records of a dead kas, in batches.
 
-        Its lease goes with each piece, although there is none: should the kas come to
-        life in between, it sees by that, at its next transaction, that it has to write
-        everything again.
+        Each batch also deletes the lease, although it has normally expired: if the kas
+        comes back in between, its next transaction finds the lease missing, and it
+        writes everything again.
 
-        :return: how many were removed; None: another kas does it already, or it lives.
+        :return: the number removed; None: another kas is already doing it, or the kas
+            is alive.
         """
         client, layout = self.client, self._layout
         lease, held = layout.lease(kas_id), layout.held(kas_id)

@@ -331,9 +331,9 @@ class Fleet:
 
     async def _client(self, url: str) -> ServiceClient:
         """
-        Return a client for calls of another kas.
+        Return a client for calls to another kas.
 
-        :raises CallError: it has no session with this kas.
+        :raises CallError: there is no session with that kas.
         """
         assert self.peers is not None
         peer = self.peers.at(url)

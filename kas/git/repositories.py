@@ -64,7 +64,7 @@ class Repositories:
         self._of_gitlab = WeakValueDictionary()
 
     def start(self) -> None:
-        """Remove what processes left here that are gone."""
+        """Remove the files of processes that no longer run."""
         for pid, path in self._state.of_processes(_PREFIX, ""):
             if pid == os.getpid() or not _runs(pid):
                 shutil.rmtree(path, ignore_errors=True)

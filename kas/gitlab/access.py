@@ -362,7 +362,10 @@ class _Answer(Protocol):
         return self._parts.popleft()
 
     def leave(self) -> None:
-        """Read no more."""
+        """
+        Stop reading: drop what has arrived, close the connection, and cancel a waiting
+        `next`.
+        """
         if self._ended is None:
             self._ended = Failure(CancelledError())
             self._parts.clear()

@@ -209,7 +209,9 @@ def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
             problem = "kas cannot read 'impersonate' of the agent's configuration"
     else:
         # To take an unknown one for the default would be to give the agent's rights.
-        problem = "kas does not know the access_as of the agent's configuration"
+        problem = (
+            "kas does not support the kind of access_as in the agent's configuration"
+        )
     allowed = _Allowed(config_project_id, names == ("ci_job",), impersonation, problem)
     return agent_id, allowed
 

@@ -82,7 +82,8 @@ def digest(token: bytes) -> bytes:
 
 def bare_token(token: bytes) -> bytes:
     """
-    Return the token itself, also out of a kubeconfig's ``user:<agent id>:<token>``.
+    Return the token itself, even if it is wrapped as ``user:<agent id>:<token>`` as in
+    a kubeconfig.
     """
     found = _IN_KUBECONFIG.fullmatch(token)
     return token if found is None else found[1]
@@ -376,7 +377,7 @@ class IdentityStore:
         lifetime: timedelta | None = None,
         show: Show[User] | None = None,
     ) -> tuple[User, str]:
-        """Replace the token of a user; the old one ends now."""
+        """Replace the token of a user; the old one stops working at once."""
         with self._editing(Change("user.renew", name)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:

@@ -69,7 +69,7 @@ class RedisListener(Protocol):
     """The owner of a client, as it is called; never twice the same in a row."""
 
     def redis_up(self) -> None:
-        """Commands can be sent."""
+        """Handle a connection on which commands can be sent."""
 
     def redis_down(self) -> None:
         """They fail at once from now on."""

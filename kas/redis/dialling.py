@@ -165,7 +165,7 @@ class Dialler:
             else:
                 self._sentinel = number % count
                 return found
-        raise RedisUnavailable(f"no sentinel answers; the last one: {reason}")
+        raise RedisUnavailable(f"no sentinel answered; the last error: {reason}")
 
     async def _ask_sentinel(self, where: tuple[str, int]) -> tuple[str, int]:
         settings = self._settings.sentinel

@@ -59,14 +59,8 @@ TOO_MANY: Final = "too many requests wait for it already"
 
 class RoutedStream:
     """
-    Stream that takes a path, and another one as long as no response has arrived.
-
-    Most streams find a path at once, send only their head, and step aside with the
-    first byte of the response; the code for the others is separate.
-
-    Written data is kept until the agent responds, so that a refusal, after which the
-    request has had no effect, costs the user nothing.  A broken path is replaced only
-    if the request is idempotent, or if the stream itself is resumable.
+    Stream over one path to the agent; until a response arrives, another path may
+    replace it.
     """
 
     def __init__(
@@ -506,7 +500,7 @@ class _Producer:
             self.producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Stop writing to this path, which is over; another one may exist."""
+        """Stop writing to this path, which has ended; there may be another one."""
         self.pauseProducing()
 
 

@@ -58,7 +58,7 @@ class AgentConfigurationAgent:
         api.subscribe("agentk.draining", lambda _: self._end())
 
     async def start(self) -> None:
-        """Ask at once where the tunnel is there already."""
+        """Ask at once if the tunnel is already connected."""
         if self._api.agent_id:
             self._begin()
 

@@ -80,7 +80,7 @@ class CiAccessAs:
         default=None, doc="jobs have the rights of a user"
     )
     ci_job: NoSettings | None = field(
-        default=None, doc="jobs have the rights of a user with the job's name"
+        default=None, doc="jobs act as the user gitlab:ci_job:JOB_ID"
     )
 
     def __attrs_post_init__(self) -> None:

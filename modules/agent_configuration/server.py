@@ -72,8 +72,8 @@ class _Stream:
 
     async def next(self) -> Document | None:
         """
-        Return the next document; agentk has received the previous one.  See
-        `Follower.next`.
+        Return the next document; a call means that agentk has received the previous
+        one.
         """
         while True:
             follower = self._follower

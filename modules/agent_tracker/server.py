@@ -119,7 +119,7 @@ class AgentTrackerServer:
                 if not self._complained:
                     self._log.warn(
                         "agent {agent_id} is left out of the answers to GitLab, which "
-                        "knows agents by numbers only",
+                        "accepts only numeric agent ids",
                         agent_id=agent.agent_id,
                     )
                 self._complained = True

@@ -157,7 +157,10 @@ class Control:
     async def get_status(
         self, request: pb.GetStatusRequest, call: Any
     ) -> pb.GetStatusResponse:
-        """Return the state of each project."""
+        """
+        Return the state of the requested projects and, if all are requested, of the
+        receivers.
+        """
         found = self._asked(request.project)
         receivers = [] if request.project else self._receivers()
         until = self._seconds() + HEALTH_SECONDS

@@ -443,7 +443,7 @@ def _merge_request(
         )
         return found if is_it and said["state"] == "opened" else None
     except (KeyError, TypeError, ValueError):
-        text = "GitLab: its description of the merge request cannot be read"
+        text = "GitLab: its response about the merge request cannot be read"
         raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 

@@ -326,7 +326,7 @@ class Project:
         self._summary = ("", "")
 
     async def _decrypted(self, decryptor: Decryptor, source: Source) -> Source:
-        """Return a source with its Secrets as they are."""
+        """Return a source with its encrypted Secrets decrypted."""
         decryption = self.settings.decryption
         secret = decryption.secret if decryption else ""
         return await decryptor.decrypt(source, self._client, secret)
@@ -378,7 +378,10 @@ class Project:
 
     @property
     def past_commits(self) -> Collection[str]:
-        """Those before it, as far as is known."""
+        """
+        Known commits from before `commit`: commits that were read earlier, and commits
+        of the orders' history.
+        """
         known = {*self._past, *(one.commit for one in self.orders.history)}
         return known - {self.commit}
 

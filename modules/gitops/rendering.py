@@ -480,7 +480,7 @@ def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
             continue
         if path.endswith(".tgz") and "/charts/" in f"/{path}":
             yield (
-                f"{path}: a packed chart is not looked through for lookup: unpack it, "
+                f"{path}: a packed chart is not searched for 'lookup': unpack it, "
                 "or allow it with 'lookup: empty'"
             )
         if "/templates/" not in f"/{path}":

@@ -376,7 +376,10 @@ class GitopsServer:
                 followed.announced()
 
     def _moved(self, agent_id: str) -> None:
-        """GitLab has the project of an agent somewhere else now."""
+        """
+        Cancel the waiting look-ups of an agent whose project has moved in GitLab, so
+        that they begin again.
+        """
         waiting = self._waiting.get(agent_id, set())
         asking = tuple(waiting)
         waiting.clear()

@@ -176,8 +176,8 @@ class IgnoredFields:
     fields: tuple[str, ...] = field(
         doc="JSON pointers, such as /spec/replicas", validator=_are_pointers
     )
-    kind: str = field(default="", doc="of the objects; empty: of every kind")
-    name: str = field(default="*", doc="of the objects, with * and ?")
+    kind: str = field(default="", doc="kind of the objects; empty: every kind")
+    name: str = field(default="*", doc="name of the objects, with * and ?")
 
     def has(self, kind: str, name: str) -> bool:
         """Whether it is about such an object."""
@@ -279,37 +279,41 @@ class ManifestProject:
     dry_run_strategy: Literal["none", "client", "server"] = field(
         default="none", doc="whether anything is changed"
     )
-    prune: bool = field(default=True, doc="whether what left Git leaves the cluster")
-    prune_timeout: Duration = field(default=3600.0, doc="until it is gone")
+    prune: bool = field(default=True, doc="whether objects that left Git are deleted")
+    prune_timeout: Duration = field(
+        default=3600.0, doc="timeout until a deleted object is gone"
+    )
     prune_propagation_policy: Literal["orphan", "background", "foreground"] = field(
-        default="foreground", doc="what becomes of what it owned"
+        default="foreground", doc="what happens to the dependents of a pruned object"
     )
     prune_limits: PruneLimits = field(
-        factory=PruneLimits, doc="how much may go with one commit unasked"
+        factory=PruneLimits,
+        doc="how many objects one commit may prune without an approval",
     )
     inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
         field(default="must_match", doc="which objects may be taken over")
     )
     service_account: str = field(
         default="",
-        doc="namespace/name: as whom objects are read, changed and deleted; agentk",
+        doc="namespace/name of the account that reads and changes objects; agentk",
         validator=_is_account,
     )
     decryption: DecryptionSettings | None = field(
-        default=None, doc="of Secrets that SOPS encrypted; they are refused"
+        default=None,
+        doc="keys for Secrets encrypted with SOPS; without it they are refused",
     )
     depends_on: tuple[str, ...] = field(
-        default=(), doc="names of projects that have to be current before"
+        default=(), doc="names of projects that must be current first"
     )
     conflicts: Literal["fail", "force"] = field(
-        default="fail", doc="what becomes of fields that others have set"
+        default="fail", doc="what happens to fields that other managers have set"
     )
     keep_states: Literal["without_secrets", "all", "none"] = field(
         default="without_secrets",
-        doc="what is kept of objects that are deleted or taken over, as they were",
+        doc="which objects are backed up before they are deleted or taken over",
     )
     drift: DriftSettings = field(
-        factory=DriftSettings, doc="what others change once it is applied"
+        factory=DriftSettings, doc="changes by others to applied objects"
     )
 
     @property
@@ -383,12 +387,12 @@ class ReceiverSettings:
     An item of ``gitops.receivers``: objects of other engines to notify of commits.
     """
 
-    project: str = field(default="", doc="as id of a manifest project")
+    project: str = field(default="", doc="same format as id of a manifest project")
     ref: ManifestRef | None = field(
         default=None, doc="the ref to follow; default branch"
     )
     objects: tuple[ReceiverObject, ...] = field(
-        doc="objects to notify of each commit", validator=_are_some
+        doc="the objects that agentk notifies of each commit", validator=_are_some
     )
 
 

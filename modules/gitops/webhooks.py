@@ -46,7 +46,7 @@ MAX_ANSWER = 64 * 1024
 
 
 class _Discard(Protocol):
-    """Reads an answer to its end, if that comes soon."""
+    """Reader that discards the rest of a response, within limits of size and time."""
 
     def __init__(self, clock: IReactorTime, reading: set[_Discard]) -> None:
         self._size = 0
@@ -148,7 +148,7 @@ class DriftWebhook:
         self._complain("too many events wait for it; some are dropped")
 
     def stop(self) -> None:
-        """Drop the waiting events."""
+        """Cancel the delivery and close open responses; waiting events are lost."""
         if self._running is not None:
             self._running.cancel()
         for one in tuple(self._reading):

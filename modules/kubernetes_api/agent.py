@@ -397,7 +397,7 @@ class AgentRequest:
         return trace_id_in(self._fields) or new_trace_id()
 
     def _finish(self, trailers: bytes = b"", broken: bool = False) -> None:
-        """Complete the response, or end an incomplete one."""
+        """Finish the stream; with *broken*, count the response as incomplete."""
         stream = self._stream
         self._end(broken)
         stream.unregisterProducer()

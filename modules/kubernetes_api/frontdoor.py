@@ -245,13 +245,14 @@ def _no_bearer(values: Sequence[bytes]) -> Refused:
 
 class OutgoingFields(HeadNote[tuple[Access, bytes]]):
     """
-    Fields of a request after kas: the client's, ``Via``, and ``Impersonate-*``.
+    Header fields of a request as kas forwards it: the client's, ``Via`` and
+    ``Impersonate-*``.
 
-    The last ones are the same for each request of a credential, so they are created
-    once.
+    The ``Impersonate-*`` fields of a credential are always the same, so they are
+    created once.
 
-    :param name: of this kas in ``Via``, with which it recognizes a request that
-        returns.
+    :param name: name of this kas in ``Via``; a request that already contains it has
+        come back to kas.
     """
 
     def __init__(self, name: bytes) -> None:

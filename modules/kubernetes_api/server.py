@@ -684,8 +684,8 @@ class ProxiedRequest:
 
     def isolate(self) -> None:
         """
-        Isolate the response for a page, for which the clusters of all agents are one
-        origin.
+        Add headers that isolate the response in a browser, which sees the clusters of
+        all agents as one origin.
         """
         self._isolated = True
         self._fields += ISOLATED

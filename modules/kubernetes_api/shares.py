@@ -314,7 +314,7 @@ class Shares(Collector, Generic[R]):
         self._idle.clear()
 
     def _look_at(self, when: float) -> None:
-        """Look for room then, or when it is planned already, whatever comes first."""
+        """Look for room at *when*, or earlier if a look is already scheduled."""
         self._next_call = call_by(when, self._next_call, self._next, self._clock)
 
     def _next(self) -> None:

@@ -88,7 +88,7 @@ def status_answer(
 
 
 def _wanted(fields: bytes) -> bytes:
-    """Return the form that the client prefers."""
+    """Return the format that the client prefers."""
     accepted = b",".join(_ACCEPT.findall(fields)).strip(b" \t,")
     if not accepted:
         return _JSON

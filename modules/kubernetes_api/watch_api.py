@@ -401,7 +401,7 @@ class WatchConnection:
         )
 
     def resumeProducing(self) -> None:
-        """Go on."""
+        """Resume reading the watches and the client."""
         self.paused = False
         self.exchange.resumeProducing()
         for_each(

@@ -149,7 +149,8 @@ class NotificationsServer:
                             await self._publish(event.key)
             except CallError as error:
                 self._log.warn(
-                    "pushes that other kas hear of are not heard of here: {reason}",
+                    "this kas does not learn of pushes to other kas, and tries again: "
+                    "{reason}",
                     reason=error.message,
                 )
             await deferLater(self._api.clock, WATCH_AGAIN)

@@ -639,7 +639,7 @@ class DialTests(SynchronousTestCase):
         for port in (2, 3, 1):
             self.refuse()
             self.assertEqual(self.port, port)
-        said = "no sentinel answers; the last one: 127.0.0.1:1: no"
+        said = "no sentinel answered; the last error: 127.0.0.1:1: no"
         self.assertEqual(self.said(dialling), said)
         self.assertEqual(self.reactor.tcpClients, [])
 
@@ -655,5 +655,5 @@ class DialTests(SynchronousTestCase):
             dialling = self.sentinels(1)
             there = self.accept()
             self.exchange(there, self._QUESTION, answer)
-            self.assertIn(f"the last one: 127.0.0.1:1 {said}", self.said(dialling))
+            self.assertIn(f"the last error: 127.0.0.1:1 {said}", self.said(dialling))
             self.assertTrue(there[1].disconnected)

@@ -391,7 +391,10 @@ class _CallStream:
         """Ignore headers: a gRPC client sends only the first ones."""
 
     def write(self, data: bytes) -> None:
-        """One message with its length before it."""
+        """
+        Send one message; *data* begins with its length, and this puts gRPC's
+        compression flag before it.
+        """
         if self._closed or self._finished:
             return
         data = b"\0" + data

@@ -142,7 +142,7 @@ class GitLabResponse:
             raise
 
     async def begin(self) -> None:
-        """Wait for the head."""
+        """Wait for the head of GitLab's response."""
         message = await self._next()
         if message is None or message.WhichOneof("message") != "header":
             raise CallError(Status.INTERNAL, "kas sent an answer without a head")

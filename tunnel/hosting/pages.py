@@ -32,7 +32,7 @@ class Mount:
 
 
 class Pages:
-    """All of them; one for the process."""
+    """All pages of modules; one object per process."""
 
     def __init__(self) -> None:
         self._mounts: dict[tuple[bytes, ...], Mount] = {}

@@ -370,7 +370,9 @@ class HttpServerFactory(ServerFactory):
         return HttpServerConnection(self)
 
     def make_room(self) -> bool:
-        """Drop the connection that is idle for longest; False: all are busy."""
+        """
+        Close the connection that has been idle longest; return False if all are busy.
+        """
         for longest in self.idle:
             longest.give_way()
             return True

@@ -370,7 +370,9 @@ class Http2Connection(Protocol, Generic[_Stream]):
     # The end.
 
     def _end_if_done(self) -> None:
-        """Close after the last stream, where no other may begin."""
+        """
+        Close the connection if the last stream has ended and no new one may begin.
+        """
         raise NotImplementedError
 
     def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
@@ -381,9 +383,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.transport.write(frame.serialize())
 
     def fail(self, code: ErrorCodes | int | None, why: str) -> None:
-        """
-        Close the connection with an error, because the peer violated the protocol.
-        """
+        """Close the connection with a GOAWAY that names the error and its reason."""
         if why:
             peer = getattr(self.transport.getPeer(), "host", f"a local {self.peer_is}")
             self._log.info("closed a connection with {peer}: {why}", peer=peer, why=why)

@@ -164,7 +164,8 @@ class KubernetesClient:
         Return method, target and fields of a permitted request.
 
         :raises ValueError: it is not a valid request.
-        :raises CallError: PERMISSION_DENIED, the access is read-only.
+        :raises CallError: PERMISSION_DENIED, the access does not allow it, or agentk's
+            own namespace is protected.
         """
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")

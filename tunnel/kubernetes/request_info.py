@@ -201,10 +201,11 @@ _PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
 
 def escapes_root(path: bytes) -> bool:
     """
-    Whether some server would follow *path* to above where it begins.
+    Return whether a server could resolve *path* to a place above its root.
 
-    That is where the paths of other clusters are, behind some API servers.  Each
-    spelling of a slash may lead up, and only a real one leads down: servers differ.
+    Behind some API servers, other clusters are there.  Servers differ in what they read
+    as a slash, so ``..`` counts after any spelling of a slash, but only a real slash
+    adds a level.
     """
     # Dots are rare, so the closer look is, too.
     if b".." not in path and b"%2" not in path:

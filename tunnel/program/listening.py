@@ -136,8 +136,8 @@ class Listening:
 
     async def reserve(self, listen: Listen, what: str, setting: str) -> int:
         """
-        Open a port for other processes, which `handed` uses; this process does not
-        accept.
+        Open a port on which other processes accept (see `handed`); this process does
+        not.
 
         :return: the file descriptor.
         :raises ConfigurationError: the address is not available.

@@ -80,7 +80,7 @@ class Profiler:
         return Page("".join(lines).encode())
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """Note where the thread is: the handler of the signal."""
+        """Record the thread's current stack: the handler of the signal."""
         stacks = self._stacks
         if stacks is None:
             return

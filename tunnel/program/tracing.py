@@ -251,7 +251,7 @@ class Tracer(Collector):
         if problem and not before:
             self._log.warn(
                 "spans cannot be sent to {endpoint}: {problem}; they are lost until "
-                "it takes them again",
+                "it accepts them again",
                 endpoint=self._settings.otlp_endpoint,
                 problem=problem,
             )

@@ -70,7 +70,11 @@ class Dispatcher:
             self.handle_stream(owner, name, accept)
 
     def handle_stream(self, owner: str, method: str, accept: Accept) -> None:
-        """Answer raw streams that name *method*; :raises ValueError: as `handle`."""
+        """
+        Answer raw streams for *method*.
+
+        :raises ValueError: as `handle`.
+        """
         taken = self._accepts.get(method)
         if taken is not None and taken[0] != owner:
             raise ValueError(f"{method} is answered by the module {taken[0]} already")

@@ -198,7 +198,7 @@ class TunnelProtocol(Protocol):
         return stream
 
     def go_away(self, go_away: pb.GoAway) -> None:
-        """Take no new streams from now on."""
+        """Tell the peer that we accept no new streams."""
         self.session.go_away(go_away)
         self.has_output()
 

@@ -140,7 +140,7 @@ class ResumableStream:
 
     @property
     def has_path(self) -> bool:
-        """Bytes can flow now."""
+        """Whether a path is attached, so that bytes can flow."""
         return self._path is not None
 
     # From path to path.

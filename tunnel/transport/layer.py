@@ -76,7 +76,10 @@ class Layer(Negotiator):
         self.close_in_answer()
 
     def explain_loss(self, reason: Failure) -> Failure:
-        """Return the reason for the protocol above, if we did not cause the end."""
+        """
+        Return the reason that the protocol above gets if the connection ended and
+        neither side had announced it.
+        """
         return reason
 
     # what a subclass calls

@@ -201,9 +201,10 @@ class Poller:
 
     def lead(self, rest: int) -> None:
         """
-        Wait for sockets from now on, and for *rest*: the reactor calls `turn`.
+        From now on, wait in place of the reactor, which calls `turn`: for our sockets
+        and for *rest*.
 
-        :param rest: the descriptor of the poller that has all else of the reactor.
+        :param rest: descriptor of the poller for everything else in the reactor.
         """
         self._rest = rest
         self._epoll.register(rest, _IN)

@@ -35,7 +35,7 @@ def test_an_own_address_that_nobody_knows(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, text)
     assert "set OWN_PRIVATE_API_URL" in problem
     (problem,) = problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "11.0.0.0/8"})
-    assert "no address of this machine" in problem
+    assert "exactly one address of this machine, and contains none" in problem
     assert not problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "10.0.0.0/8"})
     assert not problems(tmp_path, text, {"OWN_PRIVATE_API_URL": "tcp://kas"})
 

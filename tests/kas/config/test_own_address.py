@@ -127,8 +127,11 @@ def test_an_endpoint_says_nothing() -> None:
         ({"URL": "tls://kas", "CIDR": "10.0.0.0/8"}, "exclude each other"),
         ({"URL": "http://kas"}, "not an address of a kas"),
         ({"CIDR": "ten"}, "OWN_PRIVATE_API_CIDR"),
-        ({"CIDR": "11.0.0.0/8"}, "no address of this machine"),
-        ({"CIDR": "10.0.0.0/8,192.168.0.0/16"}, "10.1.2.3, 192.168.0.7 is in it"),
+        (
+            {"CIDR": "11.0.0.0/8"},
+            "exactly one address of this machine, and contains none",
+        ),
+        ({"CIDR": "10.0.0.0/8,192.168.0.0/16"}, "and contains 10.1.2.3, 192.168.0.7;"),
         ({"CIDR": "10.0.0.0/8", "SCHEME": "https"}, r"write tls \(grpcs\) or tcp"),
         ({"CIDR": "10.0.0.0/8", "SCHEME": "unix"}, r"write tls \(grpcs\) or tcp"),
         ({"CIDR": "10.0.0.0/8", "SCHEME": "grpcs"}, "the listener speaks no TLS"),
