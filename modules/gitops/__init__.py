@@ -6,6 +6,7 @@ What is in a Git repository lives in the cluster.
     refs.py         what a branch is at, and when that changes
     files.py        the files of a source at a commit
     links.py        ... and those that symbolic links lead to
+    turns.py        turns of such searches, between other work of kas
     fingerprint.py  what both halves know those files by
     server.py       the half in kas: sends agentk the files of a source
     rpc.proto       what agentk asks, with GitLab's names and numbers

@@ -3,45 +3,120 @@
 from __future__ import annotations
 
 import posixpath
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from functools import partial
 
 import attrs
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
-from modules.gitops.links import followed
+from modules.gitops.links import PATH, followed
+from modules.gitops.turns import COMPILING, SLICE, Work
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
-__all__ = ["source_files"]
+__all__ = ["FoundFiles", "SourceRequest", "source_files"]
 
 #: Replacement for bytes in the name of a file that are not UTF-8.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
+#: Characters of names of files, and of globs, that kas remembers.
+MAX_KEPT = 10_000_000
+
+#: Characters that an outcome has besides its names.
+_OUTCOME = 1000
+
+_Found = tuple[list[str], list[TreeEntry]]
+
+
+@attrs.frozen
+class SourceRequest:
+    """
+    The choice of files at a commit.
+
+    :ivar repository: identifies the repository.
+    :ivar hidden_folders: see `Glob.matches`.
+    """
+
+    repository: Hashable
+    commit: str
+    globs: Sequence[Glob]
+    hidden_folders: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """The identity of the outcome, because a commit never changes."""
+        globs = tuple(one.text for one in self.globs)
+        return self.repository, self.commit, globs, self.hidden_folders
+
+
+class FoundFiles:
+    """A cache of outcomes that took long to find: files of a source, or a refusal."""
+
+    def __init__(self) -> None:
+        #: With the characters of each; the most recently used outcome comes last.
+        self._kept: OrderedDict[Hashable, tuple[int, _Found | CallError]] = (
+            OrderedDict()
+        )
+        self._characters = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, source: SourceRequest) -> _Found | None:
+        """
+        Return the outcome for a source, if there is one.
+
+        :raises CallError: it is a refusal.
+        """
+        kept = self._kept.get(source.key)
+        if kept is None:
+            return None
+        self._kept.move_to_end(source.key)
+        if isinstance(kept[1], CallError):
+            raise CallError(kept[1].status, kept[1].message)
+        return kept[1]
+
+    def put(self, source: SourceRequest, outcome: _Found | CallError) -> None:
+        """Keep an outcome, and drop the least recently used ones if necessary."""
+        size = _OUTCOME + sum(len(glob.text) for glob in source.globs)
+        if isinstance(outcome, CallError):
+            size += len(outcome.message)
+        else:
+            size += sum(map(len, outcome[0])) + sum(len(one.path) for one in outcome[1])
+        if size > MAX_KEPT:
+            return
+        if source.key in self._kept:
+            self._characters -= self._kept.pop(source.key)[0]
+        self._kept[source.key] = size, outcome
+        self._characters += size
+        while self._characters > MAX_KEPT:
+            self._characters -= self._kept.popitem(last=False)[1][0]
+
+
 async def source_files(
     repository: IRepository,
-    commit: str,
-    globs: Sequence[Glob],
+    source: SourceRequest,
     limits: GitopsSettings,
-    *,
-    hidden_folders: bool = False,
+    work: Work,
+    kept: FoundFiles,
 ) -> AsyncIterator[tuple[str, bytes]]:
     """
     Read the files, sorted by path.
 
-    :param hidden_folders: see `Glob.matches`.
     :returns: paths and contents.
     :raises CallError: NOT_FOUND, the commit can be read but has no such folder;
         FAILED_PRECONDITION, the files cannot be used; otherwise as `IRepository`, the
         repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
+    commit = source.commit
 
-    chosen = _Chosen(globs, hidden_folders)
-    names, files = await _matching(repository, commit, chosen, limits)
+    names, files = kept.get(source) or await _found(
+        repository, source, limits, work, kept
+    )
     # The name contains bytes that are not UTF-8; kas cannot request it from Gitaly.
     odd = [name for name in names if _REPLACED in name]
     for name, count in Counter(odd).items():
@@ -59,10 +134,33 @@ async def source_files(
         yield shown, data
 
 
+async def _found(
+    repository: IRepository,
+    source: SourceRequest,
+    limits: GitopsSettings,
+    work: Work,
+    kept: FoundFiles,
+) -> _Found:
+    """Find the files, and keep the outcome if that took more than one turn."""
+    chosen = _Chosen(source.globs, source.hidden_folders, work)
+    try:
+        found = await _matching(repository, source.commit, chosen, limits)
+    except CallError as error:
+        if error.status is Status.FAILED_PRECONDITION and work.total > SLICE:
+            kept.put(source, error)
+        raise
+    if work.total > SLICE:
+        kept.put(source, found)
+    return found
+
+
 #: Characters of paths times characters of globs that are compared for one source: the
-#: maximum blocks kas for half a second, or two at worst. A thousand paths of a hundred
-#: characters and ten globs of thirty need a sixteenth of it.
+#: maximum takes one or two seconds, in turns. A thousand paths of a hundred characters
+#: and ten globs of thirty need a sixteenth of it.
 MAX_STEPS = 500_000_000
+
+#: Steps for one path and one glob: the maximum blocks kas for tens of milliseconds.
+MAX_STEPS_OF_PATH = 10_000_000
 
 
 @attrs.define
@@ -71,43 +169,64 @@ class _Chosen:
 
     _globs: Sequence[Glob]
     _hidden_folders: bool
+    _work: Work
     #: The rest of `MAX_STEPS`.
-    _steps: int = attrs.field(default=MAX_STEPS, init=False)
+    _steps: int = attrs.field(factory=lambda: MAX_STEPS, init=False)
+    #: Compiled globs by place, and whether for `leads`.
+    _compiled: set[tuple[int, bool]] = attrs.field(factory=set, init=False)
 
     @property
     def folder(self) -> str:
         """The folder that contains all files of the source; empty for the root."""
         return posixpath.commonpath([f"/{glob.prefix}" for glob in self._globs])[1:]
 
-    def matches(self, path: str) -> bool:
-        """Tell whether a path belongs to the source."""
-        self._take(path)
+    async def matches(self, path: str) -> bool:
+        """See `Choice.matches`."""
         hidden = self._hidden_folders
-        return any(one.matches(path, hidden_folders=hidden) for one in self._globs)
+        for place, one in enumerate(self._globs):
+            if (steps := one.steps(path)) == 0:
+                continue
+            await self._compare(steps, one, (place, False))
+            if one.matches(path, hidden_folders=hidden):
+                return True
+        return False
 
-    def leads(self, path: str) -> bool:
-        """Tell whether the globs name a path as a folder on the way to files."""
-        self._take(path)
+    async def leads(self, path: str) -> bool:
+        """See `Choice.leads`."""
         hidden = self._hidden_folders
-        return any(one.leads_below(path, hidden_folders=hidden) for one in self._globs)
+        for place, one in enumerate(self._globs):
+            if (steps := one.steps(path)) == 0:
+                continue
+            await self._compare(steps, one, (place, True))
+            if one.leads_below(path, hidden_folders=hidden):
+                return True
+        return False
 
-    def _take(self, path: str) -> None:
+    async def take(self, steps: int) -> None:
+        """See `Choice.take`."""
+        await self._work.take(steps)
+
+    async def _compare(self, steps: int, glob: Glob, kind: tuple[int, bool]) -> None:
         """
-        Count the steps for a path.
+        Count the steps for a path and a glob.
 
         :raises CallError: FAILED_PRECONDITION, the limit is exceeded.
         """
-        self._steps -= sum(one.steps(path) for one in self._globs)
-        if self._steps < 0:
+        self._steps -= steps
+        if self._steps < 0 or steps > MAX_STEPS_OF_PATH:
             raise _unusable(
                 "the paths of the source's files are too many or too long for its "
                 "globs: write fewer or shorter globs, which begin with a folder"
             )
+        if kind not in self._compiled:
+            self._compiled.add(kind)
+            await self._work.take(COMPILING * glob.cost)
+        await self._work.take(steps)
 
 
 async def _matching(
     repository: IRepository, commit: str, chosen: _Chosen, limits: GitopsSettings
-) -> tuple[list[str], list[TreeEntry]]:
+) -> _Found:
     """Return the paths of the files, as links show them, and their entries."""
     folder, most = chosen.folder, limits.max_number_of_files
     try:
@@ -124,29 +243,26 @@ async def _matching(
             f"{where} has {len(entries)} files, more than {most} of "
             "max_number_of_files; write globs that begin with a folder"
         )
-    found = [one for one in entries if chosen.matches(one.path)]
-    ways = [
-        one
-        for one in entries
-        if one.kind is TreeEntryKind.LINK
-        and not chosen.matches(one.path)
-        and chosen.leads(one.path)
-    ]
+    found, ways = list[TreeEntry](), list[TreeEntry]()
+    for one in entries:
+        if await chosen.matches(one.path):
+            found.append(one)
+        elif one.kind is TreeEntryKind.LINK and await chosen.leads(one.path):
+            ways.append(one)
     if is_folder and not ways and all(one.kind is TreeEntryKind.FILE for one in found):
         found.sort(key=lambda one: one.path)
         return [one.path for one in found], found
     if folder:
         # Links can lead anywhere in the repository.
         entries = await repository.tree(commit, recursive=True)
+        await chosen.take(PATH * len(entries))
     known = {one.path: one for one in entries}
     link = None if is_folder else _link_to(folder, commit, known)
     if link is not None:
         ways = [link]
     target_of = partial(repository.link, commit)
     try:
-        files = await followed(
-            found, entries, target_of, chosen.matches, most, chosen.leads, ways
-        )
+        files = await followed(found, entries, target_of, chosen, most, ways)
     except CallError as error:
         raise _damaged(error) if error.status is Status.NOT_FOUND else error from None
     if link is not None and not files:

@@ -22,6 +22,9 @@ MAX_LENGTH = 1000
 #: maximum takes ten milliseconds to compile.
 MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
+#: Steps that take as long as to begin to compare a path with one alternative.
+BEGINNING = 100
+
 _MAGIC = re.compile(r"[*?\[{\\]")
 
 
@@ -50,7 +53,9 @@ class Glob:
         self.cost = sum(map(len, alternatives))
         if self.cost > MAX_EXPANDED:
             raise ValueError("the braces of a glob expand to too much; write several")
-        self._expressions = [re.compile(_path(one)) for one in alternatives]
+        self._expressions = [_path(one) for one in alternatives]
+        #: The compiled expressions; None before the first call of `matches`.
+        self._patterns: list[re.Pattern[str]] | None = None
         self._alternatives = tuple(alternatives)
         #: For each alternative, the names of the folders before ``**``, and whether it
         #: has a ``**``; None before the first call of `leads_below`.
@@ -75,16 +80,21 @@ class Glob:
         """
         if not hidden_folders and "/." in f"/{path.rpartition('/')[0]}":
             return False
-        return any(one.fullmatch(path) is not None for one in self._expressions)
+        if self._patterns is None:
+            self._patterns = [re.compile(one) for one in self._expressions]
+        return any(one.fullmatch(path) is not None for one in self._patterns)
 
     def steps(self, path: str) -> int:
         """
         Return an upper limit of the steps of `matches` or `leads_below`.
 
         Each character of the path is compared with each of the glob at most once.
+        A path that is neither in the folder of all matches nor leads there needs none.
         """
         below = f"{self.prefix}/" if self.prefix else ""
-        return len(path) * self.cost if path.startswith(below) else 0
+        if not path.startswith(below) and not below.startswith(f"{path}/"):
+            return 0
+        return len(path) * self.cost + BEGINNING * len(self._alternatives)
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """

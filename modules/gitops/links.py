@@ -7,9 +7,9 @@ in the tree of the commit only.
 
 from __future__ import annotations
 
-import posixpath
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
@@ -22,13 +22,30 @@ MAX_HOPS = 40
 #: Depth of folders that are reached through links; a circle is infinitely deep.
 MAX_NESTED = 8
 
-#: Paths that are examined for all links of a source: the maximum blocks kas for a tenth
-#: of a second.
+#: Paths below all links of a source to folders.
 MAX_LOOKED = 200_000
 
-#: Names in the targets of all links of a source, including intermediate links: the
-#: maximum takes half a second.
+#: Names in the targets of all links of a source, including intermediate links.
 MAX_NAMES = 300_000
+
+#: Characters of all paths that are built for the links of a source.
+MAX_CHARACTERS = 40_000_000
+
+#: Steps that take as long as to look at one path of a commit, and one name of a link.
+PATH, NAME = 300, 100
+
+
+class Choice(Protocol):
+    """A choice of the paths that belong to a source."""
+
+    async def matches(self, path: str) -> bool:
+        """Tell whether a path belongs to the source."""
+
+    async def leads(self, path: str) -> bool:
+        """Tell whether a path is a folder on the way to files of the source."""
+
+    async def take(self, steps: int) -> None:
+        """Wait for a turn to do *steps* of work."""
 
 
 class SourceFile(NamedTuple):
@@ -47,20 +64,18 @@ class _Tree:
     """The tree of a commit, and the targets of its links."""
 
     def __init__(
-        self, entries: Iterable[TreeEntry], target_of: Callable[[str], Awaitable[str]]
+        self,
+        entries: Iterable[TreeEntry],
+        target_of: Callable[[str], Awaitable[str]],
+        take: Callable[[int], Awaitable[None]],
     ) -> None:
         self.entries = {one.path: one for one in entries}
-        self._folders: set[str] = set()
-        for path in self.entries:
-            self._add_folders_of(path)
+        self._paths = sorted(self.entries)
         self._names = 0
+        self._characters = 0
         self._target_of = target_of
         self._targets: dict[str, str] = {}
-
-    def _add_folders_of(self, path: str) -> None:
-        # The parents of a known folder are known as well.
-        while (path := posixpath.dirname(path)) and path not in self._folders:
-            self._folders.add(path)
+        self._take = take
 
     async def end_of(self, link: str) -> str:
         """
@@ -69,60 +84,85 @@ class _Tree:
         :raises ValueError: it is not in the repository; the reason is in the text.
         """
         # Like the kernel: name by name, with ".." relative to the resolved path.
-        waiting, done, hops = [link], list[str](), 0
+        waiting, hops = link.split("/")[::-1], 0
+        # The resolved path, and its parents.
+        done, here = list[str](), ""
         while waiting:
-            name, slash, rest = waiting.pop().partition("/")
+            name = waiting.pop()
             self._names += 1
             if self._names > MAX_NAMES:
                 raise ValueError(
                     "is one too many: all links lead over more than "
                     f"{MAX_NAMES} files and folders"
                 )
-            if slash:
-                waiting.append(rest)
             if name in ("", "."):
                 continue
             if name == "..":
                 if not done:
                     raise ValueError("leads out of the repository")
-                done.pop()
+                here = done.pop()
                 continue
-            here = "/".join([*done, name])
-            entry = self.entries.get(here)
-            if entry is None and here not in self._folders:
+            path = f"{here}/{name}" if here else name
+            await self.count(path)
+            entry = self.entries.get(path)
+            if entry is None and next(self._below(path), None) is None:
                 raise ValueError("leads to nothing in the commit")
             if entry is None or entry.kind is TreeEntryKind.FILE:
-                done.append(name)
+                done.append(here)
+                here = path
                 continue
             if entry.kind is not TreeEntryKind.LINK:
                 raise ValueError("leads to a submodule, which kas does not follow")
             hops += 1
             if hops > MAX_HOPS:
                 raise ValueError(f"leads over more than {MAX_HOPS} links")
-            target = await self._target(here)
+            target = await self._target(path)
             if target.startswith("/"):
                 raise ValueError("leads out of the repository")
-            waiting.append(target)
-        return "/".join(done)
+            names = target.split("/")
+            await self._take(NAME * len(names))
+            waiting += reversed(names)
+        return here
+
+    async def count(self, path: str) -> None:
+        """
+        Count the characters of a path.
+
+        :raises ValueError: the paths of all links have too many.
+        """
+        self._characters += len(path)
+        if self._characters > MAX_CHARACTERS:
+            raise ValueError(
+                "leads too far: the paths of all links have more than "
+                f"{MAX_CHARACTERS} characters"
+            )
+        await self._take(PATH + len(path))
 
     async def _target(self, link: str) -> str:
         if link not in self._targets:
             self._targets[link] = await self._target_of(link)
         return self._targets[link]
 
-    def below(self, folder: str) -> Iterator[TreeEntry]:
-        """Return everything in a folder and its subfolders."""
+    def below(self, folder: str) -> Iterator[tuple[str, TreeEntry]]:
+        """Return everything in a folder and its subfolders, by relative path."""
+        skipped = len(folder) + 1 if folder else 0
+        return ((path[skipped:], self.entries[path]) for path in self._below(folder))
+
+    def _below(self, folder: str) -> Iterator[str]:
         before = f"{folder}/" if folder else ""
-        return (one for path, one in self.entries.items() if path.startswith(before))
+        for place in range(bisect_left(self._paths, before), len(self._paths)):
+            path = self._paths[place]
+            if not path.startswith(before):
+                return
+            yield path
 
 
 async def followed(
     chosen: Iterable[TreeEntry],
     entries: Iterable[TreeEntry],
     target_of: Callable[[str], Awaitable[str]],
-    matches: Callable[[str], bool],
+    choice: Choice,
     most: int,
-    leads: Callable[[str], bool] = lambda path: False,
     ways: Iterable[TreeEntry] = (),
 ) -> list[SourceFile]:
     """
@@ -131,14 +171,14 @@ async def followed(
     :param chosen: the files, links and submodules that belong to the source.
     :param entries: all entries of the commit.
     :param target_of: returns the target of the link at a path.
-    :param matches: whether a path below a link to a folder belongs to the source.
+    :param choice: chooses among the paths below links to folders.
     :param most: the maximum of files.
-    :param leads: whether a path is a folder on the way to files of the source.
-    :param ways: links that are such folders.
+    :param ways: links to folders on the way to files of the source.
     :raises CallError: FAILED_PRECONDITION, a link leads out of the repository or to
         nothing, or there are too many.
     """
-    tree = _Tree(entries, target_of)
+    tree = _Tree(entries, target_of, choice.take)
+    await choice.take(PATH * len(tree.entries))
     found: list[SourceFile] = []
     looked = 0
 
@@ -171,14 +211,18 @@ async def followed(
                 f"than {MAX_NESTED} deep, or in a circle"
             )
         nonlocal looked
-        looked += len(tree.entries)
-        if looked > MAX_LOOKED:
-            raise _unusable(f"{shown}: too many symbolic links lead to folders")
-        for one in tree.below(end):
-            path = f"{shown}/{posixpath.relpath(one.path, end or '.')}"
-            if matches(path):
+        for within, one in tree.below(end):
+            looked += 1
+            if looked > MAX_LOOKED:
+                raise _unusable(f"{shown}: too many symbolic links lead to folders")
+            path = f"{shown}/{within}"
+            try:
+                await tree.count(path)
+            except ValueError as error:
+                raise _unusable(f"{shown} is a symbolic link that {error}") from None
+            if await choice.matches(path):
                 await take(one, path, nested + 1)
-            elif one.kind is TreeEntryKind.LINK and leads(path):
+            elif one.kind is TreeEntryKind.LINK and await choice.leads(path):
                 await take(one, path, nested + 1, is_way=True)
 
     for entry in chosen:

@@ -16,12 +16,13 @@ from modules.gitops import rpc_pb2
 from modules.gitops.commit_id import COMMIT
 from modules.gitops.config import GitopsSettings
 from modules.gitops.control_server import CONTROL, Operators
-from modules.gitops.files import source_files
+from modules.gitops.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.globs import Glob
 from modules.gitops.merge_requests import MergeRequests
 from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
+from modules.gitops.turns import PARSING, Turns, Work
 from modules.gitops.webhooks import DriftWebhook
 from modules.repositories import project_of
 from tunnel.errors import CallError, Status, Stopping
@@ -59,8 +60,7 @@ READINGS = 4
 #: be fetched as a whole, and kas makes few fetches at once.
 HISTORIES = 1
 
-#: Characters of all globs of one request, braces expanded: kas does nothing else while
-#: it compiles them.
+#: Characters of all globs of one request, braces expanded.
 MAX_GLOBS = 10_000
 
 #: Refs that are remembered although no agent waits for them: an agent is away while it
@@ -95,6 +95,8 @@ class GitopsServer:
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
+        self._turns = Turns(api.clock)
+        self._found = FoundFiles()
         #: Each waits for a commit, by the agent that wants it.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
@@ -154,13 +156,14 @@ class GitopsServer:
             )
             yield _Response(header=header)
             return
-        globs = [] if request.only_commit else self._globs(request)
         count = self._streams.get(agent.agent_id, 0)
         if count >= MAX_STREAMS:
             text = f"one agent has at most {MAX_STREAMS} sources"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.agent_id] = count + 1
         try:
+            work = Work(self._turns, agent.agent_id)
+            globs = [] if request.only_commit else await self._globs(request, work)
             try:
                 commit = await self._commit(agent, name, address, request)
             except (_Moved, Stopping):
@@ -178,20 +181,18 @@ class GitopsServer:
             if request.only_commit:
                 yield _trailer(Fingerprint())
                 return
-            hidden = request.hidden_folders
+            source = SourceRequest(address, commit, globs, request.hidden_folders)
             async with self._slots.slot(agent.agent_id):
-                async for response in self._files(repository, commit, globs, hidden):
+                async for response in self._files(repository, source, work):
                     yield response
         finally:
             one_less(self._streams, agent.agent_id)
 
     async def _files(
-        self, repository: IRepository, commit: str, globs: list[Glob], hidden: bool
+        self, repository: IRepository, source: SourceRequest, work: Work
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
         fingerprint = Fingerprint()
-        files = source_files(
-            repository, commit, globs, self._settings, hidden_folders=hidden
-        )
+        files = source_files(repository, source, self._settings, work, self._found)
         async for path, data in files:
             fingerprint.add(path, data)
             for begin in range(0, len(data) or 1, PART):
@@ -199,7 +200,9 @@ class GitopsServer:
                 yield _Response(object=_Response.Object(source=path, data=part))
         yield _trailer(fingerprint)
 
-    def _globs(self, request: rpc_pb2.ObjectsToSynchronizeRequest) -> list[Glob]:
+    async def _globs(
+        self, request: rpc_pb2.ObjectsToSynchronizeRequest, work: Work
+    ) -> list[Glob]:
         if not 0 < len(request.paths) <= self._settings.max_number_of_paths:
             text = (
                 f"a source has 1 to {self._settings.max_number_of_paths} paths "
@@ -214,6 +217,7 @@ class GitopsServer:
             except ValueError as error:
                 why = f"{path.glob or path.file!r}: {error}"
                 raise CallError(Status.FAILED_PRECONDITION, why) from None
+            await work.take(PARSING * globs[-1].cost)
             if sum(glob.cost for glob in globs) > MAX_GLOBS:
                 text = f"the globs of a source have more than {MAX_GLOBS} characters"
                 raise CallError(Status.FAILED_PRECONDITION, text)

@@ -385,9 +385,9 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "apps", "paths": [{"glob": "[a"}]})
         handle = self.server._globs
 
-        def noted(request: object) -> Any:
+        def noted(request: object, work: object) -> Any:
             asked.append(request)
-            return handle(request)
+            return handle(request, work)
 
         self.patch(self.server, "_globs", noted)
         self.passes(1200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modules.gitops.globs import MAX_LENGTH, Glob
+from modules.gitops.globs import BEGINNING, MAX_LENGTH, Glob
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,9 @@ def test_folders_on_the_way(glob: str, path: str, leads: bool) -> None:
 def test_work_of_one_path() -> None:
     """Paths outside of the folder of a glob cost nothing."""
     glob = Glob("/a/b/*{x,yz}")
-    assert glob.steps("a/b/file") == len("a/b/file") * len("a/b/*x" + "a/b/*yz")
+    compared = len("a/b/file") * len("a/b/*x" + "a/b/*yz")
+    assert glob.steps("a/b/file") == compared + 2 * BEGINNING
+    # A link that is the folder.
+    assert glob.steps("a") == len("a") * glob.cost + 2 * BEGINNING
     assert glob.steps("a/bc/file") == 0
-    assert Glob("*").steps("file") == 4
+    assert Glob("*").steps("file") == 4 + BEGINNING

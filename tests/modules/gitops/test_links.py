@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -14,6 +14,28 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 FILES = ("base/a.yaml", "base/b.txt", "base/in/c.yaml", "top.yaml")
+
+
+class Choosing:
+    """A choice by functions, and how much it was asked."""
+
+    def __init__(
+        self,
+        matches: Callable[[str], bool],
+        leads: Callable[[str], bool] = lambda path: False,
+    ) -> None:
+        self._matches, self._leads = matches, leads
+        self.asked = self.steps = 0
+
+    async def matches(self, path: str) -> bool:
+        self.asked += 1
+        return self._matches(path)
+
+    async def leads(self, path: str) -> bool:
+        return self._leads(path)
+
+    async def take(self, steps: int) -> None:
+        self.steps += steps
 
 
 def places(
@@ -35,27 +57,18 @@ def places(
     own = [one for one in entries if one.path in (chosen or links)]
     found: list[list[SourceFile]] = []
     failed: list[BaseException] = []
-    if glob is None:
-        reading = Deferred.fromCoroutine(
-            followed(own, entries, target_of, lambda path: path.endswith("yaml"), most)
-        )
-    else:
+    choice = Choosing(lambda path: path.endswith("yaml"))
+    on_the_way: list[TreeEntry] = []
+    if glob is not None:
+        choice = Choosing(glob.matches, glob.leads_below)
         on_the_way = [
             one
             for one in entries
             if one.kind is TreeEntryKind.LINK and glob.leads_below(one.path)
         ]
-        reading = Deferred.fromCoroutine(
-            followed(
-                own,
-                entries,
-                target_of,
-                glob.matches,
-                most,
-                glob.leads_below,
-                on_the_way,
-            )
-        )
+    reading = Deferred.fromCoroutine(
+        followed(own, entries, target_of, choice, most, on_the_way)
+    )
     reading.addCallbacks(found.append, lambda failure: failed.append(failure.value))
     if failed:
         raise failed[0]
@@ -168,7 +181,15 @@ def test_a_bomb() -> None:
         for number in range(30)
     }
     links["z5/end"] = "../base/in"
-    assert "too many symbolic links" in refused({"l": "z0", **links}, "l")
+    said = refused({"l": "z0", **links}, "l")
+    assert "is a symbolic link that is one too many: all links lead over" in said
+
+
+def test_large_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files below links are counted, if the source has them or not."""
+    monkeypatch.setattr(links, "MAX_LOOKED", 5)
+    assert len(places({"l": "base", "x.yaml": "top.yaml"})) == 3
+    assert "too many symbolic links" in refused({"l": "base", "m": "base"})
 
 
 def test_targets_that_are_made_to_be_slow() -> None:
@@ -180,25 +201,43 @@ def test_targets_that_are_made_to_be_slow() -> None:
     assert len(places(dict(list(many.items())[:99]))) == 99
 
 
-def test_folders_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many files are in them, and however deep."""
-    looked = 0
+def test_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The paths that links make are counted, below folders and on the way to them."""
+    monkeypatch.setattr(links, "MAX_CHARACTERS", 300)
+    said = "all links have more than 300 characters"
+    assert said in refused({"x.yaml": "./base/../" * 80 + "top.yaml"})
+    assert said in refused({"l" * 280: "base"})
+    assert len(places({"l": "base"})) == 2
 
-    def dirname(path: str) -> str:
-        nonlocal looked
-        looked += 1
-        return path.rpartition("/")[0]
 
-    monkeypatch.setattr("modules.gitops.links.posixpath.dirname", dirname)
-    folder = "/".join(["d"] * 64)
-    entries = [
-        TreeEntry(f"{folder}/{number}", TreeEntryKind.FILE, "")
-        for number in range(1000)
-    ]
+def test_steps_are_counted_before_they_are_done() -> None:
+    """Those for the paths of the commit, names in targets, and paths below links."""
+    entries = [TreeEntry(f"d/{n}", TreeEntryKind.FILE, "") for n in range(1000)]
+    link = TreeEntry("l", TreeEntryKind.LINK, "")
 
     async def target_of(path: str) -> str:
-        raise AssertionError
+        return "./" * 2000 + "d"
 
-    tree = links._Tree(entries, target_of)
-    assert len(tree._folders) == 64
-    assert looked <= 1000 + 64 + 1
+    choice = Choosing(lambda path: False)
+    done = Deferred.fromCoroutine(
+        followed([link], [*entries, link], target_of, choice, 99)
+    )
+    assert done.result == []
+    assert choice.steps > 2 * 1000 * links.PATH + 2000 * links.NAME
+
+
+def test_only_what_a_folder_has_is_looked_at() -> None:
+    """However many files there are elsewhere, and in folders of similar names."""
+    names = ["d/a", "d/b/c", "d-/a", "d.x", "e/a", *(f"z/{n}" for n in range(1000))]
+    entries = [TreeEntry(name, TreeEntryKind.FILE, "") for name in names]
+    many = [TreeEntry(f"l{n}", TreeEntryKind.LINK, "") for n in range(300)]
+
+    async def target_of(path: str) -> str:
+        return "d"
+
+    choice = Choosing(lambda path: path.startswith("l1/"))
+    done = Deferred.fromCoroutine(
+        followed(many, [*entries, *many], target_of, choice, 99)
+    )
+    assert done.result == [SourceFile("l1/a", "d/a"), SourceFile("l1/b/c", "d/b/c")]
+    assert choice.asked == 600

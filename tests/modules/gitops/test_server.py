@@ -580,9 +580,20 @@ class ServerTests(SynchronousTestCase):
         """Long paths and long globs: one compares each character with each."""
         self.repository.commit({f"a/{n}" + "x" * 4000: "" for n in range(200)})
         globs = [f"/a/{n}*" + "?" * 900 + "z" for n in range(10)]
-        status, why = self.refused(self.ask(*globs))
+        reading = self.ask(*globs)
+        # kas looks at the paths in turns.
+        self.assertIsNone(reading.error)
+        for _ in range(200):
+            self.passes(0.1)
+        status, why = self.refused(reading)
         self.assertIs(status, Status.FAILED_PRECONDITION)
         self.assertIn("write fewer or shorter globs", why)
+        # It is still known.
+        self.patch(self.repository, "tree", None)
+        reading = self.ask(*globs)
+        for _ in range(9):
+            self.passes(0.1)
+        self.assertEqual(self.refused(reading), (status, why))
 
     def test_limits_of_files(self) -> None:
         self.again(

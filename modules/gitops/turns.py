@@ -1,0 +1,102 @@
+"""Turns of long calculations in the reactor, so that kas answers requests in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+__all__ = ["COMPILING", "PARSING", "SLICE", "Turns", "Work"]
+
+#: Steps of one turn, which takes one or two milliseconds. One step compares a character
+#: of a path with a character of a glob.
+SLICE = 500_000
+
+#: Seconds between two turns, for each `SLICE` of steps in the last turn. A thread would
+#: be worse: after each system call, kas would wait up to 5 ms until it yields.
+PAUSE = 0.003
+
+#: Steps that take as long as one character of a glob that kas parses, or compiles.
+PARSING, COMPILING = 300, 2000
+
+
+class Turns:
+    """
+    Calculations that wait for their turn, by agent.
+
+    One calculation runs at a time. Agents take turns, regardless of the number of their
+    calculations.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._waiting: dict[Hashable, deque[Deferred[None]]] = {}
+        self._is_begun = False
+        self._steps = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    async def next(self, key: Hashable, steps: int) -> None:
+        """
+        Wait for the next turn of an agent.
+
+        :param steps: work since the caller's last turn.
+        """
+        self._steps += steps
+        queue = self._waiting.setdefault(key, deque())
+        turn: Deferred[None] = Deferred()
+        queue.append(turn)
+        self._schedule()
+        try:
+            await turn
+        finally:
+            if turn in queue:
+                # The caller was cancelled.
+                queue.remove(turn)
+                if not queue:
+                    del self._waiting[key]
+
+    def _schedule(self) -> None:
+        if self._is_begun or not self._waiting:
+            return
+        self._is_begun = True
+        slices = max(1.0, self._steps / SLICE)
+        self._steps = 0
+        self._clock.callLater(PAUSE * slices, self._begin)
+
+    def _begin(self) -> None:
+        if self._waiting:
+            key = next(iter(self._waiting))
+            queue = self._waiting.pop(key)
+            turn = queue.popleft()
+            if queue:
+                # Behind all other agents.
+                self._waiting[key] = queue
+            turn.callback(None)
+        self._is_begun = False
+        self._schedule()
+
+
+class Work:
+    """
+    One calculation, which waits for a turn after each `SLICE` of steps.
+
+    :ivar total: all steps so far.
+    """
+
+    def __init__(self, turns: Turns, key: Hashable) -> None:
+        self._turns = turns
+        self._key = key
+        self._steps = 0
+        self.total = 0
+
+    async def take(self, steps: int) -> None:
+        """Count *steps* before they are done, and wait for a turn if necessary."""
+        self.total += steps
+        if self._steps and self._steps + steps > SLICE:
+            done, self._steps = self._steps, 0
+            await self._turns.next(self._key, done)
+        self._steps += steps
