@@ -278,8 +278,16 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
     """
     Return the symbolic link on the way to *folder*, which is not a folder itself.
 
-    :raises CallError: no such link exists.
+    :raises CallError: no such link exists, or the folder exists after all.
     """
+    below = f"{folder}/"
+    if any(path.startswith(below) for path in known):
+        # An absent folder would prune its objects.
+        raise CallError(
+            Status.UNAVAILABLE,
+            f"the Git server contradicts itself: commit {commit[:12]} has files below "
+            f"{folder}, and has no such folder",
+        )
     parts = folder.split("/")
     for end in range(1, len(parts) + 1):
         found = known.get("/".join(parts[:end]))

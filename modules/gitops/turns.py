@@ -1,4 +1,4 @@
-"""Turns of long calculations in the reactor, so that kas answers requests in between."""
+"""Turns of long calculations in the reactor, with other work of kas in between."""
 
 from __future__ import annotations
 

@@ -460,6 +460,23 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(status, Status.NOT_FOUND)
         self.assertIn("has no folder prod", why)
 
+    def test_a_folder_that_the_git_server_denies(self) -> None:
+        """It is not absent if the whole commit has files below it."""
+        self.repository.commit({"prod/a.yaml": "1"})
+        whole = self.repository.tree
+
+        async def denied(commit: str, path: str = "", **more: Any) -> list[TreeEntry]:
+            if path:
+                raise CallError(Status.NOT_FOUND, "no such folder")
+            return await whole(commit, path, **more)
+
+        self.patch(self.repository, "tree", denied)
+        status, why = self.refused(self.ask("prod/*.yaml"))
+        self.assertEqual(status, Status.UNAVAILABLE)
+        self.assertIn("has files below prod", why)
+        # The commit agrees that this folder is absent.
+        self.assertEqual(self.refused(self.ask("none/*.yaml"))[0], Status.NOT_FOUND)
+
     def test_names_that_are_not_text(self) -> None:
         """Two that look the same, and one that the Git server does not find."""
         name = "a\N{REPLACEMENT CHARACTER}.yaml"
