@@ -126,7 +126,7 @@ class Operations:
         return await self.progress() | ({"asked": asked} if asked else {})
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
-        """Write a change that `kasctl` made to the audit log."""
+        """Record in the audit log a change that `kasctl` made."""
         self.audit.record("kasctl", parse_change(body))
         return {}
 

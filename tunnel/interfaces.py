@@ -704,8 +704,8 @@ class IRepository(Interface):
 
         Callers that wait for the same ref share one fetch, which begins after the call.
 
-        :param ref: a branch, a full name (``refs/tags/v1``), ``HEAD``, which is the
-            default branch, or the id of a commit, which can then be read if it exists.
+        :param ref: a branch, a full name (``refs/tags/v1``), ``HEAD`` (the default
+            branch), or the id of a commit; if it exists, it can be read from then on.
         """
 
     def default_branch() -> Awaitable[str]:
@@ -806,7 +806,7 @@ class ISpan(Interface):
         """Say something of it, by OpenTelemetry's name for that; never a secret."""
 
     def rename(name: str) -> None:
-        """Give it another name."""
+        """Give the span another name."""
 
     def end(problem: str = "") -> None:
         """

@@ -36,7 +36,11 @@ MIN_INTERVAL = 2.0
 
 @attrs.define(eq=False)
 class AgentReports:
-    """Answers the service of that name; what changes is published."""
+    """
+    Answers the service ``AgentReports`` for connected agents.
+
+    A change of an agent's cluster problem is published as ``agent.changed``.
+    """
 
     _registry: Registry
     _bus: EventBus

@@ -72,11 +72,12 @@ class Front:
         client: str = "",
     ) -> Begun:
         """
-        Begin the call that a request asks for, or answer why not.
+        Begin the requested call, or refuse the request.
 
-        :param client: its address; empty: it came by a unix socket.
+        The token is checked before anything that would reveal which methods exist; only
+        a health check needs no token.
 
-        The token is looked at before anything that could tell what there is.
+        :param client: the client's address; empty: it connected through a unix socket.
         """
         fields = _fields(headers)
         traceparent = fields.get(TRACEPARENT)

@@ -64,10 +64,11 @@ def _status(
     configuration_file: str | None,
 ) -> None:
     """
-    Show what a running kas does, and every agent of every kas.
+    Show the state of a running kas, and the agents of all kas.
 
-    With --server, or with a configuration file that has the external API: which agents
-    are connected, to whichever kas, as that says it.
+    With --server, or with a --configuration-file that configures the external API (and
+    no --url): show only the agents that are connected to any kas, as the external API
+    lists them.
     """
     found: Server | None = None
     given = url or server or configuration_file

@@ -156,7 +156,14 @@ class LookUps:
         self._queue.clear()
 
     def events_come_in(self, on: bool) -> None:
-        """From now on, or no longer; some may have been missed either way."""
+        """
+        Note whether events arrive from now on, and have every agent looked up once
+        more.
+
+        Events may have been missed in both cases.
+
+        :param on: whether they arrive.
+        """
         self.grow_old()
         if not on:
             self._gap = self._clock.seconds()

@@ -109,7 +109,8 @@ class Balance:
         """
         Count the agents of all kas.
 
-        Agents that were sent away are at no kas for a while: the total stays the same.
+        For a while after agents were sent away, some are counted at no kas; during that
+        time, the result is at least the total from before.
         """
         here = sum(not one.retired for one in self.registry)
         total = here + sum(peer.agents for peer in self._peers())

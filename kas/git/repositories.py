@@ -77,7 +77,7 @@ class Repositories:
 
     @property
     def commands(self) -> Outcomes:
-        """How git was run."""
+        """Outcomes and durations of the git commands that were run."""
         return self._program.outcomes
 
     @property

@@ -239,7 +239,11 @@ class UsageReport:
             self._pending.popleft()
 
     async def _send(self) -> bool:
-        """Whether there may be more."""
+        """
+        Send at most `MAX_SENT` stored batches as one report, and delete them.
+
+        :return: whether more may be stored.
+        """
         keys: list[str] = []
         async for page in self._store.keys("batch/", limit=MAX_SENT):
             keys = page

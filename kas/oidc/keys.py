@@ -145,7 +145,7 @@ class ProviderKeys(Collector):
         )
 
     def stop(self) -> None:
-        """Read them no more."""
+        """Stop reading the keys."""
         if self._loop.running:
             self._loop.stop()
         self._asking.cancel()

@@ -143,16 +143,18 @@ class _Link:
 @attrs.define(eq=False)
 class RedisClient:
     """
-    Client that sends commands in order, receives one channel, and never waits for a
-    Redis that is down.
+    Client that sends commands in order and subscribes to one channel.
 
-    :param random: between 0 and 1, for the jitter.
-    :param channel: to subscribe to.
-    :param probe: sent as a transaction on each new connection; the breaker closes only
-        if Redis accepts all of it.  It should write, because a read-only Redis is
-        useless.
-    :param purpose: for the log: " for" another purpose than kas itself.
-    :param while_down: for the log: the effect of an outage.
+    Commands fail at once during a known outage: they never wait for Redis.
+
+    :param random: returns a number between 0 and 1, for the jitter of the pauses.
+    :param channel: name of the channel to subscribe to.
+    :param probe: commands that are sent as one transaction on each new connection; the
+        breaker closes only if Redis accepts all of them.  They should include a write,
+        because a read-only Redis is useless.
+    :param purpose: text for the log that begins with " for", such as " for the stores
+        of modules"; empty: for kas itself.
+    :param while_down: text for the log: the effect of an outage.
     """
 
     _settings: Redis
@@ -213,7 +215,7 @@ class RedisClient:
         return not self.reason
 
     def start(self, listener: RedisListener) -> None:
-        """Connect, in the background, and tell *listener*."""
+        """Connect in the background, and report events to *listener* from now on."""
         self._listener = listener
         self._running = True
         self._commands.start()

@@ -39,7 +39,11 @@ class Controlled(Protocol):
         """Accept agents again, and return the progress."""
 
     async def rebalance(self) -> dict[str, Any]:
-        """Move agents above the mean; ``asked`` of the progress counts them."""
+        """
+        Ask the agents above the average number to move, and return the progress.
+
+        If any were asked, ``asked`` in the progress is their number.
+        """
 
     async def agents(self) -> dict[str, Any]:
         """Return every agent: whether, where and since when it is connected."""

@@ -318,7 +318,11 @@ class FileBackend:
         return database
 
     def _take(self) -> None:
-        """Make the file ours: what another kas changed, watches here would not see."""
+        """
+        Lock the file against other kas, unless workers share it.
+
+        Watches here would not see the changes of another kas.
+        """
         if self._lock < 0 and self._tell is None:
             self._lock = lock_file(self._state)
 

@@ -86,7 +86,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         """Handle the head of a request before its body; may set `discard`."""
 
     def answer(self) -> None:
-        """Everything is here."""
+        """Answer the request; called once all of it has arrived."""
         raise NotImplementedError
 
     def refused(self, status: int) -> None:

@@ -188,7 +188,12 @@ class WorkerProcess:
             self._log_line(line.decode(errors="replace") + "\n")
 
     def _listen_for(self, seconds: float) -> None:
-        """Kill it unless it says something within so many of our own *seconds*."""
+        """
+        Kill the worker unless it reports something within *seconds*.
+
+        Time is counted in checks by this process, so a pause of this process, as on a
+        suspended machine, counts as one check.
+        """
         self._looks_left = math.ceil(seconds / LOOK_INTERVAL)
         self._timers.later("silence", LOOK_INTERVAL, self._look)
 

@@ -464,7 +464,13 @@ class Supervisor(LoggingService, Service):
 
     @property
     def _serves(self) -> bool:
-        """It is ready: one worker that was killed is soon replaced, others go on."""
+        """
+        Whether kas is ready.
+
+        It is ready if it has started, is neither draining nor stopping, and at least
+        one worker is open.  A killed worker is soon replaced, and the others go on
+        meanwhile.
+        """
         return (
             self._is_ready
             and not self._draining

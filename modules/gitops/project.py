@@ -523,7 +523,7 @@ class Project:
         )
 
     def dependency_worked(self) -> None:
-        """Look again, where this one waits for others."""
+        """Check again, if this project waits for other projects."""
         if self._waits:
             self._interrupt()
 

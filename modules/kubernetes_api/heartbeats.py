@@ -40,7 +40,11 @@ MAX_FRAMES: Final = 1_000
 
 
 class AnswerPace(Protocol):
-    """If the client reads: an `Exchange` in kas, an `UpstreamRequest` in agentk."""
+    """
+    Tells whether the client is reading the answer.
+
+    Provided by an `Exchange` in kas, and by an `UpstreamRequest` in agentk.
+    """
 
     @property
     def answer_paused(self) -> bool:

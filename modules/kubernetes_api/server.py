@@ -175,7 +175,7 @@ class Held(Sharing, Protocol):
         """End the request, because its credential is no longer valid."""
 
     def client_gone(self, reason: Exception) -> object:
-        """kas stops."""
+        """End the request or connection, because kas is stopping."""
 
 
 class KubernetesApiServer:

@@ -40,7 +40,7 @@ class Webhook(Resource):
         self._pushed = pushed
 
     def render_POST(self, request: Any) -> Any:
-        """Publish a push to the repository that the path names."""
+        """Publish that the repository named in the path has received a push."""
         if not self._knows_secret(request):
             return _answer(request, 401, "the secret is missing, or it is another one")
         name = b"/".join(request.postpath).decode("utf-8", "replace")

@@ -255,7 +255,7 @@ class GrpcChannel:
         self._failed(f"no connection within {self.limits.connect:g} s")
 
     def _failed(self, why: str) -> None:
-        """No connection came of an attempt."""
+        """Handle a failed attempt to connect: fail the streams that wait."""
         self._timers.cancel("connect")
         self._broken = f"cannot connect to {self.authority}: {why}"
         self._timers.later("backoff", self._backoff.pause(), self._try_again)

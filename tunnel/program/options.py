@@ -51,7 +51,11 @@ class ProgramOptions(usage.Options):
             raise usage.UsageError(f"{error}{meant}") from None
 
     def parseArgs(self, *rest: str) -> None:
-        """Take none: a file whose option was forgotten is the usual one."""
+        """
+        Refuse positional arguments: usually, the option before a file name is missing.
+
+        :raises usage.UsageError: there is at least one.
+        """
         if rest:
             raise usage.UsageError(f"'{rest[0]}' does not follow an option")
 

@@ -307,7 +307,9 @@ def _counting(
     exporter: SpanExporter, tracer: Tracer, reactor: IReactorCore
 ) -> SpanExporter:
     """
-    Return *exporter* with counters of *tracer*; the SDK calls them in its own thread.
+    Wrap *exporter*, and report each outcome to *tracer*.
+
+    The SDK calls the exporter in its own thread; *tracer* is called in the reactor's.
     """
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 

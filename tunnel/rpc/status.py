@@ -82,7 +82,7 @@ def error_from_trailers(block: bytes) -> CallError | None:
 
 
 def error_from_end(reason: Exception | None) -> CallError:
-    """Why a stream ended without trailers, in terms of a call."""
+    """Return the error of a call whose stream ended without trailers."""
     if isinstance(reason, StreamReset):
         return CallError(_BY_CODE.get(reason.code, Status.INTERNAL), str(reason))
     if isinstance(reason, AgentUnavailable):

@@ -25,7 +25,7 @@ class Backoff:
     doublings: int = 0
 
     def failed(self) -> float:
-        """Count an attempt that failed; the longest pause before the next one."""
+        """Count a failed attempt; return the longest pause before the next one."""
         longest: float = self.first * 2**self.doublings
         if longest >= self.most:
             return self.most

@@ -265,7 +265,12 @@ class Poller:
         return rest
 
     def _other_event(self, fd: int, event: int, member: Any) -> tuple[bool, Any]:
-        """Whether it was reading that ended, and why; no reason: it goes on."""
+        """
+        Handle any event other than plain input.
+
+        :return: whether reading ended (and not writing), and the reason; without a
+            reason, the descriptor stays open.
+        """
         if event & _GONE and not event & _IN:
             if self._wanted[fd] & _IN:
                 return True, ConnectionDone()

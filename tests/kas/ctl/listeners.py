@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,5 +70,15 @@ def agent_listener(certificate: Path, key: Path, alpn: str) -> Iterator[str]:
 
 
 def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    (address,) = free_addresses(1)
+    return address
+
+
+def free_addresses(count: int) -> list[str]:
+    """Different ones: each is taken until all are known."""
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            for _ in range(count)
+        ]
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in servers]

@@ -11,7 +11,12 @@ from pathlib import Path
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
-from tests.kas.ctl.listeners import agent_listener, free_address, observability
+from tests.kas.ctl.listeners import (
+    agent_listener,
+    free_address,
+    free_addresses,
+    observability,
+)
 from tests.tunnel.transport.certificates import Authority
 from tunnel.program.opened import Opened
 from tunnel.transport.tls import ALPN_TUNNEL
@@ -43,7 +48,7 @@ class TestDoctor:
         return "--configuration-file", str(file)
 
     def test_nothing_there(self, kasctl: Kasctl) -> None:
-        file = self.configured(kasctl, free_address(), free_address())
+        file = self.configured(kasctl, *free_addresses(2))
         found = self.diagnose(kasctl, *file)
         assert found["configuration"][0] is True
         assert not any(ok for name, (ok, _) in found.items() if name != "configuration")
@@ -102,7 +107,7 @@ class TestDoctor:
         assert f"kas {os.getpid()} (agents 127.0.0.1:9150) stops" in said
 
     def test_text(self, kasctl: Kasctl) -> None:
-        file = self.configured(kasctl, free_address(), free_address())
+        file = self.configured(kasctl, *free_addresses(2))
         lines = kasctl.run("doctor", *file).stdout.splitlines()
         assert lines[0].startswith("ok    configuration: ")
         assert lines[1].startswith("FAIL  state directory: ")
@@ -144,7 +149,7 @@ class TestDoctor:
         self.prepared(kasctl)
         (kasctl.state / "identity.json").write_text("{")
         (kasctl.state / "server.crt").write_text("x")
-        file = self.configured(kasctl, free_address(), free_address())
+        file = self.configured(kasctl, *free_addresses(2))
         found = self.diagnose(kasctl, *file)
         assert "not a usable identity file" in found["identity file"][1]
         assert "is not a PEM certificate" in found["certificate"][1]
@@ -157,7 +162,7 @@ class TestDoctor:
         self.prepared(kasctl)
         secret = kasctl.path / "secret"
         secret.write_bytes(base64.b64encode(bytes(32)))
-        addresses = [free_address() for _ in range(4)]
+        addresses = free_addresses(4)
         file = kasctl.path / "kas.yaml"
         file.write_text(
             f"agent:\n  listen: {{address: '{addresses[0]}'}}\n"
@@ -178,7 +183,7 @@ class TestDoctor:
         old = Authority().issue("kas", expired=True).write(kasctl.path, "old")
         end = datetime.now(UTC) + timedelta(days=3)
         soon = Authority().issue("kas", end=end).write(kasctl.path, "soon")
-        agents, health = free_address(), free_address()
+        agents, health = free_addresses(2)
 
         def text(one: tuple[str, str], other: tuple[str, str]) -> str:
             files = "certificate_file: {}, key_file: {}"
