@@ -102,7 +102,7 @@ class Operations:
 
     async def drain(self) -> dict[str, Any]:
         """Move every agent to another kas, accept none, and be not ready."""
-        self._log.info("drained by order: every agent is asked to connect elsewhere")
+        self._log.info("draining on request: asking every agent to connect elsewhere")
         self.health.ready = False
         self.balance.stop()
         self.acceptor.draining = True

@@ -41,7 +41,9 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError("write https://git.example.org/group/project.git")
     if url.username or url.password:
-        raise ValueError("no user name or password belongs into it: credentials_file")
+        raise ValueError(
+            "it must not contain a user name or password: use credentials_file"
+        )
 
 
 def project_of(api: IServerModuleApi, agent: ConnectedAgent) -> str | None:

@@ -260,7 +260,7 @@ class ApiListen(SignedListen, DrainingListen):
     )
     max_connection_age: Duration = field(
         default=7200.0,
-        doc="kas asks older connections to connect again",
+        doc="age of a connection at which kas asks the client to reconnect",
         validator=is_positive,
     )
 

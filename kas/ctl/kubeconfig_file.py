@@ -62,8 +62,8 @@ def locked(path: Path) -> Iterator[None]:
     except FileExistsError:
         raise ConfigurationError(
             [
-                f"{lock}: is there: another program changes {path}; wait for it, or "
-                "remove the lock when none runs"
+                f"{lock}: exists: another program is changing {path}; wait for it, or "
+                "remove the lock if no such program runs"
             ]
         ) from None
     try:

@@ -594,7 +594,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not _same(answer.get("state"), self.server.state):
             return _Page(
                 400,
-                "This response belongs to another sign-in than kasctl's current one.",
+                "This response does not belong to kasctl's current sign-in.",
             )
         if "error" in answer:
             return _Page(200, "The sign-in failed; the terminal says why.", answer)

@@ -367,7 +367,7 @@ class RedisStore:
                 if found is None:
                     self._rewrite("our lease was gone")
                 elif found.sequence < before:
-                    self._rewrite("it is in an older state")
+                    self._rewrite("our lease was older than the last one sent")
             return results[2:]
 
         return self.client.transaction([*first, *commands]).addCallback(check)

@@ -282,7 +282,10 @@ class OidcAuthenticator:
             elif now >= verified.expires_at:
                 self._end(credential_id, f"it expired at {_shown(verified.expires_at)}")
             elif verified.key not in self._keys:
-                self._end(credential_id, "the identity provider took its key back")
+                self._end(
+                    credential_id,
+                    "the identity provider has withdrawn the key of the token",
+                )
 
     def _end(self, credential_id: str, why: str) -> None:
         del self._opened[credential_id]

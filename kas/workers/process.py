@@ -203,7 +203,7 @@ class WorkerProcess:
             self._timers.later("silence", LOOK_INTERVAL, self._look)
             return
         self._log.error(
-            "worker {number} (pid {pid}) is silent, and is killed",
+            "worker {number} (pid {pid}) has stopped reporting; killing it",
             number=self.number,
             pid=self.pid,
         )

@@ -163,7 +163,7 @@ class MergeRequests(Resource):
     def render_POST(self, request: Any) -> bytes:
         """GitLab has an event."""
         if not self._knows_secret(request):
-            return _answer(request, 401, "the secret is missing, or it is another one")
+            return _answer(request, 401, "the secret is missing or wrong")
         body = request.content.read(MAX_BODY + 1)
         if len(body) > MAX_BODY:
             return _answer(request, 413, f"an event has at most {MAX_BODY} bytes")

@@ -479,7 +479,7 @@ async def _unseen(
         why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: "another API server has its group, and shows no such kind now"
+        kind: "its group belongs to another API server, which shows no such kind now"
         if elsewhere[kind[0]]
         else "the API server of its kind is away"
         for kind in absent

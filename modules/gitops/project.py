@@ -892,7 +892,7 @@ class Project:
         except Superseded:
             self._log.info(
                 "project {project}: another agentk changed the inventory, or an "
-                "operator the orders; retrying",
+                "operator changed the orders; retrying",
                 project=self.name,
             )
             return False

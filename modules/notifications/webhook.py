@@ -42,7 +42,7 @@ class Webhook(Resource):
     def render_POST(self, request: Any) -> Any:
         """Publish that the repository named in the path has received a push."""
         if not self._knows_secret(request):
-            return _answer(request, 401, "the secret is missing, or it is another one")
+            return _answer(request, 401, "the secret is missing or wrong")
         name = b"/".join(request.postpath).decode("utf-8", "replace")
         telling = Deferred.fromCoroutine(self._tell(request, name))
         telling.addErrback(self._failed, request)

@@ -21,7 +21,7 @@ def is_url(instance: object, attribute: object, value: str) -> None:
     if url.scheme not in ("http", "https"):
         raise ValueError("write the whole URL, such as https://host.example.com")
     if url.username or url.password:
-        raise ValueError("no user name or password belongs into it")
+        raise ValueError("it must not contain a user name or password")
     if not url.hostname or port == 0:
         raise ValueError("the URL has no host, or an unusable port")
     if url.query or url.fragment:

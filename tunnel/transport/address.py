@@ -93,7 +93,7 @@ def parse_kas_address(text: str) -> KasAddress:
         return KasAddress("unix", "", 0, path, True)
     if "@" in stripped.partition("://")[2].partition("/")[0]:
         # Without the text: there may be a password in it.
-        problem = "address of kas: no user name or password belongs into it"
+        problem = "address of kas: it must not contain a user name or password"
         raise ConfigurationError([problem])
     try:
         url = urlsplit(stripped)

@@ -47,7 +47,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("https://", "no host"),
         ("https://a:99999", "not a URL"),
         ("https://a:0", "unusable port"),
-        ("https://root:s3cret@a", "no user name or password"),
+        ("https://root:s3cret@a", "must not contain a user name or password"),
         ("https://a/?token=s3cret", "means nothing here"),
     ],
 )

@@ -152,7 +152,7 @@ def test_another_program_writes(kasctl: Kasctl) -> None:
     folder.mkdir()
     (folder / "config.lock").touch()
     before = kasctl.store().load()
-    assert "another program changes" in kasctl.fails(*NEW)
+    assert "another program is changing" in kasctl.fails(*NEW)
     assert kasctl.store().load() == before
     assert (folder / "config.lock").exists()
 
