@@ -34,6 +34,8 @@ class RunningRecord(Part):
         self._opened = opened
         #: Open while no other kas without Redis may use the state directory.
         self._lock: int | None = None
+        #: The record is ours: after a refused start it may belong to another kas.
+        self._is_ours = False
 
     async def start(self) -> None:
         """
@@ -44,6 +46,7 @@ class RunningRecord(Part):
         running.refuse_twins(self._state)
         if self._alone:
             self._lock = running.hold(self._state)
+        self._is_ours = True
 
     def publish(self) -> None:
         """Write the record, so that `kasctl` finds this process and its ports."""
@@ -64,4 +67,5 @@ class RunningRecord(Part):
     async def stop(self) -> None:
         """Remove the record."""
         self._release()
-        running.forget(self._state)
+        if self._is_ours:
+            running.forget(self._state)

@@ -184,6 +184,21 @@ class Waits:
         return last, {key: left for key, left in ends.items() if left > 0}
 
 
+@attrs.define
+class _Facts:
+    """
+    Facts about all inventories, without texts that other users may make long.
+
+    :ivar own: ids of inventories of this agentk.
+    :ivar behind: commit and writer of inventories that may still reach our commit.
+    :ivar is_all: whether all inventories were read.
+    """
+
+    own: set[str] = attrs.field(factory=set)
+    behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    is_all: bool = True
+
+
 #: A function that returns the claims to objects, given their live state.
 ClaimsOf = Callable[
     [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
@@ -236,16 +251,13 @@ class Claims:
         if not objects:
             self._waits.end()
             return {}
-        facts: list[tuple[str, Mapping[str, str]]] = []
-        is_all = True
+        facts = _Facts()
         try:
-            facts, is_all = await self._facts()
+            await self._read(facts)
         except CallError as error:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
-        # The first part of each inventory has the mark.
-        own = {one for one, said in facts if self._is_own(said)}
-        own.add(self._inventory_id)
+        own = {*facts.own, self._inventory_id}
         found: dict[ObjectKey, Claim] = {}
         named: dict[str, list[ObjectKey]] = {}
         for key, one in objects.items():
@@ -254,13 +266,12 @@ class Claims:
             # It may be missing in *facts*: other users may create many ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
                 found |= await self._claimed(inventory, keys)
-        behind: dict[str, str] = {}
-        writers: dict[str, str] = {}
-        for inventory, said in facts:
-            if inventory not in own and self._is_behind(said):
-                behind[inventory] = said.get(COMMIT, "")
-                writers[inventory] = said.get(WRITER, "")
-        if not is_all:
+        behind = {
+            inventory: commit
+            for inventory, (commit, _) in facts.behind.items()
+            if inventory not in own
+        }
+        if not facts.is_all:
             behind[_UNSEEN] = ""
         last, waiting = self._waits.look(objects, behind, self._commit, self._now)
         if last == _UNSEEN:
@@ -270,7 +281,8 @@ class Claims:
                 f"{OTHERS_SECONDS / 60:g} minutes"
             )
         else:
-            agent = clean(writers.get(last, "").partition("@")[0], MAX_ID)
+            _, writer = facts.behind.get(last, ("", ""))
+            agent = clean(writer.partition("@")[0], MAX_ID)
             who = f"agent {agent}" if agent else "another agent"
             why = (
                 f"waits up to {OTHERS_SECONDS / 60:g} minutes for {who}, which follows "
@@ -288,22 +300,25 @@ class Claims:
         written = said.get(WRITER), said[_NAMESPACE]
         return written == (self._mark, self._namespace)
 
-    async def _facts(self) -> tuple[list[tuple[str, Mapping[str, str]]], bool]:
-        """
-        Return the id, annotations and namespace of each part of the inventories.
-
-        :returns: the parts, and whether they are complete.
-        """
-        found: list[tuple[str, Mapping[str, str]]] = []
-        # Any user may create many large ConfigMaps with the label.
+    async def _read(self, facts: _Facts) -> None:
+        """Read all inventories, page by page."""
+        seen = 0
         pages = self._client.list(
             _CONFIG_MAPS, label_selector=LABEL, limit=PAGE, metadata_only=True
         )
         async for page in pages:
-            if len(found) >= MAX_SEEN:
-                return found, False
-            found.extend((one["metadata"]["labels"][LABEL], _said(one)) for one in page)
-        return found, True
+            if seen >= MAX_SEEN:
+                facts.is_all = False
+                return
+            seen += len(page)
+            for one in page:
+                inventory, said = one["metadata"]["labels"][LABEL], _said(one)
+                # The first part of each inventory has the mark.
+                if self._is_own(said):
+                    facts.own.add(inventory)
+                elif self._is_behind(said):
+                    commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
+                    facts.behind[inventory] = commit[:MAX_ID], writer[:MAX_ID]
 
     async def may_follow(self, inventory: str) -> bool:
         """

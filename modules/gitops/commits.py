@@ -86,6 +86,8 @@ class Commits:
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
     absent: Snapshot | None = attrs.field(default=None, init=False)
+    #: `absent` for the commit that was read last.
+    _read_absent: Snapshot | None = attrs.field(default=None, init=False)
     #: The last commit that kas began to send, without files.
     _begun: Snapshot | None = attrs.field(default=None, init=False)
     #: Why kas sends no files, and why the files cannot be read; each is logged once.
@@ -198,6 +200,9 @@ class Commits:
             try:
                 # The stream below may not deliver the next commit for weeks.
                 if self._not_sent and self.seen and await self._at_now() == self.seen:
+                    if self._unread is None:
+                        # The ref is back at the commit that was read last.
+                        self.absent = self._read_absent
                     self._sends()
                 asked = ref_message(self._settings.ref)
                 answer = self._asked(asked, self.seen)
@@ -357,7 +362,8 @@ class Commits:
             objects=_number_of(len(source.manifests), "object"),
         )
         without = attrs.evolve(snapshot, files=())
-        self.absent = without if self._lacks_folder(snapshot) else None
+        self._read_absent = without if self._lacks_folder(snapshot) else None
+        self.absent = self._read_absent
         self._came(without, source)
 
     def _lacks_folder(self, snapshot: Snapshot) -> bool:

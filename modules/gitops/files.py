@@ -11,7 +11,7 @@ import attrs
 
 from modules.gitops.config import GitopsSettings
 from modules.gitops.globs import Glob
-from modules.gitops.links import PATH, followed
+from modules.gitops.links import PATH, Unusable, followed
 from modules.gitops.turns import COMPILING, SLICE, Work
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
@@ -25,8 +25,8 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 #: Characters of names of files, and of globs, that kas remembers.
 MAX_KEPT = 10_000_000
 
-#: Characters that an outcome has besides its names.
-_OUTCOME = 1000
+#: Memory of an outcome, and of each file in it, besides names: as characters.
+_OUTCOME, _FILE = 1000, 300
 
 _Found = tuple[list[str], list[TreeEntry]]
 
@@ -86,6 +86,7 @@ class FoundFiles:
             size += len(outcome.message)
         else:
             size += sum(map(len, outcome[0])) + sum(len(one.path) for one in outcome[1])
+            size += _FILE * len(outcome[1])
         if size > MAX_KEPT:
             return
         if source.key in self._kept:
@@ -129,7 +130,7 @@ async def source_files(
             raise _not_text(odd[0]) if odd else _damaged(error) from None
         if error.status is not Status.RESOURCE_EXHAUSTED:
             raise
-        raise _unusable(error.message) from None
+        raise Unusable(error.message) from None
     for shown, data in zip(names, contents, strict=True):
         yield shown, data
 
@@ -145,8 +146,9 @@ async def _found(
     chosen = _Chosen(source.globs, source.hidden_folders, work)
     try:
         found = await _matching(repository, source.commit, chosen, limits)
-    except CallError as error:
-        if error.status is Status.FAILED_PRECONDITION and work.total > SLICE:
+    except Unusable as error:
+        # Refusals of the Git server itself may be transient.
+        if work.total > SLICE:
             kept.put(source, error)
         raise
     if work.total > SLICE:
@@ -214,7 +216,7 @@ class _Chosen:
         """
         self._steps -= steps
         if self._steps < 0 or steps > MAX_STEPS_OF_PATH:
-            raise _unusable(
+            raise Unusable(
                 "the paths of the source's files are too many or too long for its "
                 "globs: write fewer or shorter globs, which begin with a folder"
             )
@@ -234,12 +236,15 @@ async def _matching(
     except CallError as error:
         if error.status is not Status.NOT_FOUND:
             raise
+        if not folder:
+            # Every commit has a root: an empty source would prune all objects.
+            raise _damaged(error) from None
         entries = []
     # Git has no empty folders: without entries it is missing, or not a folder.
     is_folder = bool(entries) or not folder
     if len(entries) > most:
         where = f"the folder {folder}" if folder else "the repository"
-        raise _unusable(
+        raise Unusable(
             f"{where} has {len(entries)} files, more than {most} of "
             "max_number_of_files; write globs that begin with a folder"
         )
@@ -254,7 +259,12 @@ async def _matching(
         return [one.path for one in found], found
     if folder:
         # Links can lead anywhere in the repository.
-        entries = await repository.tree(commit, recursive=True)
+        try:
+            entries = await repository.tree(commit, recursive=True)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            raise _damaged(error) from None
         await chosen.take(PATH * len(entries))
     known = {one.path: one for one in entries}
     link = None if is_folder else _link_to(folder, commit, known)
@@ -294,13 +304,13 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
         if found is not None and found.kind is TreeEntryKind.LINK:
             return found
         if found is not None and found.kind is TreeEntryKind.SUBMODULE:
-            raise _unusable(f"{found.path} is a submodule, which kas does not follow")
+            raise Unusable(f"{found.path} is a submodule, which kas does not follow")
     why = f"commit {commit[:12]} has no folder {folder}"
     raise CallError(Status.NOT_FOUND, why)
 
 
-def _not_text(path: str) -> CallError:
-    return _unusable(
+def _not_text(path: str) -> Unusable:
+    return Unusable(
         f"the name of the file {path} is not UTF-8 ({_REPLACED} marks its bytes): "
         "rename it, or leave it out of the globs"
     )
@@ -309,7 +319,3 @@ def _not_text(path: str) -> CallError:
 def _damaged(error: CallError) -> CallError:
     """Return an error for a repository that lacks a part of a commit, not a folder."""
     return CallError(Status.UNAVAILABLE, error.message)
-
-
-def _unusable(why: str) -> CallError:
-    return CallError(Status.FAILED_PRECONDITION, why)

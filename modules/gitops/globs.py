@@ -22,6 +22,9 @@ MAX_LENGTH = 1000
 #: maximum takes ten milliseconds to compile.
 MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
+#: Characters of all patterns that the expansion of braces reads: five milliseconds.
+MAX_READ = 30_000
+
 #: Steps that take as long as to begin to compare a path with one alternative.
 BEGINNING = 100
 
@@ -131,9 +134,12 @@ def _way(pattern: str) -> tuple[list[re.Pattern[str]], bool]:
 
 def _without_braces(pattern: str) -> Iterator[str]:
     """Expand braces: one pattern for each combination of alternatives."""
-    waiting, given = [pattern], 0
+    waiting, given, read = [pattern], 0, 0
     while waiting:
         one = waiting.pop()
+        read += len(one)
+        if read > MAX_READ:
+            raise ValueError("the braces of a glob expand to too much; write several")
         opened = _brace(one)
         if opened is None:
             yield one

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 
-__all__ = ["SourceFile", "followed"]
+__all__ = ["SourceFile", "Unusable", "followed"]
 
 #: Links on the way to one file; the limit of Linux.
 MAX_HOPS = 40
@@ -33,6 +33,13 @@ MAX_CHARACTERS = 40_000_000
 
 #: Steps that take as long as to look at one path of a commit, and one name of a link.
 PATH, NAME = 300, 100
+
+
+class Unusable(CallError):
+    """Files that kas itself refuses: the same commit is refused again."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Status.FAILED_PRECONDITION, why)
 
 
 class Choice(Protocol):
@@ -188,17 +195,17 @@ async def followed(
         if entry.kind is TreeEntryKind.FILE:
             found.append(SourceFile(shown, entry.path))
             if len(found) > most:
-                raise _unusable(
+                raise Unusable(
                     f"there are more than {most} files (max_number_of_files), "
                     "including the targets of symbolic links"
                 )
             return
         if entry.kind is TreeEntryKind.SUBMODULE:
-            raise _unusable(f"{shown} is a submodule, which kas does not follow")
+            raise Unusable(f"{shown} is a submodule, which kas does not follow")
         try:
             end = await tree.end_of(entry.path)
         except ValueError as error:
-            raise _unusable(f"{shown} is a symbolic link that {error}") from None
+            raise Unusable(f"{shown} is a symbolic link that {error}") from None
         target = tree.entries.get(end)
         if target is not None:
             # Nothing is below a file.
@@ -206,7 +213,7 @@ async def followed(
                 await take(target, shown, nested)
             return
         if nested >= MAX_NESTED:
-            raise _unusable(
+            raise Unusable(
                 f"{shown}: symbolic links lead to folders within each other, more "
                 f"than {MAX_NESTED} deep, or in a circle"
             )
@@ -214,12 +221,12 @@ async def followed(
         for within, one in tree.below(end):
             looked += 1
             if looked > MAX_LOOKED:
-                raise _unusable(f"{shown}: too many symbolic links lead to folders")
+                raise Unusable(f"{shown}: too many symbolic links lead to folders")
             path = f"{shown}/{within}"
             try:
                 await tree.count(path)
             except ValueError as error:
-                raise _unusable(f"{shown} is a symbolic link that {error}") from None
+                raise Unusable(f"{shown} is a symbolic link that {error}") from None
             if await choice.matches(path):
                 await take(one, path, nested + 1)
             elif one.kind is TreeEntryKind.LINK and await choice.leads(path):
@@ -230,7 +237,3 @@ async def followed(
     for entry in ways:
         await take(entry, entry.path, 0, is_way=True)
     return sorted(found)
-
-
-def _unusable(why: str) -> CallError:
-    return CallError(Status.FAILED_PRECONDITION, why)

@@ -18,7 +18,7 @@ from modules.gitops.config import GitopsSettings
 from modules.gitops.control_server import CONTROL, Operators
 from modules.gitops.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.fingerprint import Fingerprint
-from modules.gitops.globs import Glob
+from modules.gitops.globs import MAX_READ, Glob
 from modules.gitops.merge_requests import MergeRequests
 from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
@@ -212,12 +212,15 @@ class GitopsServer:
         globs: list[Glob] = []
         for path in request.paths:
             is_file = path.WhichOneof("path") == "file"
+            # A glob that is refused costs as much as another one.
+            text = path.glob or path.file
+            read = len(text) * (1 + text.count("{") + text.count(","))
+            await work.take(PARSING * min(read, MAX_READ))
             try:
                 globs.append(Glob.of_file(path.file) if is_file else Glob(path.glob))
             except ValueError as error:
                 why = f"{path.glob or path.file!r}: {error}"
                 raise CallError(Status.FAILED_PRECONDITION, why) from None
-            await work.take(PARSING * globs[-1].cost)
             if sum(glob.cost for glob in globs) > MAX_GLOBS:
                 text = f"the globs of a source have more than {MAX_GLOBS} characters"
                 raise CallError(Status.FAILED_PRECONDITION, text)

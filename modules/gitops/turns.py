@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from tunnel.util.recent import Recent
+
 __all__ = ["COMPILING", "PARSING", "SLICE", "Turns", "Work"]
 
 #: Steps of one turn, which takes one or two milliseconds. One step compares a character
@@ -20,6 +22,10 @@ PAUSE = 0.003
 
 #: Steps that take as long as one character of a glob that kas parses, or compiles.
 PARSING, COMPILING = 300, 2000
+
+
+#: Agents whose steps are counted; kas forgets the agent that was counted longest ago.
+MAX_AGENTS = 10_000
 
 
 class Turns:
@@ -35,9 +41,15 @@ class Turns:
         self._waiting: dict[Hashable, deque[Deferred[None]]] = {}
         self._is_begun = False
         self._steps = 0
+        #: Steps of each agent since its last turn, whatever calculation did them.
+        self.unpaid: Recent[Hashable, int] = Recent(MAX_AGENTS)
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
+
+    def waits(self, key: Hashable) -> bool:
+        """Return whether a calculation of an agent waits: others are behind it."""
+        return key in self._waiting
 
     async def next(self, key: Hashable, steps: int) -> None:
         """
@@ -82,7 +94,7 @@ class Turns:
 
 class Work:
     """
-    One calculation, which waits for a turn after each `SLICE` of steps.
+    One calculation, which waits for a turn after each `SLICE` of its agent's steps.
 
     :ivar total: all steps so far.
     """
@@ -90,13 +102,18 @@ class Work:
     def __init__(self, turns: Turns, key: Hashable) -> None:
         self._turns = turns
         self._key = key
-        self._steps = 0
+        #: Steps that are left of its turn.
+        self._left = 0
         self.total = 0
 
     async def take(self, steps: int) -> None:
         """Count *steps* before they are done, and wait for a turn if necessary."""
         self.total += steps
-        if self._steps and self._steps + steps > SLICE:
-            done, self._steps = self._steps, 0
-            await self._turns.next(self._key, done)
-        self._steps += steps
+        turns, key = self._turns, self._key
+        done = turns.unpaid.get(key, 0)
+        if self._left < steps and (turns.waits(key) or (done and done + steps > SLICE)):
+            turns.unpaid.pop(key, None)
+            await turns.next(key, done)
+            self._left = SLICE
+        self._left = max(0, self._left - steps)
+        turns.unpaid[key] = turns.unpaid.get(key, 0) + steps

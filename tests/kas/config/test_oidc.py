@@ -55,7 +55,10 @@ def test_issuers(issuer: str) -> None:
         ("issuer: http://id.example.com", "plain http"),
         ("issuer: http://127.0.0.1.example.com", "plain http"),
         ("issuer: id.example.com", "whole URL"),
-        ("issuer: https://u:secret@id.example.com", "must not contain a user name or password"),
+        (
+            "issuer: https://u:secret@id.example.com",
+            "must not contain a user name or password",
+        ),
         ("client_id: ''", "empty"),
         ("username_claim: ''", "empty"),
         ('username_prefix: "a\\nb"', "printable"),

@@ -431,6 +431,13 @@ class ClaimsTests(ReconcileCase):
         assert found is not None
         said = claims._said(found)
         self.assertEqual(len(said[SOURCE]), claims.MAX_FACT)
+        asked = self.asked("one", "c2")
+        long = {COMMIT: "c" * 5000, WRITER: "w" * 5000, PARTS: "1"}
+        self.plant("y", "y", annotations={SOURCE: asked._source, **long})
+        facts = claims._Facts()
+        self.pair.run(asked._read(facts))
+        limit = claims.MAX_ID
+        self.assertEqual(facts.behind["y"], ("c" * limit, "w" * limit))
 
     def test_many_that_anyone_wrote(self) -> None:
         """Where they hide which one claims an object, it stays."""

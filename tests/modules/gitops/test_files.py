@@ -149,7 +149,7 @@ def test_the_outcomes_that_are_kept_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that were used last stay."""
-    monkeypatch.setattr(files, "MAX_KEPT", 3 * (files._OUTCOME + 100))
+    monkeypatch.setattr(files, "MAX_KEPT", 3 * (files._OUTCOME + files._FILE + 100))
     found = FoundFiles()
     entry = TreeEntry("a", TreeEntryKind.FILE, "1")
     for name in ("a", "b", "c"):
@@ -175,3 +175,49 @@ def test_a_path_that_takes_long_by_itself() -> None:
     assert isinstance(refusal, CallError)
     assert "too long for its globs" in refusal.message
     assert reader.read(source("b/*" + "[a-z]" * 50 + "*"))[1] == []
+
+
+@pytest.mark.parametrize("denied", ["", None])
+def test_a_server_that_denies_a_commit(denied: str | None) -> None:
+    """A commit without a root is not an empty source, and not an absent folder."""
+    reader = Reader()
+
+    async def tree(
+        commit: str, path: str = "", *, recursive: bool = False
+    ) -> list[TreeEntry]:
+        if denied in (path, None):
+            raise CallError(Status.NOT_FOUND, "no such tree")
+        return []
+
+    reader.repository.tree = tree  # type: ignore[method-assign]
+    for globs in ("*.yaml", "apps/*.yaml"):
+        _, refusal = reader.read(source(globs))
+        assert isinstance(refusal, CallError)
+        assert refusal.status is Status.UNAVAILABLE
+
+
+def test_refusals_of_the_server_are_not_kept() -> None:
+    """They may be transient, however long the search took."""
+    reader = Reader(*many(900))
+    tree = reader.repository.tree
+
+    async def refuse(*given: object, **more: object) -> list[TreeEntry]:
+        reader.repository.asked += 1
+        raise CallError(Status.FAILED_PRECONDITION, "maintenance")
+
+    glob = "**/*[a-z]*[a-z]*.yaml"
+    reader.repository.tree = refuse  # type: ignore[method-assign]
+    _, refusal = reader.read(source(glob, "?" * (SLICE // COMPILING)))
+    assert isinstance(refusal, CallError)
+    reader.repository.tree = tree  # type: ignore[method-assign]
+    assert reader.read(source(glob))[1] == sorted(many(900))
+    assert len(reader.found) == 1
+
+
+def test_an_agent_with_many_small_searches_waits() -> None:
+    """Its steps add up, whatever request they are for."""
+    reader = Reader(*many(30))
+    done = [reader.begin(source(f"**/*[a-z]*{n}.yaml"))[1].called for n in range(200)]
+    assert done.count(False) > 100
+    other = Work(reader.turns, "2")
+    assert Deferred.fromCoroutine(other.take(SLICE)).called

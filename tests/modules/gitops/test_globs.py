@@ -75,6 +75,8 @@ def test_prefix(glob: str, prefix: str) -> None:
         ("a\\", "backslash"),
         ("[z-a]", "z-a of the glob is empty"),
         ("{a,b}" * 10, "at most 100 alternatives"),
+        ("x" * 300 + "{,}" * 6 + "{}" * 330, "expand to too much"),
+        ("x" * 800 + "{" + "," * 98 + "}", "expand to too much"),
         ("a" * (MAX_LENGTH + 1), "at most 1000 characters"),
     ],
 )

@@ -608,7 +608,7 @@ class ServerTests(SynchronousTestCase):
         # It is still known.
         self.patch(self.repository, "tree", None)
         reading = self.ask(*globs)
-        for _ in range(9):
+        for _ in range(20):
             self.passes(0.1)
         self.assertEqual(self.refused(reading), (status, why))
 

@@ -55,9 +55,9 @@ def test_agents_take_turns() -> None:
     begun(turns, "b", 3, done)
     assert len(turns) == 5
     done.clear()
-    for _ in range(6):
+    for _ in range(9):
         clock.advance(PAUSE * 5)
-    assert done == ["a", "b", "a", "b", "a", "a"]
+    assert done == ["a", "b", "a", "b", "a", "a", "a", "a", "a"]
     assert len(turns) == 0
 
 
