@@ -152,7 +152,7 @@ def test_with_gitops(state: Path) -> None:
     for said in (
         "1 change, 1 create, 1 prune, 4 unchanged",
         "(user:kubectl-demo): /data/value",
-        "5 of 6 objects would go, more than 50 %",
+        "5 of 6 objects would be deleted, more than 50 %",
         "1 object is left",
         "6 objects are there again",
     ):

@@ -670,7 +670,7 @@ def test_what_cannot_be_changed(stand: Stand) -> None:
     assert f"! Deployment.apps {space}/keeps  denied" in shown
     assert uids() == first
     stand.settled(stand.commit(*immutable(space, "b")))
-    stand.says("which it is if it is annotated with txkas/recreate")
+    stand.says("to have agentk delete and recreate it, annotate it with txkas/recreate")
     second = uids()
     assert second["keeps"] == first["keeps"]
     assert {one for one in paths if second[one] != first[one]} >= {"job", "web"}
