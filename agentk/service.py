@@ -52,6 +52,7 @@ from tunnel.program.parts import Part, PartTree, Phase, Steps
 from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
+from tunnel.program.telemetry import telemetry_parts
 from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
@@ -225,21 +226,8 @@ class AgentkService(LoggingService, Service):
 
     def _parts(self) -> list[Part]:
         """Return the parts, each after the parts that it needs."""
-        errors, reactor, tracer = self._errors, self._reactor, self._tracer
-        parts: list[Part] = [
-            Steps(
-                "error reports", start=errors.start, stop=partial(errors.stop, reactor)
-            ),
-        ]
-        if tracer is not None:
-            parts.append(
-                Steps(
-                    "traces",
-                    start=partial(tracer.start, reactor),
-                    stop=partial(tracer.stop, reactor),
-                )
-            )
-        parts += [
+        return [
+            *telemetry_parts(self._errors, self._tracer, self._reactor),
             Steps("TLS to kas", start=self._read_contexts),
             Steps(
                 "health and metrics",
@@ -266,7 +254,6 @@ class AgentkService(LoggingService, Service):
                 },
             ),
         ]
-        return parts
 
     def _read_contexts(self) -> None:
         self._contexts = self._make_contexts()

@@ -70,6 +70,7 @@ from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.runtime import Runtime
 from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
+from tunnel.program.telemetry import telemetry_parts
 from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
@@ -345,22 +346,12 @@ class KasService(LoggingService, Service):
     ) -> Sequence[Part]:
         """Return the parts, each after the parts that it needs."""
         runtime, configuration = self._runtime, self.configuration
-        reactor, tracer, agent = runtime.reactor, runtime.tracer, configuration.agent
+        reactor, agent = runtime.reactor, configuration.agent
         errors = ErrorReports(configuration.observability.sentry, "kas", reactor)
         parts: list[Part] = [
             self._place,
-            Steps(
-                "error reports", start=errors.start, stop=partial(errors.stop, reactor)
-            ),
+            *telemetry_parts(errors, runtime.tracer, reactor),
         ]
-        if tracer is not None:
-            parts.append(
-                Steps(
-                    "traces",
-                    start=partial(tracer.start, reactor),
-                    stop=partial(tracer.stop, reactor),
-                )
-            )
         parts.append(
             Steps(
                 "credentials",

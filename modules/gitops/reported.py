@@ -195,15 +195,33 @@ class Reported:
         self._forgetting.clear()
 
     def _count_prunes(self, agent: ConnectedAgent, count: int) -> None:
-        """
-        Count events of one report.
+        """Count prunes of one report; :raises CallError: see `_spend`."""
+        text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
+        limit = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
+        self._spend(self._prunes, agent, limit, text, count)
 
+    def _count(self, agent: ConnectedAgent) -> None:
+        """Count one report; :raises CallError: see `_spend`."""
+        text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
+        limit = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
+        self._spend(self._allowances, agent, limit, text)
+
+    def _spend(
+        self,
+        allowances: Recent[str, Allowance],
+        agent: ConnectedAgent,
+        limit: Allowance,
+        text: str,
+        count: int = 1,
+    ) -> None:
+        """
+        Count *count* times for an agent.
+
+        :param limit: the allowance of an agent that has none yet.
         :raises CallError: RESOURCE_EXHAUSTED, they are too many; none is counted.
         """
-        allowance = self._prunes.get(agent.agent_id)
-        if allowance is None:
-            allowance = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
-        self._prunes[agent.agent_id] = allowance
+        allowance = allowances.get(agent.agent_id, limit)
+        allowances[agent.agent_id] = allowance
         now = self._clock.seconds()
         for taken in range(count):
             if not allowance.wait(now):
@@ -211,20 +229,7 @@ class Reported:
                 continue
             for _ in range(taken):
                 allowance.give_back()
-            text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-
-    def _count(self, agent: ConnectedAgent) -> None:
-        """Count one report; :raises CallError: RESOURCE_EXHAUSTED, too many."""
-        allowance = self._allowances.get(agent.agent_id)
-        if allowance is None:
-            allowance = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
-        self._allowances[agent.agent_id] = allowance
-        now = self._clock.seconds()
-        if allowance.wait(now):
-            text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
-            raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        allowance.take(now)
 
 
 def _has_many(drift: control_pb2.ObjectDrift) -> bool:

@@ -21,6 +21,7 @@ Common parts of the programs kas and agentk.
     profile.py      the profiler of the process
     tracing.py      spans for OpenTelemetry
     sentry.py       failures for Sentry
+    telemetry.py    traces and failures as parts of a program
     shutdown.py     the last work of a library at shutdown
     process_metrics.py  metrics of the process and its certificates
 """
