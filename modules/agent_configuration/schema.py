@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from modules.gitops.settings import GitopsSection
+from modules.gitops.wire.settings import GitopsSection
 from tunnel.config import Invalid, Section, field
 
 __all__ = ["ConfigurationFile"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from modules.gitops.metrics import GitopsMetrics
+from modules.gitops.agent.project.metrics import GitopsMetrics
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration import needs
 from tests.integration.processes import PATIENCE, eventually, kasctl

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from modules.gitops.config import MergeRequestSettings, WebhookSettings
+from modules.gitops.server.config import MergeRequestSettings, WebhookSettings
 from modules.repositories import agents_match, project_of
 from tunnel.interfaces import AgentProject, GitalyAddress
 from tunnel.testing.ends import AGENT

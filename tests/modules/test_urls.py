@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from modules.gitops.config import WebhookSettings
+from modules.gitops.server.config import WebhookSettings
 from modules.repositories import RepositorySettings
 
 

@@ -11,7 +11,9 @@ Helpers that are independent of tunnels.
                     one call at a time, whose result goes to all who wait for it
     peer_slots.py   slots for each peer, so that none delays the others
     token_bucket.py rate limits
+    allowance.py    a number of actions in any period
     recent.py       a table that forgets its oldest entry
+    parallel.py     concurrent calls, at most a number of them at once
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        texts of a peer, made safe
     packing.py      bytes deflated, and inflated with a limit

@@ -9,7 +9,7 @@ kubernetes_api_agent = AgentModule(
     "kubernetes_api", "modules.kubernetes_api.agent.KubernetesApiAgent", default=True
 )
 
-gitops_agent = AgentModule("gitops", "modules.gitops.agent.GitopsAgent")
+gitops_agent = AgentModule("gitops", "modules.gitops.agent.module.GitopsAgent")
 
 agent_configuration_agent = AgentModule(
     "agent_configuration",

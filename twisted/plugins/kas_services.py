@@ -31,7 +31,7 @@ configuration_project = ServerModule(
 
 gitops = ServerModule(
     "gitops",
-    "modules.gitops.server.GitopsServer",
+    "modules.gitops.server.module.GitopsServer",
     # Where GitLab's kas has it.
     section="agent.gitops",
 )

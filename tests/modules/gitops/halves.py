@@ -14,10 +14,11 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent
 
-from modules.gitops import backups, threads
-from modules.gitops.agent import GitopsAgent
-from modules.gitops.refs import MIN_PAUSE
-from modules.gitops.server import GitopsServer
+from modules.gitops.agent.apply import backups
+from modules.gitops.agent.module import GitopsAgent
+from modules.gitops.agent.source import threads
+from modules.gitops.server.module import GitopsServer
+from modules.gitops.server.refs import MIN_PAUSE
 from modules.repositories import RepositorySettings
 from tunnel.interfaces import GitAddress
 from tunnel.testing import FakeCluster, ModulePair

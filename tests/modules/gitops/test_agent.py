@@ -8,18 +8,14 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
-from modules.gitops import rpc_pb2
-from modules.gitops.commits import LOOK_MOST
-from modules.gitops.pause import ASK_FIRST, ASK_MOST
-from modules.gitops.project import (
-    AGAIN,
-    MAX_LINE,
-    State,
-    inventory_id,
-)
-from modules.gitops.prune_guards import OWNER
-from modules.gitops.refs import RETRY_MOST
-from modules.gitops.threads import TextThreads
+from modules.gitops.agent.inventory.identity import inventory_id
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.project import AGAIN, MAX_LINE, State
+from modules.gitops.agent.source.commits import LOOK_MOST
+from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST
+from modules.gitops.agent.source.threads import TextThreads
+from modules.gitops.server.refs import RETRY_MOST
+from modules.gitops.wire import rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status

@@ -14,9 +14,9 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import audit_log
-from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.differences import Writer
+from modules.gitops.agent.drift import audit_log
+from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
+from modules.gitops.agent.objects.differences import Writer
 from tests.modules.gitops.test_change_authors import KEY, MAPS
 
 #: 1970-01-01T00:01:40Z.

@@ -8,12 +8,12 @@ import zlib
 from hashlib import sha256
 from typing import Any
 
-from modules.gitops import backups
-from modules.gitops import control_pb2 as pb
-from modules.gitops.backups import KeptState, KeptStates, Replaced
-from modules.gitops.control_server import CONTROL, Operators
-from modules.gitops.manifests import read_source
-from modules.gitops.prune_guards import OWNER
+from modules.gitops.agent.apply import backups
+from modules.gitops.agent.apply.backups import KeptState, KeptStates, Replaced
+from modules.gitops.agent.objects.manifests import read_source
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.server.control_server import CONTROL, Operators
+from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tests.modules.gitops.test_recreate import ALLOWED, fixed

@@ -9,10 +9,10 @@ import attrs
 import pytest
 from twisted.internet.task import Clock
 
-from modules.gitops import change_authors
-from modules.gitops.change_authors import Changes, Writes
-from modules.gitops.differences import Writer
-from modules.gitops.manifests import ObjectKey
+from modules.gitops.agent.drift import change_authors
+from modules.gitops.agent.drift.change_authors import Changes, Writes
+from modules.gitops.agent.objects.differences import Writer
+from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
 
 MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)

@@ -7,14 +7,30 @@ from typing import Any
 
 import attrs
 
-from modules.gitops import claims
-from modules.gitops.act import BUSY_TIMES, CLAIMED_MEANWHILE, TAKEN_MEANWHILE, Outcome
-from modules.gitops.claims import OTHERS_SECONDS, Claims, Waits, _may_be_same
-from modules.gitops.inventory import COMMIT, LABEL, PARTS, SOURCE, WRITER
-from modules.gitops.manifests import read_source
-from modules.gitops.plan import MAX_OWNER
-from modules.gitops.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
-from modules.gitops.reconcile import Report
+from modules.gitops.agent.apply.act import (
+    BUSY_TIMES,
+    CLAIMED_MEANWHILE,
+    TAKEN_MEANWHILE,
+    Outcome,
+)
+from modules.gitops.agent.inventory import claims
+from modules.gitops.agent.inventory.claims import (
+    OTHERS_SECONDS,
+    Claims,
+    Waits,
+    _may_be_same,
+)
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    LABEL,
+    PARTS,
+    SOURCE,
+    WRITER,
+)
+from modules.gitops.agent.objects.manifests import read_source
+from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
+from modules.gitops.agent.plan.plan import MAX_OWNER
+from modules.gitops.agent.project.reconcile import Report
 from tests.modules.gitops.halves import text
 from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tunnel.errors import CallError, Status

@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from modules.gitops import control
-from modules.gitops import control_pb2 as pb
-from modules.gitops.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
-from modules.gitops.control_server import CONTROL
-from modules.gitops.differences import ChangedField
-from modules.gitops.manifests import ObjectKey, Origin
-from modules.gitops.orders import Orders
-from modules.gitops.preview import Effect, ObjectPreview
-from modules.gitops.project import MAX_LINES, Project
+from modules.gitops.agent.inventory.orders import Orders
+from modules.gitops.agent.objects.differences import ChangedField
+from modules.gitops.agent.objects.manifests import ObjectKey, Origin
+from modules.gitops.agent.project import control
+from modules.gitops.agent.project.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
+from modules.gitops.agent.project.preview import ObjectPreview
+from modules.gitops.agent.project.project import MAX_LINES, Project
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2 as pb
+from modules.gitops.wire.effect import Effect
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from modules.gitops.control_plane import without_owned
-from modules.gitops.differences import changed_fields
-from modules.gitops.manifests import ObjectKey, read_source
+from modules.gitops.agent.objects.control_plane import without_owned
+from modules.gitops.agent.objects.differences import changed_fields
+from modules.gitops.agent.objects.manifests import ObjectKey, read_source
 
 
 def of(api_version: str, kind: str, annotations: Any = None, **rest: Any) -> Any:

@@ -13,11 +13,11 @@ import pytest_twisted
 import yaml
 from twisted.internet import reactor
 
-from modules.gitops import decryption
-from modules.gitops.act import digest_of
-from modules.gitops.child_processes import ChildProcesses
-from modules.gitops.decryption import Decryptor
-from modules.gitops.manifests import Source, read_source
+from modules.gitops.agent.apply.act import digest_of
+from modules.gitops.agent.objects.manifests import Source, read_source
+from modules.gitops.agent.source import decryption
+from modules.gitops.agent.source.child_processes import ChildProcesses
+from modules.gitops.agent.source.decryption import Decryptor
 from tests.integration import needs
 from tests.integration.processes import clean_environment
 from tunnel.errors import CallError, Status

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from modules.gitops.documents import (
+from modules.gitops.agent.objects.documents import (
     MAX_DEPTH,
     Budget,
     TextDocument,

@@ -10,14 +10,18 @@ import attrs
 import pytest
 from twisted.logger import capturedLogs
 
-from modules.gitops import differences
-from modules.gitops import drift as module
-from modules.gitops.differences import changed_fields, owned_fields, writers_of
-from modules.gitops.drift import Drift, DriftKind, DriftState
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.project import AGAIN, WATCHED_AGAIN
-from modules.gitops.prune_guards import OWNER
-from modules.gitops.watches import RETRY_FIRST, RETRY_MOST, _Watch
+from modules.gitops.agent.drift import drift as module
+from modules.gitops.agent.drift.drift import Drift, DriftKind, DriftState
+from modules.gitops.agent.drift.watches import RETRY_FIRST, RETRY_MOST, _Watch
+from modules.gitops.agent.objects import differences
+from modules.gitops.agent.objects.differences import (
+    changed_fields,
+    owned_fields,
+    writers_of,
+)
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.project import AGAIN, WATCHED_AGAIN
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.interfaces import KubernetesResource, KubernetesWrite

@@ -6,11 +6,11 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from modules.gitops import files
-from modules.gitops.config import GitopsSettings
-from modules.gitops.files import FoundFiles, SourceRequest, source_files
-from modules.gitops.globs import Glob
-from modules.gitops.turns import COMPILING, SLICE, Turns, Work
+from modules.gitops.server import files
+from modules.gitops.server.config import GitopsSettings
+from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
+from modules.gitops.server.globs import Glob
+from modules.gitops.server.turns import COMPILING, SLICE, Turns, Work
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 

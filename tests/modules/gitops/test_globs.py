@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modules.gitops.globs import BEGINNING, MAX_LENGTH, Glob
+from modules.gitops.server.globs import BEGINNING, MAX_LENGTH, Glob
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,17 @@ from typing import Any
 
 from twisted.logger import LogLevel
 
-from modules.gitops import control_pb2, leftovers, rpc_pb2
-from modules.gitops.claims import OTHERS_SECONDS, Waits
-from modules.gitops.control_server import CONTROL
-from modules.gitops.handover import names
-from modules.gitops.inventory import LABEL, PARTS, SOURCE, WRITER
-from modules.gitops.leftovers import LOOK_AGAIN
-from modules.gitops.manifests import ObjectKey, read_source
-from modules.gitops.plan import FOLDER_GONE
-from modules.gitops.project import LOOK_SOONEST, TRY_MOST, Project, State
-from modules.gitops.prune_guards import OWNER
+from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Waits
+from modules.gitops.agent.inventory.handover import names
+from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
+from modules.gitops.agent.objects.manifests import ObjectKey, read_source
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.plan.plan import FOLDER_GONE
+from modules.gitops.agent.project import leftovers
+from modules.gitops.agent.project.leftovers import LOOK_AGAIN
+from modules.gitops.agent.project.project import LOOK_SOONEST, TRY_MOST, Project, State
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2, rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
 from tests.modules.gitops.test_reconcile import object_

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from modules.gitops.health import HealthStatus, ObjectHealth, health_of, why_it_stays
+from modules.gitops.agent.objects.health import (
+    HealthStatus,
+    ObjectHealth,
+    health_of,
+    why_it_stays,
+)
 
 C, P, F, T = (
     HealthStatus.CURRENT,

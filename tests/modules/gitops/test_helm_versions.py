@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from modules.gitops import helm_versions
-from modules.gitops.helm_versions import with_hidden
+from modules.gitops.agent.source import helm_versions
+from modules.gitops.agent.source.helm_versions import with_hidden
 
 NAMES = ["policy/v1beta1"]
 

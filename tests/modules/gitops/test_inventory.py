@@ -13,8 +13,8 @@ from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import inventory as module
-from modules.gitops.inventory import (
+from modules.gitops.agent.inventory import inventory as module
+from modules.gitops.agent.inventory.inventory import (
     LABEL,
     PARTS,
     WRITER,
@@ -22,10 +22,10 @@ from modules.gitops.inventory import (
     InventoryEntry,
     InventoryStore,
 )
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.orders import AppliedCommit, OrderStore
-from modules.gitops.prune_guards import OWNER
-from modules.gitops.writer import InventoryWriter
+from modules.gitops.agent.inventory.orders import AppliedCommit, OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.prune_guards import OWNER
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import pytest
 from twisted.internet.defer import Deferred
 
-from modules.gitops import links
-from modules.gitops.globs import Glob
-from modules.gitops.links import MAX_HOPS, SourceFile, followed
+from modules.gitops.server import links
+from modules.gitops.server.globs import Glob
+from modules.gitops.server.links import MAX_HOPS, SourceFile, followed
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 

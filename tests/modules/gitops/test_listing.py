@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from modules.gitops import listing
+from modules.gitops.agent.inventory import listing
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from modules.gitops import manifests
-from modules.gitops.manifests import (
+from modules.gitops.agent.objects import manifests
+from modules.gitops.agent.objects.manifests import (
     ObjectKey,
     Origin,
     Source,

@@ -14,14 +14,14 @@ from treq.testing import RequestTraversalAgent
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
-from modules.gitops import comments, merge_requests
-from modules.gitops import control_pb2 as pb
-from modules.gitops.comment_text import MARK, MAX_TEXT, Asked, comment
-from modules.gitops.config import (
+from modules.gitops.server import comments, merge_requests
+from modules.gitops.server.comment_text import MARK, MAX_TEXT, Asked, comment
+from modules.gitops.server.config import (
     MergeRequestSettings,
     WebhookFormat,
     WebhookSettings,
 )
+from modules.gitops.wire import control_pb2 as pb
 from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
 from tests.modules.gitops.halves import OTHER, URL, HalvesTestCase, text
@@ -184,7 +184,7 @@ class MergeRequestCase(HalvesTestCase):
 
 
 class MergeRequestTests(MergeRequestCase):
-    """`modules.gitops.merge_requests` and `modules.gitops.comments`."""
+    """`modules.gitops.server.merge_requests` and `modules.gitops.server.comments`."""
 
     def tearDown(self) -> None:
         self.assertEqual(self.gitlab.violations, [])
@@ -625,7 +625,7 @@ class ForkTests(MergeRequestCase):
 
 
 class TestText:
-    """`modules.gitops.comment_text`."""
+    """`modules.gitops.server.comment_text`."""
 
     def test_how_long(self) -> None:
         fields = [pb.FieldPreview(path="/data/x", before="a" * 900, after="b")] * 50

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from modules.gitops import order as module
-from modules.gitops.manifests import Manifest, ObjectKey, Origin
-from modules.gitops.order import DEPENDS_ON, WAVE, Order, order_of
+from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.agent.plan import order as module
+from modules.gitops.agent.plan.order import DEPENDS_ON, WAVE, Order, order_of
 
 
 def manifest(

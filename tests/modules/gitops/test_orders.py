@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from modules.gitops import control_pb2 as pb
-from modules.gitops.control_server import CONTROL
-from modules.gitops.inventory import COMMIT, HELD_BEFORE, WRITES
-from modules.gitops.orders import MAX_HISTORY
-from modules.gitops.own_secret import OWN_LABEL
-from modules.gitops.project import AGAIN
-from modules.gitops.prune_guards import OWNER
+from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
+from modules.gitops.agent.inventory.orders import MAX_HISTORY
+from modules.gitops.agent.inventory.own_secret import OWN_LABEL
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.project import AGAIN
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

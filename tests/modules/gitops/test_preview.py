@@ -8,13 +8,13 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 
-from modules.gitops import control_pb2 as pb
-from modules.gitops import rpc_pb2
-from modules.gitops.control import MAX_MERGE_REQUESTS, MAX_PREVIEWS
-from modules.gitops.control_server import CONTROL
-from modules.gitops.decryption import Decryptor
-from modules.gitops.manifests import Source
-from modules.gitops.prune_guards import OWNER
+from modules.gitops.agent.objects.manifests import Source
+from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.project.control import MAX_MERGE_REQUESTS, MAX_PREVIEWS
+from modules.gitops.agent.source.decryption import Decryptor
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2 as pb
+from modules.gitops.wire import rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
-from modules.gitops import control_pb2 as pb
-from modules.gitops import pruned, reported, reports_pb2
-from modules.gitops.control_server import CONTROL
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.project import UNKNOWN
-from modules.gitops.pruned import MAX_NAMED, MAX_TOLD, REPORT_PAUSE, TRY_MOST
-from modules.gitops.reported import MAX_PRUNES, REPORTS
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.project import pruned
+from modules.gitops.agent.project.project import UNKNOWN
+from modules.gitops.agent.project.pruned import (
+    MAX_NAMED,
+    MAX_TOLD,
+    REPORT_PAUSE,
+    TRY_MOST,
+)
+from modules.gitops.server import reported
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.server.reported import MAX_PRUNES, REPORTS
+from modules.gitops.wire import control_pb2 as pb
+from modules.gitops.wire import reports_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps
 from tunnel.errors import CallError, Status

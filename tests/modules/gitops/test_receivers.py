@@ -7,10 +7,10 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from modules.gitops import control
-from modules.gitops import control_pb2 as pb
-from modules.gitops.control_server import CONTROL
-from modules.gitops.pause import ASK_MOST
+from modules.gitops.agent.project import control
+from modules.gitops.agent.source.pause import ASK_MOST
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status

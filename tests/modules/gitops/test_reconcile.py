@@ -12,19 +12,20 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import act, backups, threads
-from modules.gitops.act import Outcome, Superseded
-from modules.gitops.differences import owned_fields
-from modules.gitops.inventory import COMMIT, LABEL, InventoryStore
-from modules.gitops.manifests import read_source
-from modules.gitops.order import DEPENDS_ON
-from modules.gitops.orders import Orders, OrderStore
-from modules.gitops.plan import Plan, SourceSettings, Verb
-from modules.gitops.preview import preview_of
-from modules.gitops.prune_guards import AWAY, OWNER, guard_of_object
-from modules.gitops.reconcile import Reconciler, Report
-from modules.gitops.settings import PruneLimits
-from modules.gitops.writer import InventoryWriter
+from modules.gitops.agent.apply import act, backups
+from modules.gitops.agent.apply.act import Outcome, Superseded
+from modules.gitops.agent.inventory.inventory import COMMIT, LABEL, InventoryStore
+from modules.gitops.agent.inventory.orders import Orders, OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.differences import owned_fields
+from modules.gitops.agent.objects.manifests import read_source
+from modules.gitops.agent.objects.prune_guards import AWAY, OWNER, guard_of_object
+from modules.gitops.agent.plan.order import DEPENDS_ON
+from modules.gitops.agent.plan.plan import Plan, SourceSettings, Verb
+from modules.gitops.agent.project.preview import preview_of
+from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.source import threads
+from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import KubernetesObject, KubernetesResource

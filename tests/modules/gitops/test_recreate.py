@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from modules.gitops.act import Outcome
-from modules.gitops.backups import KeptStates
-from modules.gitops.manifests import read_source
-from modules.gitops.prune_guards import owner_of
-from modules.gitops.recreate import RECREATE, is_allowed, restorable
-from modules.gitops.settings import PruneLimits
+from modules.gitops.agent.apply.act import Outcome
+from modules.gitops.agent.apply.backups import KeptStates
+from modules.gitops.agent.objects.manifests import read_source
+from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.plan.recreate import RECREATE, is_allowed, restorable
+from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.test_reconcile import (
     ID,
     Dead,

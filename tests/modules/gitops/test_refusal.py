@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.refusal import MAX_SAID, words_of
+from modules.gitops.agent.apply.refusal import MAX_SAID, words_of
+from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.kubernetes.answers import error_of
 
 SECRET = ObjectKey("", "Secret", "web", "db")

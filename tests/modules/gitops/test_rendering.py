@@ -25,19 +25,24 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import provider
 
-from modules.gitops import child_processes, helm_versions, launcher, rendering
-from modules.gitops.child_processes import ChildProcesses
-from modules.gitops.folder import remove_leftovers
-from modules.gitops.reconcile import read_snapshot
-from modules.gitops.rendering import (
+from modules.gitops.agent.source import (
+    child_processes,
+    helm_versions,
+    launcher,
+    rendering,
+)
+from modules.gitops.agent.source.child_processes import ChildProcesses
+from modules.gitops.agent.source.folder import remove_leftovers
+from modules.gitops.agent.source.loader import read_snapshot
+from modules.gitops.agent.source.rendering import (
     _FIELDS,
     Capabilities,
     Renderer,
     _kustomize_problems,
     _lookups,
 )
-from modules.gitops.settings import ManifestProject, SourceKind
-from modules.gitops.snapshot import Snapshot
+from modules.gitops.agent.source.snapshot import Snapshot
+from modules.gitops.wire.settings import ManifestProject, SourceKind
 from tests.integration import needs
 from tunnel.errors import CallError, Status
 from tunnel.util.until import until
@@ -535,7 +540,7 @@ def test_what_a_killed_agentk_leaves(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = (
         "import os, signal, sys\n"
-        "from modules.gitops.folder import TemporaryFolder\n"
+        "from modules.gitops.agent.source.folder import TemporaryFolder\n"
         "folder = TemporaryFolder()\n"
         "folder.write([('a/b', b'x')])\n"
         "print(folder.path, flush=True)\n"

@@ -18,13 +18,15 @@ from twisted.web.iweb import IAgent, IBodyProducer
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from modules.gitops import control_pb2 as pb
-from modules.gitops import reported, reports, reports_pb2, webhooks
-from modules.gitops.config import WebhookFormat, WebhookSettings
-from modules.gitops.drift import Drift, DriftKind
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.reported import AgentDrift
-from modules.gitops.webhooks import DriftWebhook
+from modules.gitops.agent.drift.drift import Drift, DriftKind
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.project import reports
+from modules.gitops.server import reported, webhooks
+from modules.gitops.server.config import WebhookFormat, WebhookSettings
+from modules.gitops.server.reported import AgentDrift
+from modules.gitops.server.webhooks import DriftWebhook
+from modules.gitops.wire import control_pb2 as pb
+from modules.gitops.wire import reports_pb2
 from tests.modules.gitops.test_drift import DriftTestCase
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status

@@ -17,10 +17,10 @@ from zope.interface.verify import verifyObject
 
 from modules.agent_configuration.agent import AgentConfigurationAgent
 from modules.agent_configuration.server import AgentConfigurationServer
-from modules.gitops import rpc_pb2
-from modules.gitops import server as module
-from modules.gitops.refs import MIN_PAUSE, RETRY_FIRST
-from modules.gitops.server import GITOPS, PART, GitopsServer
+from modules.gitops.server import module
+from modules.gitops.server.module import GITOPS, PART, GitopsServer
+from modules.gitops.server.refs import MIN_PAUSE, RETRY_FIRST
+from modules.gitops.wire import rpc_pb2
 from modules.repositories import RepositorySettings
 from tunnel.config import field
 from tunnel.errors import CallError, Status

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from modules.gitops import snapshot as module
-from modules.gitops.fingerprint import Fingerprint
-from modules.gitops.rpc_pb2 import ObjectsToSynchronizeResponse as Response
-from modules.gitops.snapshot import Snapshot, receive
+from modules.gitops.agent.source import snapshot as module
+from modules.gitops.agent.source.snapshot import Snapshot, receive
+from modules.gitops.wire.fingerprint import Fingerprint
+from modules.gitops.wire.rpc_pb2 import ObjectsToSynchronizeResponse as Response
 from tunnel.errors import CallError, Status
 
 HEADER = Response(

@@ -7,8 +7,12 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import threads
-from modules.gitops.threads import COMMIT_THREADS, PREVIEW_THREADS, TextThreads
+from modules.gitops.agent.source import threads
+from modules.gitops.agent.source.threads import (
+    COMMIT_THREADS,
+    PREVIEW_THREADS,
+    TextThreads,
+)
 
 
 class TextThreadsTests(SynchronousTestCase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from modules.gitops.turns import PAUSE, SLICE, Turns, Work
+from modules.gitops.server.turns import PAUSE, SLICE, Turns, Work
 
 
 def begun(turns: Turns, key: str, slices: int, done: list[str]) -> Deferred[None]:

@@ -7,8 +7,14 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.manifests import ObjectKey
-from modules.gitops.watches import CATCH_UPS, JOIN, RETRY_FIRST, Kind, KindWatches
+from modules.gitops.agent.drift.watches import (
+    CATCH_UPS,
+    JOIN,
+    RETRY_FIRST,
+    Kind,
+    KindWatches,
+)
+from modules.gitops.agent.objects.manifests import ObjectKey
 from tests.modules.gitops.halves import HalvesTestCase
 from tests.modules.gitops.test_reconcile import config_maps
 from tunnel.testing import FakeRequest

@@ -1,0 +1,118 @@
+"""Refusals of the API server, and their remedies."""
+
+from __future__ import annotations
+
+import re
+
+from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.errors import CallError
+from tunnel.util.texts import shortened
+
+__all__ = ["words_of", "words_of_foreign"]
+
+#: Characters of the API server's words: they may quote a whole object in the middle.
+MAX_SAID = 500
+
+_QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
+
+#: Where something does not fit its kind.  Source: structured-merge-diff, typed.
+_UNFIT = "API server: failed to create typed patch object ("
+_NO_TEXT = (
+    r"expected string, got &value\.valueUnstructured\{Value:(?:[-0-9]|true|false)"
+)
+
+#: The same in a Secret: the field, and what is wrong, without the value.
+_FIELD = re.compile(
+    r"(?:^|: |\s)\.(?P<field>[-.\w/]{1,300}): "
+    rf"(?:(?P<no_text>{_NO_TEXT})|(?P<unknown>field not declared in schema)"
+    r"|expected (?P<wanted>string|map|list), got &)"
+)
+
+_NO_BASE64 = re.compile(
+    r"API server: failed to convert new object \([^()]*\) to proper version: [^\n]*"
+    r"illegal base64 data at input byte [0-9]+"
+)
+
+#: Others have these fields.  Source: structured-merge-diff, as the API server says it.
+_CONFLICT = re.compile(r"API server: Apply failed with [0-9]+ conflicts?: ")
+_FIELD_OF_OTHERS = re.compile(
+    r"(?:: |\n- )(\.(?:data|metadata|type|immutable)[-.\w/]{0,300})(?=\n|$)"
+)
+
+#: A ConfigMap or Secret with ``immutable: true``.  Source: apis/core/validation.
+_SEALED = re.compile(
+    r'API server: (?:ConfigMap|Secret) "[^"]{1,300}" is invalid: \[?'
+    r"(?P<path>data|binaryData|immutable): Forbidden: "
+    r"field is immutable when `immutable` is set"
+)
+_SEALED_WORDS = (
+    "field is immutable, because the object in the cluster has immutable: true; give "
+    "it another name in Git, as kustomize's generators do, and have its users name that"
+)
+
+_NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
+
+#: The first field of an invalid object, by its path alone.  Source: apimachinery,
+#: pkg/api/errors and pkg/util/validation/field.
+_INVALID = re.compile(
+    r'API server: \S{1,300} "[^"]{1,300}" is invalid: \[?'
+    r"(?P<path>[A-Za-z][A-Za-z0-9]{0,99}(?:\.[A-Za-z][A-Za-z0-9]{0,99}|\[[0-9]{1,9}\])"
+    r"{0,30}): "
+)
+
+
+def words_of_foreign(error: CallError) -> str:
+    """
+    Say how the API server refuses a change of an object that the source does not own.
+
+    Its own words may quote the object, which the author of a commit may not read.
+    """
+    found = _INVALID.match(error.message)
+    where = f" at {found['path']}" if found is not None else ""
+    return (
+        f"the API server refuses it ({error.status.name}){where}; its words are left "
+        "out, because they may quote an object that the project does not own"
+    )
+
+
+def words_of(key: ObjectKey, error: CallError) -> str:
+    """
+    Return the API server's message about an object, without possible contents of a
+    Secret.
+    """
+    said = error.message
+    short = shortened(said, MAX_SAID)
+    if (sealed := _SEALED.match(said)) is not None:
+        return f"{sealed['path']}: {_SEALED_WORDS}"
+    if (key.group, key.kind) != ("", "Secret"):
+        return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
+    if found := _wrong_in_secret(said):
+        return f"the API server refuses it: {'; '.join(found)}"
+    # A webhook that has no room, or no time, may quote it as well.
+    return (
+        f"the API server refuses it ({error.status.name}); its words are left out, "
+        "because they may quote the Secret"
+    )
+
+
+def _wrong_in_secret(said: str) -> list[str]:
+    """
+    Return the problems that need no value to explain; names of fields are never secret.
+    """
+    if _NO_BASE64.fullmatch(said):
+        return ["a value in data is not base64: put plain text under stringData"]
+    if _NO_NAMESPACE.fullmatch(said):
+        return [said.removeprefix("API server: ")]
+    if _CONFLICT.match(said) and (fields := _FIELD_OF_OTHERS.findall(said)):
+        return [f"others have set {', '.join(fields)}"]
+    if not said.startswith(_UNFIT):
+        return []
+    return [_explained(found) for found in _FIELD.finditer(said)]
+
+
+def _explained(found: re.Match[str]) -> str:
+    if found["no_text"]:
+        return f"{found['field']} is not text; {_QUOTES}"
+    if found["unknown"]:
+        return f"a Secret has no field {found['field']}"
+    return f"{found['field']} is not of type {found['wanted']}"

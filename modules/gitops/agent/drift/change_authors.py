@@ -1,0 +1,197 @@
+"""
+Users who changed an object, if their requests came through kas.
+
+The API server records a field manager and a second, but no user.  A request through kas
+made a change if object, manager and second agree, and if the number of requests equals
+the number of changes.  Otherwise, or if more requests came than kas remembers, agentk
+names no user.
+"""
+
+from __future__ import annotations
+
+import json
+from calendar import timegm
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from time import strptime
+from typing import Any
+
+import attrs
+
+from modules.gitops.agent.objects.differences import Writer
+from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.interfaces import KubernetesResource, KubernetesWrite
+from tunnel.util.recent import Recent
+
+__all__ = ["Changes", "Writes", "seconds_of"]
+
+#: Objects whose last writes and changes are remembered, and how many of each.
+MAX_OBJECTS, MAX_OF_ONE = 1000, 8
+
+#: How long requests are remembered, in seconds.
+REMEMBERED = 60.0
+
+#: Maximum difference in seconds between the API server's ``Date`` and its records: both
+#: are truncated to seconds.
+ROUNDED = 1.0
+
+#: Seconds within which changes of an object may be one for the API server.
+TOGETHER = 2 * ROUNDED
+
+_Place = tuple[str, str, str, str]
+
+
+def seconds_of(time: str) -> float | None:
+    """Seconds since 1970, of a time as API servers write it; None: it is none."""
+    try:
+        return timegm(strptime(time, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        return None
+
+
+@attrs.define(eq=False)
+class Writes:
+    """
+    Recent writes of clients of kas.
+
+    :param seconds: a monotonic clock.
+    """
+
+    _seconds: Callable[[], float]
+    _found: Recent[_Place, deque[tuple[float, KubernetesWrite]]] = attrs.field(
+        factory=lambda: Recent(MAX_OBJECTS)
+    )
+
+    def add(self, write: KubernetesWrite) -> None:
+        """One more."""
+        if write.subresource == "status":
+            # These are numerous, and agentk does not look for their users.
+            return
+        place = write.group, write.resource, write.namespace, write.name
+        found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
+        found.append((self._seconds(), write))
+        self._found[place] = found
+
+    def of(
+        self,
+        resource: KubernetesResource,
+        key: ObjectKey,
+        since: float,
+        writers: Collection[Writer],
+        changes: int,
+    ) -> tuple[str, ...]:
+        """
+        Return the credentials whose requests match the changes of *writers*.
+
+        :param since: when the object was last as in Git; earlier requests do not count.
+        :param changes: number of recent changes; 0: it was deleted.
+        """
+        place = resource.group, resource.name, key.namespace, key.name
+        since = max(since, self._seconds() - REMEMBERED)
+        lately = [one for at, one in self._found.get(place, ()) if at > since]
+        if max(changes, len(lately)) >= MAX_OF_ONE:
+            # There may have been further requests, and one of them may have made this
+            # change.
+            return ()
+        if not changes:
+            # Of the object, and not of a part of it.
+            fitting = [
+                one for one in lately if one.verb == "delete" and not one.subresource
+            ]
+            return tuple(sorted({one.credential_id for one in fitting}))
+        fitting = [
+            one
+            for one in lately
+            if one.verb in ("update", "patch", "create")
+            and any(_is_of(one, writer) for writer in writers)
+        ]
+        if len(fitting) < changes:
+            # One of the changes did not come through kas, and may be this one.
+            return ()
+        return tuple(sorted({one.credential_id for one in fitting}))
+
+
+def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
+    if not write.manager or write.manager != writer.manager:
+        return False
+    if not writer.time:
+        # API servers note the manager of a scale, and no time.
+        return "scale" == write.subresource == writer.subresource
+    time = seconds_of(writer.time)
+    return (
+        time is not None
+        and write.time - write.seconds - ROUNDED <= time <= write.time + ROUNDED
+    )
+
+
+@attrs.define(eq=False)
+class _Changed:
+    """
+    One object.
+
+    :ivar looks: when its fields were made a digest of, which costs as much as to read
+        them.
+    """
+
+    times: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
+    looks: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
+    digest: str = ""
+
+
+@attrs.define(eq=False)
+class Changes:
+    """
+    How often objects have changed lately, but for their status.
+
+    :param seconds: as of `Writes`.
+    """
+
+    _seconds: Callable[[], float]
+    _found: Recent[ObjectKey, _Changed] = attrs.field(
+        factory=lambda: Recent(MAX_OBJECTS)
+    )
+
+    def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
+        """Note the current state of an object, changed or not."""
+        found, now = self._found.get(key) or _Changed(), self._seconds()
+        self._found[key] = found
+        if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
+            # agentk does not look for the user of an object that changes so often.
+            found.times.append(now)
+            found.digest = ""
+            return
+        found.looks.append(now)
+        digest = _digest(metadata)
+        if not digest or found.digest != digest:
+            found.times.append(now)
+            found.digest = digest
+
+    def forget(self, key: ObjectKey) -> None:
+        """Count requests for an object from now on."""
+        self._found.pop(key, None)
+
+    def lately(self, key: ObjectKey) -> int:
+        """How often it has changed when it changed last, at least once."""
+        found = self._found.get(key)
+        if found is None or not found.times:
+            return 1
+        return sum(at >= found.times[-1] - TOGETHER for at in found.times)
+
+
+def _digest(metadata: Mapping[str, Any]) -> str:
+    """
+    Return a digest that changes once a field has another owner or was written again.
+
+    Empty: the fields are nested too deep for a digest.
+    """
+    fields = [
+        one
+        for one in metadata.get("managedFields") or ()
+        if one.get("subresource") != "status"
+    ]
+    try:
+        text = json.dumps(fields, sort_keys=True)
+    except RecursionError:
+        return ""
+    return sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,312 @@
+"""
+Watches on the kinds of objects that projects have: one for each kind, for all of them.
+
+Only metadata comes, so nothing that a Secret holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+    WatchEventType,
+)
+from tunnel.util.backoff import Backoff
+from tunnel.util.for_each import for_each
+
+__all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
+
+#: Group and kind.
+Kind = tuple[str, str]
+
+#: Seconds before a kind that cannot be watched is tried again, at first and at most: a
+#: definition that is about to come, a right that is given.
+RETRY_FIRST, RETRY_MOST = 5.0, 600.0
+
+#: How long the list for later followers waits for more of them, in seconds: all
+#: projects start at the same time, and one list suffices for all.
+JOIN = 1.0
+
+#: Lists for later followers at the same time, of all kinds together.
+CATCH_UPS = 2
+
+
+class KindFollower(Protocol):
+    """Follower of its objects of some kinds."""
+
+    def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
+        """Return the keys of its current objects."""
+
+    def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
+        """Note that an object exists, and may have changed."""
+
+    def deleted(self, key: ObjectKey) -> None:
+        """Note that an object is gone, or was for a while."""
+
+
+class KindWatches:
+    """
+    See the module.
+
+    :param random: between 0 and 1, for the jitter of pauses.
+    """
+
+    def __init__(
+        self,
+        client: IKubernetesClient,
+        clock: IReactorTime,
+        random: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._watches: dict[Kind, _Watch] = {}
+        self._catch_ups = DeferredSemaphore(CATCH_UPS)
+
+    def follow(self, follower: KindFollower, kinds: Mapping[Kind, str]) -> None:
+        """
+        Notify *follower* of objects of these kinds from now on, and of no others.
+
+        :param kinds: the version of its group in which to request each kind.
+        """
+        for kind, watch in tuple(self._watches.items()):
+            if kind not in kinds:
+                watch.leave(follower)
+                if not watch.followers:
+                    del self._watches[kind]
+        for kind, api_version in kinds.items():
+            if kind not in self._watches:
+                self._watches[kind] = _Watch(
+                    self._client,
+                    self._clock,
+                    self._random,
+                    self._catch_ups,
+                    kind,
+                    api_version,
+                )
+            # The one of before may be served no more.
+            self._watches[kind].api_version = api_version
+            self._watches[kind].join(follower)
+
+    def leave(self, follower: KindFollower) -> None:
+        """Tell it nothing more."""
+        self.follow(follower, {})
+
+    def unwatched(self, follower: KindFollower) -> set[Kind]:
+        """Return the kinds that a follower needs and that cannot be watched now."""
+        return {
+            kind
+            for kind, watch in self._watches.items()
+            if follower in watch.followers
+            and (not watch.synced or follower in watch.late)
+        }
+
+    def problems(self, follower: KindFollower) -> Mapping[Kind, str]:
+        """Why kinds that it follows cannot be watched."""
+        return {
+            kind: watch.complaint
+            for kind, watch in self._watches.items()
+            if follower in watch.followers and watch.complaint
+        }
+
+
+@attrs.define(eq=False)
+class _Watch:
+    """
+    Watch of one kind.
+
+    :ivar api_version: version for the next request.
+    :ivar followers: in the order in which they joined.
+    :ivar late: followers that joined after the list, and need the objects listed once
+        more: one list serves all of them.
+    :ivar synced: the followers know all objects, and receive changes.
+    :ivar complaint: why it cannot be watched; empty: it can, or was not tried yet.
+    """
+
+    _log = Logger()
+
+    _client: IKubernetesClient
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    _catch_ups: DeferredSemaphore
+    _kind: Kind
+    api_version: str
+    followers: dict[KindFollower, None] = attrs.field(factory=dict)
+    late: set[KindFollower] = attrs.field(factory=set)
+    synced: bool = False
+    _running: Deferred[Any] | None = None
+    _catching_up: Deferred[Any] | None = None
+    complaint: str = ""
+
+    def join(self, follower: KindFollower) -> None:
+        """Tell *follower* of changes as well, unless it already follows."""
+        if follower in self.followers:
+            return
+        self.followers[follower] = None
+        if self._running is None:
+            self._running = self._begun(self._run())
+            return
+        self.late.add(follower)
+        if self._catching_up is None:
+            self._catching_up = self._begun(self._catch_up())
+
+    def leave(self, follower: KindFollower) -> None:
+        """Tell *follower* nothing more; stop watching after the last one."""
+        self.followers.pop(follower, None)
+        self.late.discard(follower)
+        if not self.late and self._catching_up is not None:
+            self._catching_up.cancel()
+        if not self.followers and self._running is not None:
+            self._running.cancel()
+
+    def _begun(self, work: Any) -> Deferred[Any]:
+        begun = Deferred.fromCoroutine(work)
+        begun.addErrback(self._ended)
+        return begun
+
+    def _ended(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("watching {kind} failed", failure, kind=self._kind[1])
+
+    async def _run(self) -> None:
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        while True:
+            try:
+                resource = await self._resource()
+                await self._watch(resource, backoff)
+            except CallError as error:
+                self.synced = False
+                if error.message != self.complaint:
+                    self.complaint = error.message
+                    self._log.info(
+                        "{kind} cannot be watched for drift, and is looked at with "
+                        "each full pass: {reason}",
+                        kind=self._kind[1],
+                        reason=error.message,
+                    )
+            except CancelledError:
+                raise
+            except Exception:
+                # An object that causes a failure must not hide the drift of all others.
+                self.synced = False
+                self._log.failure("watching {kind} failed", kind=self._kind[1])
+            await deferLater(self._clock, backoff.pause())
+
+    async def _catch_up(self) -> None:
+        """List the objects once more for all followers that joined late."""
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        try:
+            while self.late:
+                await deferLater(self._clock, JOIN)
+                await self._catch_ups.acquire()
+                try:
+                    await self._list_again()
+                    backoff.reset()
+                    continue
+                except CallError:
+                    # `_run` logs the reason if the watch cannot go on either.
+                    pass
+                finally:
+                    self._catch_ups.release()
+                await deferLater(self._clock, backoff.pause())
+        finally:
+            self._catching_up = None
+
+    async def _list_again(self) -> None:
+        """
+        Notify the late followers which objects exist now, and which no longer do.
+
+        Only one page is in memory at a time, and followers receive only their own
+        objects.
+        """
+        resource = await self._resource()
+        # A follower that joins from now on may miss the first pages.
+        batch = frozenset(self.late)
+        told: dict[ObjectKey, list[KindFollower]] = {}
+        for one in batch:
+            for key in one.keys_of(self._kind):
+                told.setdefault(key, []).append(one)
+        async with aclosing(self._client.list(resource, metadata_only=True)) as pages:
+            async for page in pages:
+                for found in page:
+                    key = self._key(found)
+                    self._tell(told.pop(key, ()), key, found, is_deleted=False)
+        for key, followers in told.items():
+            self._tell(followers, key, {}, is_deleted=True)
+        self.late -= batch
+
+    async def _resource(self) -> KubernetesResource:
+        resource = await self._client.resource(self.api_version, self._kind[1])
+        if not {"list", "watch"} <= resource.verbs:
+            raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
+        return resource
+
+    async def _watch(self, resource: KubernetesResource, backoff: Backoff) -> None:
+        """Tell all followers of each object and change."""
+        listed: set[tuple[str, str]] | None = None
+        before: dict[KindFollower, frozenset[ObjectKey]] = {}
+        events = self._client.watch(resource, metadata_only=True)
+        async with aclosing(events):
+            async for event in events:
+                if event.type is WatchEventType.RESET:
+                    listed = set()
+                    # This list is for the late followers as well.
+                    self.late.clear()
+                    before = {
+                        one: frozenset(one.keys_of(self._kind))
+                        for one in self.followers
+                    }
+                elif event.type is WatchEventType.SYNCED and listed is not None:
+                    self._lost(before, listed)
+                    listed, before = None, {}
+                    backoff.reset()
+                    self.synced, self.complaint = True, ""
+                elif event.object is not None:
+                    key = self._key(event.object)
+                    if listed is not None:
+                        listed.add((key.namespace, key.name))
+                    is_deleted = event.type is WatchEventType.DELETED
+                    self._tell(self.followers, key, event.object, is_deleted)
+
+    def _tell(
+        self,
+        followers: Iterable[KindFollower],
+        key: ObjectKey,
+        found: Mapping[str, Any],
+        is_deleted: bool,
+    ) -> None:
+        """Notify *followers* that still follow; log an exception and continue."""
+        for_each(
+            [one for one in followers if one in self.followers],
+            lambda one: (
+                one.deleted(key) if is_deleted else one.changed(key, found["metadata"])
+            ),
+            "telling a project of an object",
+        )
+
+    def _lost(
+        self,
+        before: Mapping[KindFollower, frozenset[ObjectKey]],
+        listed: Collection[tuple[str, str]],
+    ) -> None:
+        """Tell of objects that went while nothing was watched."""
+        for follower, keys in before.items():
+            gone = [one for one in keys if (one.namespace, one.name) not in listed]
+            for_each(gone, follower.deleted, "telling a project of an object")
+
+    def _key(self, found: KubernetesObject) -> ObjectKey:
+        metadata = found["metadata"]
+        return ObjectKey(*self._kind, metadata.get("namespace", ""), metadata["name"])

@@ -1,0 +1,418 @@
+"""
+Claims: objects that other agents of the cluster have in Git, per their inventories.
+
+Agents do not communicate with each other. If an agent may not apply an object because
+another inventory owns it, the agent records the object as claimed in its own inventory,
+and in an annotation of the object; a prune checks both. Many users may write
+ConfigMaps, and with a ConfigMap alone could keep every object that leaves Git; a user
+who may annotate an object could take it out of its inventory anyway:
+
+    agent 1   has a commit without the object, and looks for claims to it; if agent 2
+              follows the same source, agent 1 waits a while for agent 2 to reach the
+              commit
+    agent 2   may not apply the object, annotates it as claimed, and then writes the
+              claim and the commit to its inventory
+    agent 1   removes its annotations from the object instead of deleting it; an object
+              that was claimed after the check of agent 1 stays until the next check
+    agent 2   takes the object, which has no inventory now and is still annotated as
+              claimed
+
+No annotation of an inventory proves which agentk wrote it, because other users may
+write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
+seems to be behind, and limits the delay instead: each delete waits once, whatever
+commits arrive in the meantime. If an inventory stays at its commit for that long, it
+delays no further delete of the same commit of agent 1. A newer commit begins another
+wait, because it may be the commit that agent 2 can apply again, and may move an object
+to agent 2.
+
+Other users may also create too many ConfigMaps for agent 1 to read. So agent 1 reads
+each inventory that an object names, and waits for the others as if they were behind.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+import attrs
+
+from modules.gitops.agent.inventory.inventory import (
+    COMMIT,
+    LABEL,
+    MAX_PARTS,
+    PARTS,
+    SOURCE,
+    WRITER,
+    entry_of,
+)
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, claimed_by
+from modules.gitops.agent.source.snapshot import followed_in
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
+from tunnel.util.texts import clean
+
+__all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"]
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: ConfigMaps of one page, without and with their content, of up to a quarter of a
+#: megabyte and a megabyte; JSON may take six times as much.
+PAGE, WHOLE_PAGE = 8, 2
+
+#: ConfigMaps that are read.
+MAX_SEEN = 4000
+
+#: Annotations that are read, and characters of each: other users may write anything.
+_FACTS = (COMMIT, PARTS, SOURCE, WRITER)
+MAX_FACT = 4096
+
+#: Key of the namespace among the annotations; no annotation has this name.
+_NAMESPACE = ""
+
+#: Name for the inventories beyond `MAX_SEEN`; labels cannot have this value.
+_UNSEEN = "?"
+
+#: Seconds that the delete of an object waits for other agents to reach the commit: kas
+#: notifies all of them within seconds. An agent that is away, or a ConfigMap that only
+#: seems to be an inventory, must not hold deletes forever.
+OTHERS_SECONDS = 120.0
+
+#: The value of a label.
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+#: Characters of the id of an inventory in messages.
+MAX_ID = 100
+
+
+@attrs.frozen
+class Claim:
+    """
+    A reason not to delete an object.
+
+    :ivar is_made: whether another inventory claims the object and takes it; if not,
+        another inventory may still claim it.
+    :ivar seconds: the maximum of seconds that the object is kept.
+    """
+
+    reason: str
+    is_made: bool
+    seconds: float = math.inf
+
+
+@attrs.define
+class _Behind:
+    """
+    An inventory that is not at our commit.
+
+    :ivar commit: its commit.
+    :ivar since: when it was first seen at this commit.
+    :ivar ended: when it had stayed there for `OTHERS_SECONDS`, while we were at the
+        same commit.
+    """
+
+    commit: str
+    since: float
+    ended: float = math.inf
+
+
+@attrs.define
+class Waits:
+    """
+    The waits of deletes for other agents, from one check to the next.
+
+    :ivar begun: when each delete began to wait.
+    :ivar behind: the inventories that were behind at the last check.
+    :ivar own: our commit at the last check.
+    """
+
+    begun: dict[ObjectKey, float] = attrs.field(factory=dict)
+    behind: dict[str, _Behind] = attrs.field(factory=dict)
+    own: str = ""
+
+    def copy(self) -> Waits:
+        """Return an independent copy."""
+        behind = {name: attrs.evolve(one) for name, one in self.behind.items()}
+        return Waits(dict(self.begun), behind, self.own)
+
+    def end(self) -> None:
+        """Note that no delete is due."""
+        self.begun.clear()
+        # The others were not observed for long enough to know how slow they are.
+        self.behind = {
+            name: one for name, one in self.behind.items() if one.ended < math.inf
+        }
+
+    def look(
+        self,
+        keys: Collection[ObjectKey],
+        behind: Mapping[str, str],
+        own: str,
+        now: float,
+    ) -> tuple[str, Mapping[ObjectKey, float]]:
+        """
+        Note which inventories are behind now, and at which commits.
+
+        :param keys: all objects whose deletes are due.
+        :param own: our commit.
+        :returns: the last inventory that was noted, and the objects that wait, each
+            with the seconds left.
+        """
+        if own != self.own:
+            # An inventory that was slow to reach another commit may reach this one.
+            self.behind.clear()
+            self.own = own
+        before, self.behind = self.behind, {}
+        for name, commit in behind.items():
+            one = before.get(name)
+            if one is None or one.commit != commit:
+                one = _Behind(commit, now)
+            elif one.ended == math.inf and now - one.since >= OTHERS_SECONDS:
+                one.ended = now
+            self.behind[name] = one
+        last = max(self.behind, key=lambda name: self.behind[name].ended, default="")
+        # Deletes that began to wait before an inventory proved to be slow still wait.
+        until = self.behind[last].ended if last else -math.inf
+        begun = {key: self.begun.get(key, now) for key in keys}
+        self.begun = {key: at for key, at in begun.items() if at < until}
+        ends = {key: at + OTHERS_SECONDS - now for key, at in self.begun.items()}
+        return last, {key: left for key, left in ends.items() if left > 0}
+
+
+@attrs.define
+class _Facts:
+    """
+    Facts about all inventories, without texts that other users may make long.
+
+    :ivar own: ids of inventories of this agentk.
+    :ivar behind: commit and writer of inventories that may still reach our commit.
+    :ivar is_all: whether all inventories were read.
+    """
+
+    own: set[str] = attrs.field(factory=set)
+    behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    is_all: bool = True
+
+
+#: A function that returns the claims to objects, given their live state.
+ClaimsOf = Callable[
+    [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
+]
+
+
+async def no_claims(
+    objects: Mapping[ObjectKey, KubernetesObject],
+) -> Mapping[ObjectKey, Claim]:
+    """Return no claims, for a cluster without other agents."""
+    return {}
+
+
+@attrs.frozen
+class Claims:
+    """
+    Claims to the objects of one inventory.
+
+    :param client: acts as agentk.
+    :param inventory_id: the inventory of the project that prunes.
+    :param mark: this agentk's mark as a writer of inventories: its projects coordinate
+        directly, and leftovers of its former projects claim nothing.
+    :param namespace: the Namespace of this agentk's inventories: other users may write
+        a mark elsewhere.
+    :param source: the source of the project, as recorded in its inventory.
+    :param commit: the commit without the objects.
+    :param waits: the waits of deletes until other agents reach the commit.
+    :param now: the present time, by the clock of *waits*.
+    """
+
+    _client: IKubernetesClient
+    _inventory_id: str
+    _mark: str
+    _namespace: str
+    _source: str
+    _commit: str
+    _waits: Waits
+    _now: float
+
+    async def of(
+        self, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> Mapping[ObjectKey, Claim]:
+        """
+        Look for claims to *objects*, which must be all objects whose deletes are due.
+
+        If agentk may not list ConfigMaps, none are found.
+
+        :raises CallError: the API server is unavailable.
+        """
+        if not objects:
+            self._waits.end()
+            return {}
+        facts = _Facts()
+        try:
+            await self._read(facts)
+        except CallError as error:
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+        own = {*facts.own, self._inventory_id}
+        found: dict[ObjectKey, Claim] = {}
+        named: dict[str, list[ObjectKey]] = {}
+        for key, one in objects.items():
+            named.setdefault(claimed_by(one), []).append(key)
+        for inventory, keys in named.items():
+            # It may be missing in *facts*: other users may create many ConfigMaps.
+            if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
+                found |= await self._claimed(inventory, keys)
+        behind = {
+            inventory: commit
+            for inventory, (commit, _) in facts.behind.items()
+            if inventory not in own
+        }
+        if not facts.is_all:
+            behind[_UNSEEN] = ""
+        last, waiting = self._waits.look(objects, behind, self._commit, self._now)
+        if last == _UNSEEN:
+            why = (
+                f"more than {MAX_SEEN} ConfigMaps have the label of inventories, and "
+                "another agent may still claim it: deletes wait up to "
+                f"{OTHERS_SECONDS / 60:g} minutes"
+            )
+        else:
+            _, writer = facts.behind.get(last, ("", ""))
+            agent = clean(writer.partition("@")[0], MAX_ID)
+            who = f"agent {agent}" if agent else "another agent"
+            why = (
+                f"waits up to {OTHERS_SECONDS / 60:g} minutes for {who}, which follows "
+                f"the same source and may still claim it (its inventory "
+                f"{clean(last, MAX_ID)} is at another commit)"
+            )
+        for key, left in waiting.items():
+            found.setdefault(key, Claim(why, False, left))
+        return found
+
+    def _is_own(self, said: Mapping[str, str]) -> bool:
+        """
+        Tell whether a ConfigMap has this agentk's mark, in this agentk's own Namespace.
+        """
+        written = said.get(WRITER), said[_NAMESPACE]
+        return written == (self._mark, self._namespace)
+
+    async def _read(self, facts: _Facts) -> None:
+        """Read all inventories, page by page."""
+        seen = 0
+        pages = self._client.list(
+            _CONFIG_MAPS, label_selector=LABEL, limit=PAGE, metadata_only=True
+        )
+        async for page in pages:
+            if seen >= MAX_SEEN:
+                facts.is_all = False
+                return
+            seen += len(page)
+            for one in page:
+                inventory, said = one["metadata"]["labels"][LABEL], _said(one)
+                # The first part of each inventory has the mark.
+                if self._is_own(said):
+                    facts.own.add(inventory)
+                elif self._is_behind(said):
+                    commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
+                    facts.behind[inventory] = commit[:MAX_ID], writer[:MAX_ID]
+
+    async def may_follow(self, inventory: str) -> bool:
+        """
+        Tell whether another agent's inventory may follow the same source.
+
+        False if agentk may not list ConfigMaps.
+
+        :raises CallError: the API server is unavailable.
+        """
+        if _LABEL_VALUE.fullmatch(inventory) is None:
+            # The annotation of an object may contain any text.
+            return False
+        seen = 0
+        pages = self._client.list(
+            _CONFIG_MAPS,
+            label_selector=f"{LABEL}={inventory}",
+            limit=PAGE,
+            metadata_only=True,
+        )
+        try:
+            async for page in pages:
+                for one in page:
+                    said = one["metadata"].get("annotations") or {}
+                    theirs = said.get(SOURCE, "")
+                    if PARTS in said and _may_be_same(theirs, self._source):
+                        return True
+                seen += len(page)
+                if seen > 2 * MAX_PARTS:
+                    break
+        except CallError as error:
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+        return False
+
+    async def _claimed(
+        self, inventory: str, keys: Collection[ObjectKey]
+    ) -> Mapping[ObjectKey, Claim]:
+        """
+        Return the claims of one inventory to *keys*, whose annotations name it.
+
+        If the inventory cannot be read, all objects are kept.
+        """
+        other, found, seen = clean(inventory, MAX_ID), dict[ObjectKey, Claim](), 0
+        pages = self._client.list(
+            _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
+        )
+        try:
+            async for page in pages:
+                seen += len(page)
+                if seen > 2 * MAX_PARTS:
+                    why = f"too many ConfigMaps have the label of inventory {other}"
+                    return dict.fromkeys(keys, Claim(why, False))
+                for part in page:
+                    if self._is_own(_said(part)):
+                        return {}
+                    for key in keys:
+                        entry = entry_of(part.get("data") or {}, key)
+                        if entry is not None and entry.claimed == self._inventory_id:
+                            why = f"the inventory {other} of another agent claims it"
+                            found[key] = Claim(why, True)
+        except CallError as error:
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+            why = (
+                f"its annotation names the inventory {other}, but agentk may not list "
+                "ConfigMaps to check the claim: allow agentk to list them, or remove "
+                f"the annotation {CLAIMED_BY}"
+            )
+            return dict.fromkeys(keys, Claim(why, False))
+        return found
+
+    def _is_behind(self, annotations: Mapping[str, str]) -> bool:
+        """Tell whether an inventory may still reach our commit."""
+        return (
+            PARTS in annotations
+            and bool(self._source)
+            and _may_be_same(annotations.get(SOURCE, ""), self._source)
+            and annotations.get(COMMIT) != self._commit
+        )
+
+
+def _said(part: KubernetesObject) -> Mapping[str, str]:
+    """Return the relevant annotations of a ConfigMap, and its namespace."""
+    said = part["metadata"].get("annotations") or {}
+    facts = {name: said[name][:MAX_FACT] for name in _FACTS if name in said}
+    facts[_NAMESPACE] = part["metadata"]["namespace"]
+    return facts
+
+
+def _may_be_same(theirs: str, ours: str) -> bool:
+    """Tell whether two inventories may follow the same ref of one repository."""
+    if not theirs:
+        return False
+    (one, name), (two, other) = map(followed_in, (theirs, ours))
+    if one.repository != two.repository and (name != other or not one.may_be_in(two)):
+        return False
+    return one.may_be_ref(two)

@@ -1,0 +1,175 @@
+"""
+Handover of objects from one project to another.
+
+A manifest that moves in one commit leaves one project and enters another. Each of the
+two processes the commit independently:
+
+    the old project    keeps the object while another project has it in Git, or has
+                       not read this commit and may have it
+    the new project    takes it, whatever its ``inventory_policy``, once the old one
+                       has read a commit without it
+
+So the object is never deleted. A renamed project finds the inventory of its old name,
+which no project of the agent has any more, and takes the objects in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Protocol
+
+import attrs
+
+from modules.gitops.agent.objects.manifests import Manifest, ObjectKey
+from modules.gitops.agent.source.snapshot import Location
+from modules.gitops.wire.settings import ManifestProject
+
+__all__ = ["ProjectHandover", "names"]
+
+
+class _Project(Protocol):
+    settings: ManifestProject
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration."""
+
+    @property
+    def inventory(self) -> str:
+        """The id of its inventory; empty before the first commit."""
+
+    @property
+    def known_commit(self) -> str:
+        """The last commit that `has_in_git` knows; empty if there is none."""
+
+    @property
+    def past_commits(self) -> Collection[str]:
+        """Earlier commits, as far as known."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Descriptions of present problems."""
+
+    @property
+    def location(self) -> Location:
+        """Its ref and repository, as kas resolved them."""
+
+    def has_in_git(self, key: ObjectKey) -> bool:
+        """Tell whether a commit that the project processes contains an object."""
+
+    def others_changed(self) -> None:
+        """Check again objects that wait for other projects."""
+
+
+@attrs.frozen
+class ProjectHandover:
+    """
+    One project's view of the other projects.
+
+    :param name: the name of the project.
+    :param projects: the active projects, by name.
+    """
+
+    _name: str
+    _projects: Mapping[str, _Project]
+
+    def stays(self, key: ObjectKey) -> str:
+        """
+        Return why an object that left this project must not be deleted; empty if it
+        may.
+        """
+        for other in self._others():
+            if other.has_in_git(key):
+                return f"it stays for project {other.name}, which has it in Git"
+            if self._may_come_to_have(other):
+                return _why_unread(other)
+        return ""
+
+    def gives(self, key: ObjectKey, owner: str) -> bool | None:
+        """
+        Tell whether the project with the inventory *owner* has given up an object.
+
+        :returns: None if no project of this agent has that inventory.
+        """
+        own = self._projects.get(self._name)
+        for other in self._others():
+            if other.inventory == owner:
+                behind = own is not None and _is_behind(other, own)
+                return not behind and not other.has_in_git(key)
+        return None
+
+    def will_read(self, owner: str) -> bool:
+        """
+        Tell whether the project with the inventory *owner* has yet to read our commit.
+        """
+        own = self._projects.get(self._name)
+        return own is not None and any(
+            other.inventory == owner and _is_behind(other, own)
+            for other in self._others()
+        )
+
+    @property
+    def inventories(self) -> dict[str, str]:
+        """The names of the other projects, by the ids of their inventories."""
+        return {one.inventory: one.name for one in self._others() if one.inventory}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the inventories of all projects are known."""
+        return all(one.inventory for one in self._projects.values())
+
+    def changed(self) -> None:
+        """Tell the others that this project has read a commit, or taken an object."""
+        for other in self._others():
+            other.others_changed()
+
+    def _others(self) -> Iterator[_Project]:
+        for name, one in tuple(self._projects.items()):
+            if name != self._name:
+                yield one
+
+    def _may_come_to_have(self, other: _Project) -> bool:
+        own = self._projects.get(self._name)
+        if own is None:
+            return False
+        if not other.known_commit:
+            return _may_follow(other, own) and other.location.may_be_in(own.location)
+        return _is_behind(other, own)
+
+
+def _is_behind(other: _Project, own: _Project) -> bool:
+    """Tell whether *other* will reach the commit that *own* has read."""
+    return _may_follow(other, own) and other.known_commit in own.past_commits
+
+
+def _may_follow(other: _Project, own: _Project) -> bool:
+    """Tell whether both may follow the same ref, whatever its spelling."""
+    return other.settings.ref == own.settings.ref or other.location.may_be_ref(
+        own.location
+    )
+
+
+def _why_unread(other: _Project) -> str:
+    why = f"project {other.name} has not read this commit, and may contain it"
+    if not other.problems:
+        return why
+    return f"{why} (fix it or remove the project): {other.problems[0]}"
+
+
+def names(
+    manifests: Collection[Manifest], namespace: str
+) -> Callable[[ObjectKey], bool]:
+    """
+    Return a predicate: whether *manifests* name an object of the cluster.
+
+    :param namespace: the Namespace of manifests without one. Kinds are not looked up
+        here to see whether they have namespaces: an object counts as named if it may
+        be.
+    """
+    named = {
+        (key.group, key.kind, space, key.name)
+        for key in (one.key for one in manifests)
+        # A namespace in the manifest of a cluster-wide kind is ignored.
+        for space in ("", key.namespace or namespace)
+    }
+    return lambda key: (key.group, key.kind, key.namespace, key.name) in named

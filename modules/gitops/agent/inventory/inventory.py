@@ -1,0 +1,718 @@
+"""
+The list of the objects that are in the cluster because of a source.
+
+    ConfigMap inventory-ID      part 0, and the number of parts
+    ConfigMap inventory-ID-1    part 1, if one is not enough
+
+Each key of ``data`` is an object. Keys, names and the label are compatible with
+cli-utils, so that inventories of GitLab's agent are found.
+
+An inventory never lists fewer objects than exist: objects are added before they are
+applied and removed after they were deleted. The part of an object depends on a hash of
+its key, so a write that is interrupted leaves each part in its old or new state, and
+both are sufficient. Part 0 is written first, with the version that was read: an agentk
+that has lost its leadership fails there. Because it may have nothing to write, it also
+checks the version before each delete and after each wait.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import attrs
+from twisted.logger import Logger
+
+from modules.gitops.agent.inventory.orders import Approval, Orders, OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.ownership import FIELD_MANAGER
+from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+from tunnel.util.texts import clean
+
+__all__ = [
+    "COMMIT",
+    "LABEL",
+    "MAX_PARTS",
+    "PARTS",
+    "SOURCE",
+    "WRITER",
+    "Inventory",
+    "InventoryEntry",
+    "InventoryStore",
+    "entry_of",
+]
+
+#: Source: kubernetes-sigs/cli-utils, pkg/common.
+LABEL = "cli-utils.sigs.k8s.io/inventory-id"
+
+#: Annotations of part 0: the number of parts, the number of writes, and the commit.
+PARTS = "txkas/inventory-parts"
+WRITES = "txkas/inventory-writes"
+COMMIT = "txkas/commit"
+
+#: Bytes of keys and values in one part. A ConfigMap has room for a megabyte.
+MAX_PART = 700 * 1024
+
+#: Parts of one inventory, always a power of two; limits how much is read.
+MAX_PARTS = 16
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: Annotation of part 0: the ``default_namespace`` of the source.
+DEFAULT = "txkas/default-namespace"
+
+#: Annotation of part 0: the agentk that wrote it last (`InventoryWriter.mark`).
+WRITER = "txkas/writer"
+
+#: Annotation of part 0: the repository and ref that it follows.
+SOURCE = "txkas/source"
+
+#: Reason to hold an object whose inventory entry is no longer marked as held.
+HELD_BEFORE = "it waited for an approval before"
+
+#: Hexadecimal characters of a signature.
+MAC = 32
+
+#: Characters of a writer's mark in messages.
+MAX_MARK = 300
+
+#: Characters of the reason in a log line: other clients may have written parts of it.
+MAX_REASON = 1000
+
+#: A valid key of ``data``.
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+#: The number of writes in an annotation; other clients may have written anything there.
+_COUNT = re.compile(r"[0-9]{1,18}")
+
+#: Prefix of the keys of objects whose names cannot be part of a key.
+_ODD = "odd."
+
+
+@attrs.frozen
+class InventoryEntry:
+    """
+    The inventory's knowledge of one object.
+
+    :ivar uid: the uid of the live object that was applied; empty if it was about to be.
+    :ivar held: the limit of the source that keeps the object until an operator approves
+        its delete; empty if it is not held.
+    :ivar applied: the result of `Settled.text`; empty if unknown. The ConfigMap adds a
+        signature, with a key from the Secret that contains the orders.
+    :ivar claimed: the inventory that owns the object, although Git has it here as well;
+        empty if this inventory owns it.
+    """
+
+    uid: str = ""
+    held: str = ""
+    applied: str = ""
+    claimed: str = ""
+
+
+@attrs.frozen(eq=False)
+class Inventory:
+    """
+    The objects that a source has, or is about to have, in the cluster.
+
+    :ivar commit: the last commit that was recorded.
+    :ivar approval: the deletes that an operator approved.
+    :ivar default_namespace: its value when objects were last applied and pruned; empty
+        if no inventory exists yet.
+    :ivar source: the repository and ref that it follows, as information for other
+        agents.
+    :ivar of_other: the agentk that wrote it last, if that agentk belongs to another
+        agent or led with another Lease; empty if it is ours or unknown.
+    """
+
+    entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
+    commit: str = ""
+    approval: Approval = attrs.field(factory=Approval)
+    default_namespace: str = ""
+    of_other: str = ""
+    source: str = ""
+
+
+class _Parts(NamedTuple):
+    """
+    The content of one inventory.
+
+    :ivar of_other: see `Inventory`.
+    :ivar parts: its ConfigMaps.
+    """
+
+    of_other: str
+    parts: list[dict[str, Any]]
+    entries: dict[ObjectKey, InventoryEntry]
+
+
+class InventoryStore:
+    """
+    The inventory of one project.
+
+    :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
+    :param namespace: the Namespace of its ConfigMaps.
+    :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
+        version or from GitLab's agent; the next `write` moves them. Empty if there is
+        none.
+    :param writer: this agentk; None if no other agentk exists.
+    :param orders: the orders for the project; None if operators cannot give any.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubernetesClient,
+        inventory_id: str,
+        namespace: str,
+        former: str = "",
+        writer: InventoryWriter | None = None,
+        orders: OrderStore | None = None,
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._id = inventory_id
+        self.namespace = namespace
+        self._former = "" if former == namespace else former
+        self._orders = orders
+        #: The parts in *namespace* as they were last read or written, with their
+        #: versions.
+        self._parts: list[dict[str, Any]] = []
+        #: Whether the inventory was last read from *former*.
+        self._moves = False
+
+    async def read(self) -> Inventory:
+        """
+        Return the inventory, without writing anything.
+
+        :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
+            leads with another Lease writes it, so that nothing may be changed; as
+            `IKubernetesClient`.
+        """
+        orders = Orders()
+        if self._orders is not None:
+            # `confirm` and `check` read them again before anything is changed.
+            orders = await self._orders.known()
+        approval = orders.approval
+        first = await self._get(0)
+        self._moves = False
+        if first is None:
+            found = await self._read_former()
+            self._moves = found is not None
+        else:
+            found = await self._read_parts(first)
+        if found is None:
+            self._parts = []
+            return Inventory(approval=approval)
+        of_other, parts, entries = found
+        first = parts[0]
+        annotations = first["metadata"].get("annotations") or {}
+        if self._orders is not None:
+            entries = {
+                key: _opened(key, entry, orders.seal) for key, entry in entries.items()
+            }
+        for key, entry in entries.items():
+            if not entry.held and orders.is_held(key):
+                # Other clients may write inventories, and could release the object.
+                entries[key] = attrs.evolve(entry, held=HELD_BEFORE)
+        self._parts = [] if self._moves else parts
+        return Inventory(
+            entries,
+            annotations.get(COMMIT, ""),
+            approval,
+            annotations.get(DEFAULT, first["metadata"]["namespace"]),
+            of_other,
+            annotations.get(SOURCE, ""),
+        )
+
+    async def _read_former(self) -> _Parts | None:
+        """
+        Return the inventory in the former Namespace; None if it has none that is
+        usable.
+
+        Users of that Namespace may write ConfigMaps there, and must not stop the
+        project.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        if not self._former:
+            return None
+        first = await self._found(0, self._former)
+        if first is None:
+            return None
+        try:
+            if not self._is_labelled(first):
+                raise self._unreadable(first, f"it has no label {LABEL}: {self._id}")
+            return await self._read_parts(self._ours(first))
+        except CallError as error:
+            if error.status is not Status.FAILED_PRECONDITION:
+                raise
+            self._log.warn(
+                "ignoring the former inventory {namespace}/{name}: {reason}",
+                namespace=self._former,
+                name=self._name(0),
+                reason=clean(error.message, MAX_REASON, " "),
+            )
+        # It is not deleted either.
+        self._former = ""
+        return None
+
+    async def _read_parts(self, first: dict[str, Any]) -> _Parts:
+        """
+        Return the content of the inventory that begins with *first*.
+
+        :raises CallError: as `read`.
+        """
+        mark = (first["metadata"].get("annotations") or {}).get(WRITER, "")
+        of_other = await self._of_other(mark)
+        parts = await self._all(first)
+        entries: dict[ObjectKey, InventoryEntry] = {}
+        for part in parts:
+            for key, value in (part.get("data") or {}).items():
+                try:
+                    entries.update([_read(key, value)])
+                except ValueError as error:
+                    raise self._unreadable(part, str(error)) from None
+        return _Parts(of_other, parts, entries)
+
+    def _is_labelled(self, part: dict[str, Any]) -> bool:
+        labels = part["metadata"].get("labels") or {}
+        return bool(labels.get(LABEL) == self._id)
+
+    async def _of_other(self, mark: str) -> str:
+        """
+        Return `Inventory.of_other` for the mark of a writer.
+
+        :raises CallError: as `read`.
+        """
+        if self._writer is None or mark in ("", self._writer.mark):
+            return ""
+        if await self._writer.leads_elsewhere(mark):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"another agentk ({mark}: its agent and Lease) applies a repository "
+                "of this name, and its agent has the same id: its objects would be "
+                "taken for ours; stop one of the two, or give this agent another id",
+            )
+        return clean(mark, MAX_MARK)
+
+    async def is_of_us(self, inventory_id: str) -> bool:
+        """
+        Tell whether this agentk wrote another inventory, in the same namespace.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        if self._writer is None:
+            return False
+        try:
+            found = await self._client.get(
+                _CONFIG_MAPS, f"inventory-{inventory_id}", self.namespace
+            )
+        except (CallError, ValueError) as error:
+            # The id comes from an annotation, which may contain anything.
+            if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
+                return False
+            raise
+        annotations = found["metadata"].get("annotations") or {}
+        if owner_of(found) or annotations.get(WRITER) != self._writer.mark:
+            return False
+        # Other clients may write inventories, and could give away any object.
+        return self._orders is None or await self._orders.has(inventory_id)
+
+    async def confirm(self) -> None:
+        """
+        Check that the orders are unchanged since they were read.
+
+        :raises CallError: ABORTED, an operator changed them in the meantime.
+        """
+        if self._orders is not None:
+            await self._orders.confirmed()
+
+    async def check(self) -> None:
+        """
+        Check that inventory and orders are unchanged since they were read or written.
+
+        :raises CallError: ABORTED, another agentk or an operator wrote to them: read
+            them again before any change.
+        """
+        await self.confirm()
+        first = await self._get(0)
+        versions = [
+            one["metadata"]["resourceVersion"]
+            for one in (first, *self._parts[:1])
+            if one
+        ]
+        if len(versions) == 1 or len(set(versions)) > 1:
+            raise CallError(Status.ABORTED, "the inventory has changed in the meantime")
+
+    async def write(self, inventory: Inventory) -> None:
+        """
+        Replace the inventory that was last read or written.
+
+        :raises CallError: ABORTED, another agentk wrote to it in the meantime: read it
+            again before any change. RESOURCE_EXHAUSTED, it is too large.
+        """
+        facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
+        if inventory.source:
+            facts[SOURCE] = inventory.source
+        if self._writer is not None and self._writer.lease:
+            facts[WRITER] = self._writer.mark
+        if self._orders is not None and any(
+            one.applied for one in inventory.entries.values()
+        ):
+            seal = await self._orders.seal()
+            entries = {
+                key: _sealed(key, entry, seal)
+                for key, entry in inventory.entries.items()
+            }
+            inventory = attrs.evolve(inventory, entries=entries)
+        count, datas = self._split(inventory.entries)
+        moved = self._moves
+        if moved:
+            # Part 0 comes last: until it exists, the former inventory counts.
+            written = [
+                await self._write_part(number, datas[number], facts, count, None)
+                for number in reversed(range(count))
+            ]
+            self._parts, self._moves = written[::-1], False
+        else:
+            await self._replace(inventory, count, datas, facts)
+        await self._remove_former(moved)
+
+    async def release(self) -> None:
+        """
+        Note that all objects of the inventory are gone, so that other agents stop
+        waiting.
+
+        :raises CallError: ABORTED, it was written in the meantime; as
+            `IKubernetesClient`.
+        """
+        if not self._parts:
+            return
+        metadata = self._parts[0]["metadata"]
+        change = {
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": {SOURCE: None},
+        }
+        await self._client.patch(
+            _CONFIG_MAPS,
+            metadata["name"],
+            {"metadata": change},
+            self.namespace,
+            field_manager=FIELD_MANAGER,
+        )
+
+    async def _replace(
+        self,
+        inventory: Inventory,
+        count: int,
+        datas: list[dict[str, str]],
+        facts: dict[str, str],
+    ) -> None:
+        before = len(self._parts)
+        if count < before:
+            count, datas = before, self._spread(inventory.entries, before)
+        if 1 < count != before:
+            # The old parts stay until the new parts contain what moves into them.
+            old = (self._parts[0].get("data") or {}) if before else {}
+            await self._put(0, old, facts, max(before, 1))
+            for number in range(max(before, 1), count):
+                await self._put(number, datas[number], facts, count)
+        for number in range(count):
+            await self._put(number, datas[number], facts, count)
+
+    def _split(
+        self, entries: Mapping[ObjectKey, InventoryEntry]
+    ) -> tuple[int, list[dict[str, str]]]:
+        """Return the smallest number of parts that hold the entries, and their data."""
+        count = 1
+        while count <= MAX_PARTS:
+            datas = self._spread(entries, count)
+            if all(_size(data) <= MAX_PART for data in datas):
+                return count, datas
+            count *= 2
+        raise CallError(
+            Status.RESOURCE_EXHAUSTED,
+            f"{len(entries)} objects are more than an inventory can hold",
+        )
+
+    @staticmethod
+    def _spread(
+        entries: Mapping[ObjectKey, InventoryEntry], count: int
+    ) -> list[dict[str, str]]:
+        datas: list[dict[str, str]] = [{} for _ in range(count)]
+        for key in sorted(entries):
+            text, value = _written(key, entries[key])
+            datas[zlib.crc32(text.encode()) % count][text] = value
+        return datas
+
+    def _name(self, number: int) -> str:
+        return f"inventory-{self._id}" + (f"-{number}" if number else "")
+
+    async def _remove_former(self, moved: bool) -> None:
+        """
+        Delete the parts in the former Namespace, part 0 last.
+
+        A failure is only logged: the inventory is read from the new Namespace from now
+        on.
+
+        :param moved: whether the inventory was moved here. If not, the old inventory
+            may belong to an agentk of another kas, whose agent has the same id.
+        """
+        former, self._former = self._former, ""
+        try:
+            await self._delete_parts(former, moved)
+        except CallError as error:
+            self._log.warn(
+                "cannot delete the former inventory {namespace}/{name}, delete it: "
+                "{reason}",
+                namespace=former,
+                name=self._name(0),
+                reason=clean(error.message, MAX_REASON, " "),
+            )
+
+    async def _delete_parts(self, former: str, moved: bool) -> None:
+        found: list[dict[str, Any]] = []
+        while former and len(found) < MAX_PARTS:
+            part = await self._found(len(found), former)
+            if part is None:
+                break
+            if not (moved or self._may_be_ours(part)):
+                break
+            found.append(part)
+        for number, part in reversed(list(enumerate(found))):
+            await self._client.delete(
+                _CONFIG_MAPS,
+                self._name(number),
+                former,
+                uid=part["metadata"]["uid"],
+                resource_version=part["metadata"]["resourceVersion"],
+            )
+
+    def _may_be_ours(self, part: dict[str, Any]) -> bool:
+        """Tell whether a part belongs to this project and no other agentk wrote it."""
+        if not self._is_labelled(part):
+            return False
+        mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")
+        return self._writer is None or mark in ("", self._writer.mark)
+
+    async def _stored(
+        self, object_: dict[str, Any], known: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Write one ConfigMap, replacing the *known* version only."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        metadata = object_["metadata"]
+        written: dict[str, Any]
+        method = "POST"
+        if known is not None:
+            metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
+            method, path = "PUT", f"{path}/{metadata['name']}"
+        try:
+            written = await self._client.json(method, path, object_)
+        except CallError as error:
+            raise self._explained(error) from None
+        return written
+
+    async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return all parts of the inventory, from the Namespace of the first."""
+        metadata = first["metadata"]
+        count = (metadata.get("annotations") or {}).get(PARTS, "1")
+        if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
+            raise self._unreadable(first, f"{PARTS} cannot be {count[:40]!r}")
+        parts = [first]
+        for number in range(1, int(count)):
+            part = await self._get(number, metadata["namespace"])
+            if part is None:
+                raise self._unreadable(first, f"part {number} is gone")
+            parts.append(part)
+        return parts
+
+    async def _get(self, number: int, namespace: str = "") -> dict[str, Any] | None:
+        found = await self._found(number, namespace or self.namespace)
+        return None if found is None else self._ours(found)
+
+    async def _found(self, number: int, namespace: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = await self._client.get(
+                _CONFIG_MAPS, self._name(number), namespace
+            )
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                return None
+            if namespace != self.namespace and error.status is Status.PERMISSION_DENIED:
+                # The writer of an inventory there would have had this permission.
+                return None
+            raise self._explained(error) from None
+        return found
+
+    def _explained(self, error: CallError) -> CallError:
+        if error.status is not Status.PERMISSION_DENIED:
+            return error
+        return CallError(
+            error.status,
+            f"agentk keeps its inventories in ConfigMaps of {self.namespace}, but may "
+            "not access them: grant get, create, update and delete of configmaps there "
+            f"(see docs/gitops.rst): {error.message}",
+        )
+
+    def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
+        """
+        Return the ConfigMap.
+
+        :raises CallError: agentk did not write it.
+        """
+        if owner := owner_of(found):
+            # Otherwise the author of a manifest in Git could claim any object.
+            name = found["metadata"]["name"]
+            raise self._unreadable(
+                found, f"{name} was applied from Git, because it has {OWNER}: {owner}"
+            )
+        return found
+
+    async def _put(
+        self, number: int, data: dict[str, str], facts: dict[str, str], count: int
+    ) -> None:
+        known = self._parts[number] if number < len(self._parts) else None
+        if number and known is not None and (known.get("data") or {}) == data:
+            return
+        written = await self._write_part(number, data, facts, count, known)
+        self._parts[number : number + 1] = [written]
+
+    async def _write_part(
+        self,
+        number: int,
+        data: dict[str, str],
+        facts: dict[str, str],
+        count: int,
+        known: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Write one part in place of *known*, and return it."""
+        metadata: dict[str, Any] = {
+            "name": self._name(number),
+            "namespace": self.namespace,
+            "labels": {LABEL: self._id},
+            "annotations": {},
+        }
+        if number == 0:
+            before = (known or {}).get("metadata", {}).get("annotations") or {}
+            writes = before.get(WRITES, "0")
+            metadata["annotations"] = {
+                PARTS: str(count),
+                WRITES: str(int(writes) + 1 if _COUNT.fullmatch(writes) else 1),
+                **facts,
+            }
+        elif known is None:
+            # It may be left over from an interrupted growth or move.
+            known = await self._get(number)
+        object_ = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": data,
+        }
+        return await self._stored(object_, known)
+
+    def _unreadable(self, part: dict[str, Any], why: str) -> CallError:
+        name = f"{part['metadata']['namespace']}/{self._name(0)}"
+        return CallError(
+            Status.FAILED_PRECONDITION, f"the inventory {name} cannot be read: {why}"
+        )
+
+
+def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
+    """
+    Return the entry of an object in the ``data`` of one part; None if it has none.
+    """
+    text, _ = _written(key, InventoryEntry())
+    if text not in data:
+        return None
+    try:
+        found, entry = _read(text, data[text])
+    except ValueError:
+        return None
+    return entry if found == key else None
+
+
+def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+    """Sign `InventoryEntry.applied`."""
+    if not entry.applied:
+        return entry
+    signature = _signature(key, entry.uid, entry.applied, seal)
+    return attrs.evolve(entry, applied=f"{entry.applied}:{signature}")
+
+
+def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
+    """
+    Return an entry without its ``applied`` unless agentk signed it.
+
+    Other clients may write inventories, and could hide a difference from Git there.
+    """
+    applied, _, signature = entry.applied.rpartition(":")
+    if applied and seal and signature.isascii():
+        expected = _signature(key, entry.uid, applied, seal)
+        if hmac.compare_digest(signature, expected):
+            return attrs.evolve(entry, applied=applied)
+    return attrs.evolve(entry, applied="")
+
+
+def _signature(key: ObjectKey, uid: str, applied: str, seal: str) -> str:
+    text = json.dumps([*key, uid, applied])
+    return hmac.new(seal.encode(), text.encode(), "sha256").hexdigest()[:MAC]
+
+
+def _size(data: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value) for key, value in data.items())
+
+
+def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
+    """Return the key and value of an object in ``data``."""
+    known: dict[str, Any] = {"uid": entry.uid} if entry.uid else {}
+    if entry.held:
+        known["held"] = entry.held
+    if entry.applied:
+        known["applied"] = entry.applied
+    if entry.claimed:
+        known["claimed"] = entry.claimed
+    name = key.name.replace(":", "__")
+    text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
+    if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
+        # Names of RBAC objects can contain any character.
+        text = _ODD + sha256("\0".join(key).encode()).hexdigest()
+        known["key"] = list(key)
+    return text, json.dumps(known, separators=(",", ":")) if known else ""
+
+
+def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
+    """
+    Parse a key and value of ``data``.
+
+    :raises ValueError: neither agentk nor cli-utils wrote them.
+    """
+    try:
+        known = json.loads(value) if value else {}
+    except (ValueError, RecursionError):
+        known = None
+    # The status that newer versions of cli-utils store there is not needed.
+    if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
+        raise ValueError(f"agentk did not write the value of {text!r}")
+    said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))
+    entry = InventoryEntry(known.get("uid", ""), *said)
+    if text.startswith(_ODD):
+        parts = known.get("key")
+        if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:
+            return ObjectKey(*parts), entry
+    else:
+        namespace, _, rest = text.partition("_")
+        rest, _, kind = rest.rpartition("_")
+        name, separator, group = rest.rpartition("_")
+        if separator and name and kind:
+            return ObjectKey(group, kind, namespace, name.replace("__", ":")), entry
+    raise ValueError(f"{text!r} does not name an object")

@@ -1,0 +1,286 @@
+"""
+Orders that operators give for a project through `kasctl gitops`, and its history.
+
+    Secret gitops-orders-ID     data: orders, one JSON object
+
+They live apart from the inventory, which many users may write: an order decides what
+agentk applies with its own rights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any
+
+import attrs
+
+from modules.gitops.agent.inventory.own_secret import OwnSecret
+from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient
+
+__all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
+
+#: Commits that the history keeps.
+MAX_HISTORY = 20
+
+#: Objects that are remembered as held: an inventory with more says so alone.
+MAX_HELD = 10_000
+
+#: Attempts to write orders while another agentk writes as well.
+TRIES = 3
+
+#: The one key of the Secret's data.
+_KEY = "orders"
+
+
+@attrs.frozen
+class AppliedCommit:
+    """
+    A commit that was applied.
+
+    :ivar at: when, in seconds since 1970.
+    :ivar summary: counts of its objects by outcome: ``3 created, 1 pruned``.
+    :ivar complete: no object failed, was skipped, or was held back.
+    """
+
+    commit: str
+    at: float
+    summary: str
+    complete: bool = True
+
+
+@attrs.frozen
+class Approval:
+    """
+    The deletes of one commit that an operator approved.
+
+    :ivar objects: digests of their keys.
+    :ivar by: the user who approved them last; empty: not known.
+    """
+
+    commit: str = ""
+    objects: frozenset[str] = frozenset()
+    by: str = ""
+
+    def adding(
+        self, commit: str, keys: Collection[ObjectKey], by: str = ""
+    ) -> Approval:
+        """Approve the deletes of *keys* with *commit* as well."""
+        before = self.objects if commit == self.commit else frozenset()
+        return Approval(commit, before | frozenset(map(_digest, keys)), by)
+
+    def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
+        """Return what is left once *keys* went with *commit*."""
+        if commit != self.commit:
+            return self
+        left = self.objects - frozenset(map(_digest, keys))
+        return Approval(commit, left, self.by) if left else Approval()
+
+    def covers(self, commit: str, key: ObjectKey) -> bool:
+        """Tell whether *commit* may delete the object."""
+        return bool(commit) and commit == self.commit and _digest(key) in self.objects
+
+
+@attrs.frozen
+class Orders:
+    """
+    The orders for one project, and what was done with it.
+
+    :ivar suspended: agentk must not change anything.
+    :ivar pinned: the commit that it stays at; empty: it follows its ref.
+    :ivar history: the newest commit last.
+    :ivar held: digests of objects whose deletes wait for an approval.
+    :ivar seal: key of the signatures in the inventory; empty: none was made yet.
+    """
+
+    approval: Approval = Approval()
+    suspended: bool = False
+    pinned: str = ""
+    history: tuple[AppliedCommit, ...] = ()
+    held: frozenset[str] = frozenset()
+    seal: str = attrs.field(default="", repr=False)
+
+    @property
+    def bound(self) -> tuple[bool, str]:
+        """The orders that decide whether work at hand may go on."""
+        return self.suspended, self.pinned
+
+    def holding(self, keys: Collection[ObjectKey]) -> Orders:
+        """Have the deletes of *keys*, and of no others, wait for an approval."""
+        return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
+
+    def is_held(self, key: ObjectKey) -> bool:
+        """Return whether the delete of an object is waiting for an approval."""
+        return bool(self.held) and _digest(key) in self.held
+
+    def remembering(self, done: AppliedCommit, replaces: bool) -> Orders:
+        """
+        Add *done* to the history.
+
+        :param replaces: it is the commit that the history ends with.
+        """
+        before = self.history[:-1] if replaces else self.history
+        history = (*before, done)[-MAX_HISTORY:]
+        # An approval holds for one application of its commit.
+        ended = done.complete or done.commit != self.approval.commit
+        return attrs.evolve(
+            self, history=history, approval=Approval() if ended else self.approval
+        )
+
+
+class OrderStore:
+    """
+    The orders of one project.
+
+    :param client: acts as agentk.
+    :param inventory_id: of the project.
+    :param namespace: agentk's own.
+    """
+
+    def __init__(
+        self, client: IKubernetesClient, inventory_id: str, namespace: str
+    ) -> None:
+        self._client = client
+        self._secret = OwnSecret(
+            client, namespace, f"gitops-orders-{inventory_id}", inventory_id
+        )
+        self._known: Orders | None = None
+
+    async def has(self, inventory_id: str) -> bool:
+        """
+        Tell whether agentk has applied the project of another inventory.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
+        other = OrderStore(self._client, inventory_id, self._secret.namespace)
+        try:
+            return bool((await other.read()).history)
+        except CallError as error:
+            if error.status is not Status.FAILED_PRECONDITION:
+                raise
+            return False
+
+    async def read(self) -> Orders:
+        """
+        Return the orders that hold now.
+
+        :raises CallError: see `OwnSecret.read`; as `IKubernetesClient`.
+        """
+        self._known = await self._read()
+        return self._known
+
+    async def known(self) -> Orders:
+        """
+        Return the orders as they were read first; they are read now if they were not.
+
+        :raises CallError: as `read`.
+        """
+        return await self.read() if self._known is None else self._known
+
+    async def seal(self) -> str:
+        """
+        Return the key of the inventory's signatures; it is made if there is none.
+
+        :raises CallError: as `change`.
+        """
+        known = await self.known()
+        if not known.seal:
+            new = token_hex(32)
+            changed = await self.change(
+                lambda orders: attrs.evolve(orders, seal=orders.seal or new)
+            )
+            known = self._known = attrs.evolve(known, seal=changed.seal)
+        return known.seal
+
+    async def confirmed(self) -> Orders:
+        """
+        Return the orders, provided that they are as they were read first.
+
+        :raises CallError: ABORTED, an operator suspended, pinned or resumed the project
+            since then.
+        """
+        found, known = await self._read(), self._known
+        if known is None:
+            self._known = found
+        elif known.bound != found.bound:
+            raise CallError(
+                Status.ABORTED, "an operator has changed the orders of the project"
+            )
+        return found
+
+    async def change(self, change: Callable[[Orders], Orders]) -> Orders:
+        """
+        Replace the orders by the result of *change*, and return it.
+
+        :param change: called again if another agentk writes at the same time.
+        :raises CallError: ABORTED, others write again and again; see `OwnSecret.write`.
+        """
+        left = TRIES
+        while True:
+            left -= 1
+            orders = change(await self._read())
+            try:
+                await self._secret.write({_KEY: _written(orders)})
+            except CallError as error:
+                if not left or error.status is not Status.ABORTED:
+                    raise
+            else:
+                return orders
+
+    async def _read(self) -> Orders:
+        text = (await self._secret.read()).get(_KEY)
+        if text is None:
+            return Orders()
+        try:
+            return _orders(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise self._secret.unreadable(f"{_KEY} is not what agentk wrote") from None
+
+
+def _digest(key: ObjectKey) -> str:
+    # 64 bits of a SHA-256: a Secret's megabyte has room for about 50,000 of them, in
+    # approvals and held objects together.
+    return sha256("\0".join(key).encode()).hexdigest()[:16]
+
+
+def _written(orders: Orders) -> bytes:
+    found: dict[str, Any] = {"history": [attrs.astuple(one) for one in orders.history]}
+    if orders.approval.commit:
+        found["approved"] = {
+            "commit": orders.approval.commit,
+            "objects": sorted(orders.approval.objects),
+        }
+        if orders.approval.by:
+            found["approved"]["by"] = orders.approval.by
+    if orders.suspended:
+        found["suspended"] = True
+    if orders.pinned:
+        found["pinned"] = orders.pinned
+    if orders.held:
+        found["held"] = sorted(orders.held)
+    if orders.seal:
+        found["seal"] = orders.seal
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _orders(found: Mapping[str, Any]) -> Orders:
+    approved = found.get("approved") or {"commit": "", "objects": ()}
+    return Orders(
+        Approval(
+            str(approved["commit"]),
+            frozenset(map(str, approved["objects"])),
+            str(approved.get("by", "")),
+        ),
+        found.get("suspended") is True,
+        str(found.get("pinned", "")),
+        tuple(
+            AppliedCommit(str(commit), float(at), str(summary), bool(complete))
+            for commit, at, summary, complete in found.get("history", ())
+        ),
+        frozenset(map(str, found.get("held", ()))),
+        str(found.get("seal", "")),
+    )

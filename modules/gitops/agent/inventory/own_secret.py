@@ -1,0 +1,127 @@
+"""
+A Secret in agentk's own namespace that agentk alone writes.
+
+Write access to Secrets there already gives agentk's rights: its service account's token
+can be had with it.  So data in such a Secret is as trustworthy as agentk, and data in a
+ConfigMap is not: many users may write ConfigMaps.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+
+__all__ = ["OWN_LABEL", "OwnSecret"]
+
+_SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
+
+#: On each Secret: the inventory that it belongs to.
+OWN_LABEL = "txkas/gitops-of"
+
+
+@attrs.define(eq=False)
+class OwnSecret:
+    """
+    One Secret, read and replaced as a whole.
+
+    :param client: acts as agentk.
+    :param namespace: agentk's own.
+    :param inventory_id: of the project that it belongs to.
+    """
+
+    _client: IKubernetesClient
+    namespace: str
+    name: str
+    _inventory_id: str
+    #: Of the version that was read or written last; empty: it did not exist.
+    _version: str = attrs.field(default="", init=False)
+
+    async def read(self) -> dict[str, bytes]:
+        """
+        Return its data; nothing if it does not exist.
+
+        :raises CallError: FAILED_PRECONDITION, agentk did not write it;
+            PERMISSION_DENIED, agentk may not read it.
+        """
+        try:
+            found = await self._client.get(_SECRETS, self.name, self.namespace)
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                self._version = ""
+                return {}
+            raise self._explained(error) from None
+        metadata = found["metadata"]
+        owner = owner_of(found)
+        labels = metadata.get("labels") or {}
+        if owner or labels.get(OWN_LABEL) != self._inventory_id:
+            # The author of a manifest in Git could give orders this way.
+            why = f"it has {OWNER}: {owner}" if owner else f"it has no {OWN_LABEL}"
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"agentk did not write the Secret {self.namespace}/{self.name}: {why}; "
+                "find out who did, and delete it",
+            )
+        self._version = metadata["resourceVersion"]
+        try:
+            return {
+                key: base64.b64decode(value, validate=True)
+                for key, value in (found.get("data") or {}).items()
+            }
+        except (binascii.Error, TypeError):
+            raise self.unreadable("its data is not base64") from None
+
+    async def write(self, data: Mapping[str, bytes]) -> None:
+        """
+        Replace the version that was read or written last.
+
+        :raises CallError: ABORTED, it was changed since then; PERMISSION_DENIED, agentk
+            may not write it.
+        """
+        metadata: dict[str, Any] = {
+            "name": self.name,
+            "namespace": self.namespace,
+            "labels": {OWN_LABEL: self._inventory_id},
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "data": {
+                key: base64.b64encode(value).decode() for key, value in data.items()
+            },
+        }
+        method, path = "POST", f"/api/v1/namespaces/{self.namespace}/secrets"
+        if self._version:
+            metadata["resourceVersion"] = self._version
+            method, path = "PUT", f"{path}/{self.name}"
+        try:
+            written = await self._client.json(method, path, body)
+        except CallError as error:
+            raise self._explained(error) from None
+        self._version = written["metadata"]["resourceVersion"]
+
+    def unreadable(self, why: str) -> CallError:
+        """Return the error for data that agentk did not write."""
+        return CallError(
+            Status.FAILED_PRECONDITION,
+            f"the Secret {self.namespace}/{self.name} cannot be read: {why}; delete it "
+            "to begin again without orders and history",
+        )
+
+    def _explained(self, error: CallError) -> CallError:
+        if error.status is not Status.PERMISSION_DENIED:
+            return error
+        return CallError(
+            error.status,
+            f"agentk keeps its GitOps records in Secrets of {self.namespace}, and may "
+            "not: grant get, create and update of secrets there (see docs/gitops.rst): "
+            f"{error.message}",
+        )

@@ -1,0 +1,597 @@
+"""
+The changes that bring the cluster to the state of a source.
+
+A plan is a value: agentk applies, shows and compares the same plan, and decides nothing
+a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from enum import Enum
+from typing import Any, Literal
+
+import attrs
+
+from modules.gitops.agent.inventory.claims import ClaimsOf, no_claims
+from modules.gitops.agent.inventory.inventory import Inventory
+from modules.gitops.agent.inventory.listing import Seen, list_where_many
+from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.agent.objects.prune_guards import (
+    AWAY,
+    groups_elsewhere,
+    guard_of_object,
+    guard_of_set,
+    is_kept,
+    kinds_defined,
+    owner_of,
+)
+from modules.gitops.agent.plan.order import Order, order_of
+from modules.gitops.agent.plan.resolve import Resolved
+from modules.gitops.wire.settings import PruneLimits
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.util.parallel import in_parallel
+
+__all__ = [
+    "FOLDER_GONE",
+    "INCOMPLETE",
+    "Action",
+    "Given",
+    "Plan",
+    "SourceSettings",
+    "Verb",
+    "make_plan",
+    "nothing_given",
+    "plan_some",
+]
+
+
+#: Characters of the id of an inventory, as the name of a ConfigMap has them.
+MAX_OWNER = 253
+
+
+#: Why nothing is pruned while an object is refused.
+INCOMPLETE = "not all objects of the source can be applied"
+
+#: Why a project whose folder is gone neither creates an object nor takes one.
+FOLDER_GONE = (
+    "the newest commit has no folder of the project, so the object is not created, or "
+    "taken from others, again: add the folder, or remove the project"
+)
+
+
+class Verb(Enum):
+    """Kinds of changes to an object."""
+
+    CREATE = "create"
+    #: It is there and ours; whether it differs the API server says.
+    APPLY = "apply"
+    #: It is there, of no source, and becomes ours.
+    ADOPT = "adopt"
+    #: Nothing happens, for a reason that needs an operator.
+    REFUSE = "refuse"
+    #: Others have changed it since it was applied, and that is only reported.
+    LEAVE = "leave"
+    PRUNE = "prune"
+    #: It stays in the cluster, and is ours no more.
+    DETACH = "detach"
+    #: It is gone, or of others; only the inventory has it.
+    FORGET = "forget"
+    #: It would be pruned, and a prune guard stops that.
+    BLOCK = "block"
+
+
+@attrs.frozen(eq=False)
+class Action:
+    """
+    The change of one object.
+
+    :ivar live: for an object that leaves Git, its state when the plan was made.
+    :ivar seen: for an object in Git, its live state; None: it does not exist.
+    :ivar held: the limit of the source that keeps the object.
+    :ivar claims: for an object refused because of an inventory, that inventory.
+    :ivar takes: the object is in no inventory, and another agent may take it as well.
+    :ivar gives: for a detached object, whether another agent is to take it.
+    """
+
+    verb: Verb
+    key: ObjectKey
+    reason: str = ""
+    manifest: Manifest | None = None
+    live: KubernetesObject | None = attrs.field(default=None, repr=False)
+    held: str = ""
+    seen: Seen | None = None
+    claims: str = ""
+    takes: bool = False
+    gives: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Of what is there; empty: there was nothing."""
+        if self.seen is not None:
+            return self.seen.uid
+        return self.live["metadata"].get("uid", "") if self.live is not None else ""
+
+
+@attrs.frozen(eq=False)
+class Plan:
+    """
+    The changes of a source's objects.
+
+    :ivar inventory: its state when the plan was made.
+    :ivar wanted: the objects in Git, by key.
+    :ivar leaving: objects of the inventory that Git does not have.
+    :ivar order: of *wanted*.
+    :ivar leaving_order: of the pruned objects of *leaving*; agentk prunes in reverse.
+    :ivar held: objects of *leaving* that wait for an operator's approval, because a
+        limit of the source holds them back.
+    :ivar whole: *wanted* contains all objects in Git.
+    """
+
+    commit: str
+    inventory: Inventory
+    wanted: Mapping[ObjectKey, Action]
+    leaving: Mapping[ObjectKey, Action]
+    order: Order
+    leaving_order: Order
+    held: tuple[ObjectKey, ...] = ()
+    whole: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class SourceSettings:
+    """
+    Settings of the agent's configuration for applying a source.
+
+    :ivar inventory_id: of the source, and the mark of its objects.
+    :ivar default_namespace: of objects that name none.
+    :ivar force: take fields from any other manager.
+    :ivar reconcile_timeout: seconds until an object that others wait for must be
+        current; 0: do not wait.
+    :ivar awaits_all: all objects must become current, and not only objects that others
+        of the source wait for: other sources wait for them.
+    :ivar source: see `Inventory`.
+    :ivar takes_back: fields that other managers changed after agentk applied them, and
+        that Git still has.
+    :ivar only_reports: changes by others stay.
+    :ivar repairs: every change in this plan reverts a change by others.
+    :ivar prune_timeout: seconds until a deleted object must be gone; objects that it
+        needs stay until then; 0: do not wait.
+    :ivar only_keeps: no object is created or taken; see `FOLDER_GONE`.
+    :ivar siblings: the other sources of this agent, by the ids of their inventories.
+    """
+
+    inventory_id: str
+    source: str = ""
+    siblings: Mapping[str, str] = attrs.field(factory=dict)
+    policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
+    force: bool = False
+    reconcile_timeout: float = 3600.0
+    awaits_all: bool = False
+    takes_back: bool = False
+    only_reports: bool = False
+    repairs: bool = False
+    only_keeps: bool = False
+    prune_timeout: float = 3600.0
+    propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
+    default_namespace: str = "default"
+    prune: bool = True
+    limits: PruneLimits = attrs.field(factory=PruneLimits)
+
+
+#: Whether the source whose inventory has an object has given that up.
+Given = Callable[[ObjectKey, str], Awaitable[bool]]
+
+
+async def nothing_given(key: ObjectKey, owner: str) -> bool:
+    """Say of each object that its source has not."""
+    return False
+
+
+async def make_plan(  # noqa: PLR0913 - split with the project
+    client: IKubernetesClient,
+    commit: str,
+    resolved: Resolved,
+    order: Order,
+    inventory: Inventory,
+    settings: SourceSettings,
+    stays: Callable[[ObjectKey], str] = lambda key: "",
+    given: Given = nothing_given,
+    claims: ClaimsOf = no_claims,
+) -> Plan:
+    """
+    Compare what is wanted with the cluster.
+
+    :param order: of the objects of *resolved*, without problems.
+    :param stays: why an object that left Git stays for another source; empty: it need
+        not.
+    :param given: whether the source whose inventory has an object has given it up.
+    :param claims: which objects other agents have in Git.
+    :raises CallError: the cluster cannot be asked now.
+    """
+    listed = await _listed(client, resolved, inventory)
+    wanted = await in_parallel(
+        _wanting(client, resolved, one, settings, listed, inventory, given)
+        for one in resolved.manifests
+    )
+    complete = all(one.verb is not Verb.REFUSE for one in wanted)
+    keys = {one.key for one in wanted}
+    kinds = {(one.group, one.kind): one for one in await client.resources()}
+    gone = [key for key in inventory.entries if key not in keys]
+    absent = {(key.group, key.kind) for key in gone} - kinds.keys()
+    unseen = await _unseen(client, absent)
+    leaving = await in_parallel(
+        _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
+    )
+    ours = {one.uid: one.key for one in wanted if one.uid}
+    leaving = [
+        Action(Verb.FORGET, one.key, f"it is {ours[one.uid]} as well", live=one.live)
+        if one.uid in ours
+        else one
+        for one in leaving
+    ]
+    leaving = [
+        attrs.evolve(one, verb=Verb.BLOCK, reason=why)
+        if one.verb is Verb.PRUNE and (why := stays(one.key))
+        else one
+        for one in leaving
+    ]
+    pruned = {
+        one.key: one.live
+        for one in leaving
+        if one.verb is Verb.PRUNE and one.live is not None
+    }
+    claimed = await claims(pruned)
+    leaving = [
+        attrs.evolve(
+            one,
+            verb=Verb.DETACH if claimed[one.key].is_made else Verb.BLOCK,
+            reason=claimed[one.key].reason,
+            gives=claimed[one.key].is_made,
+        )
+        if one.key in claimed
+        else one
+        for one in leaving
+    ]
+    # Objects that agentk would never delete do not lower the share of deletes.
+    never = {one.key for one in leaving if one.verb is Verb.DETACH} | {
+        one.key
+        for one in wanted
+        if one.manifest is not None and is_kept(one.manifest.object)
+    }
+    held = _held(commit, leaving, inventory, never, len(keys), settings)
+    kept = [
+        one.key
+        for one in leaving
+        if one.verb is Verb.PRUNE
+        and one.key in held
+        and not inventory.approval.covers(commit, one.key)
+    ]
+    why = ""
+    if not settings.prune:
+        why = "prune is false"
+    elif not complete:
+        why = INCOMPLETE
+    else:
+        reasons = {key: held[key] for key in kept}
+        leaving = await _guarded(client, leaving, reasons, settings)
+    leaving = [
+        attrs.evolve(
+            one,
+            verb=Verb.BLOCK if one.verb is Verb.PRUNE and why else one.verb,
+            reason=one.reason or why,
+            held=held.get(one.key) or inventory.entries[one.key].held,
+        )
+        for one in leaving
+    ]
+    return Plan(
+        commit,
+        inventory,
+        {one.key: one for one in wanted},
+        {one.key: one for one in leaving},
+        order,
+        _leaving_order(leaving),
+        # If nothing is pruned, nothing needs an approval.
+        tuple(kept) if settings.prune else (),
+    )
+
+
+async def plan_some(
+    client: IKubernetesClient,
+    commit: str,
+    resolved: Resolved,
+    inventory: Inventory,
+    settings: SourceSettings,
+    given: Given = nothing_given,
+) -> Plan:
+    """
+    Return a plan for some objects of a source, which prunes nothing.
+
+    :param given: see `make_plan`.
+    :raises CallError: the cluster cannot be reached now.
+    """
+    wanted = await in_parallel(
+        _wanting(client, resolved, one, settings, {}, inventory, given)
+        for one in resolved.manifests
+    )
+    return Plan(
+        commit,
+        inventory,
+        {one.key: one for one in wanted},
+        {},
+        _order_of_some(resolved.manifests),
+        Order(),
+        whole=False,
+    )
+
+
+async def _listed(
+    client: IKubernetesClient, resolved: Resolved, inventory: Inventory
+) -> dict[ObjectKey, Seen | None]:
+    """
+    Return the live state of many objects, with few requests.
+
+    Namespaces that may be new come first: a missing Namespace contains no objects.
+    """
+
+    def known(
+        manifests: Iterable[Manifest],
+    ) -> list[tuple[KubernetesResource, ObjectKey]]:
+        return [
+            (resource, one.key)
+            for one in manifests
+            if (resource := resolved.resources.get((one.api_version, one.key.kind)))
+        ]
+
+    places = [
+        one
+        for one in resolved.manifests
+        if (one.key.group, one.key.kind) == ("", "Namespace")
+        and one.key not in inventory.entries
+    ]
+    seen = await list_where_many(client, known(places))
+    absent = {key.name for key, found in seen.items() if found is None}
+    inside = [one for one in resolved.manifests if one.key.namespace in absent]
+    seen.update(dict.fromkeys(key for _, key in known(inside)))
+    others = [one for one in resolved.manifests if one.key not in seen]
+    return seen | await list_where_many(client, known(others))
+
+
+def _wanting(
+    client: IKubernetesClient,
+    resolved: Resolved,
+    manifest: Manifest,
+    settings: SourceSettings,
+    listed: Mapping[ObjectKey, Seen | None],
+    inventory: Inventory,
+    given: Given = nothing_given,
+) -> Callable[[], Coroutine[Any, Any, Action]]:
+    key = manifest.key
+
+    async def look() -> Action:
+        if (problem := resolved.unknown.get(key)) is not None:
+            return Action(Verb.REFUSE, key, problem, manifest)
+        resource = resolved.resources.get((manifest.api_version, key.kind))
+        try:
+            if key in listed:
+                seen = listed[key]
+            else:
+                live = await live_object(client, resource, key)
+                seen = None if live is None else Seen.of(live)
+        except CallError as error:
+            if error.status in AWAY:
+                raise
+            return Action(Verb.REFUSE, key, error.message, manifest)
+        if settings.only_keeps and (
+            seen is None or seen.owner != settings.inventory_id
+        ):
+            return Action(Verb.REFUSE, key, FOLDER_GONE, manifest, seen=seen)
+        if seen is None:
+            return Action(Verb.CREATE, key, "", manifest)
+        owner = seen.owner
+        if seen.is_bookkeeping:
+            # Otherwise, anyone who may write to Git could decide in place of an
+            # operator.
+            why = "agentk itself writes it: it is an inventory, or what objects were"
+            return Action(Verb.REFUSE, key, why, manifest)
+        if owner == settings.inventory_id:
+            return Action(Verb.APPLY, key, "", manifest, seen=seen)
+        if owner and await given(key, owner):
+            # Another source of ours has no use for it any more.
+            return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
+        known = inventory.entries.get(key)
+        was = "" if known is None or known.uid != seen.uid else known.claimed
+        if not owner and was and seen.claimed_by == settings.inventory_id:
+            # The inventory that had it has let it go, and not deleted it.
+            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+        if not owner and seen.given_by == settings.inventory_id:
+            # It came back to Git here before the other agent took it.
+            why = "it was given to another agent, which has not taken it"
+            return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
+        if seen.engine:
+            # Each would take back what the other one sets.
+            why = f"{seen.engine} applies it; take it out of there first"
+            return Action(Verb.REFUSE, key, why, manifest)
+        adopts = settings.policy == "adopt_all" or (
+            not owner and settings.policy == "adopt_if_no_inventory"
+        )
+        if adopts:
+            return Action(Verb.ADOPT, key, _of(owner), manifest, seen=seen)
+        enough = "adopt_all" if owner else "adopt_if_no_inventory"
+        why = (
+            f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
+            f"{enough} takes it over"
+        )
+        if sibling := settings.siblings.get(owner):
+            why = (
+                f"project {sibling} of this agent has it: remove its manifest from "
+                "one of the two projects"
+            )
+        # Another agent that prunes it sees that it is wanted here.
+        claims = owner if len(owner) <= MAX_OWNER else ""
+        return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
+
+    return look
+
+
+def _of(owner: str) -> str:
+    return f"of the inventory {owner}" if owner else "of no inventory"
+
+
+async def _unseen(
+    client: IKubernetesClient, absent: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Which of these groups and kinds may have objects all the same, each with why."""
+    if not absent:
+        return {}
+    try:
+        elsewhere = await groups_elsewhere(client)
+        defined = await kinds_defined(client, {group for group, _ in absent})
+    except CallError as error:
+        if error.status is not Status.PERMISSION_DENIED:
+            raise
+        why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
+        return dict.fromkeys(absent, why + error.message)
+    found = {
+        kind: "its group belongs to another API server, which shows no such kind now"
+        if elsewhere[kind[0]]
+        else "the API server of its kind is away"
+        for kind in absent
+        if kind[0] in elsewhere
+    }
+    unserved = "the definition of its kind is there, and no version of it is served"
+    return found | dict.fromkeys(defined & set(absent), unserved)
+
+
+def _leaving(
+    client: IKubernetesClient,
+    kinds: Mapping[tuple[str, str], KubernetesResource],
+    unseen: Mapping[tuple[str, str], str],
+    key: ObjectKey,
+    inventory: Inventory,
+    settings: SourceSettings,
+) -> Callable[[], Coroutine[Any, Any, Action]]:
+    async def look() -> Action:
+        kind = (key.group, key.kind)
+        if kind in unseen:
+            return Action(Verb.BLOCK, key, unseen[kind])
+        resource = kinds.get(kind)
+        try:
+            live = await live_object(client, resource, key)
+        except CallError as error:
+            if error.status in AWAY:
+                raise
+            return Action(Verb.BLOCK, key, error.message)
+        if live is None:
+            return Action(Verb.FORGET, key, "it is gone")
+        known = inventory.entries[key].uid
+        if known and known != live["metadata"].get("uid", ""):
+            why = "another object has this name now"
+            return Action(Verb.FORGET, key, why, live=live)
+        owner = owner_of(live)
+        if owner != settings.inventory_id:
+            return Action(Verb.FORGET, key, f"it is {_of(owner)}", live=live)
+        if kept := is_kept(live):
+            return Action(Verb.DETACH, key, kept, live=live)
+        return Action(Verb.PRUNE, key, live=live)
+
+    return look
+
+
+def _held(
+    commit: str,
+    leaving: Collection[Action],
+    inventory: Inventory,
+    never: Collection[ObjectKey],
+    wanted: int,
+    settings: SourceSettings,
+) -> dict[ObjectKey, str]:
+    """
+    Return the objects that the limits of the source keep, each with the reason.
+
+    An object that was held stays held, however many objects the source has since
+    gained, until an operator approves its prune.
+    """
+    entries = inventory.entries
+    going = {one.key for one in leaving if one.verb is Verb.PRUNE}
+    held = {key: entries[key].held for key in going if entries[key].held}
+    others = [key for key in going if not entries[key].held]
+    # Objects that no longer exist, or never did, do not lower a share either; an object
+    # that agentk cannot see may never have existed.
+    gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
+    gone = gone.union(never)
+    count = sum(not one.held and key not in gone for key, one in entries.items())
+    was = inventory.default_namespace
+    if others and inventory.of_other:
+        why = (
+            f"another agentk ({inventory.of_other}) applied this: approve it if that "
+            "one has become this one"
+        )
+    elif others and was not in ("", settings.default_namespace):
+        why = (
+            f"default_namespace was {was} and is {settings.default_namespace}: it is "
+            "what is there, and would be deleted"
+        )
+    else:
+        why = guard_of_set(len(others), count, wanted, settings.limits)
+    return held | dict.fromkeys(others, why) if why else held
+
+
+async def _guarded(
+    client: IKubernetesClient,
+    leaving: Iterable[Action],
+    held: Mapping[ObjectKey, str],
+    settings: SourceSettings,
+) -> list[Action]:
+    """With BLOCK in place of PRUNE where a prune guard stops it."""
+    found = [
+        attrs.evolve(one, verb=Verb.BLOCK, reason=held[one.key])
+        if one.key in held
+        else one
+        for one in leaving
+    ]
+    going = {one.key for one in found if one.verb is Verb.PRUNE}
+
+    async def guarded(action: Action) -> Action:
+        if action.verb is not Verb.PRUNE or action.live is None:
+            return action
+        owner = settings.inventory_id
+        reason = await guard_of_object(client, action.live, owner, going.__contains__)
+        if not reason:
+            return action
+        return attrs.evolve(action, verb=Verb.BLOCK, reason=reason)
+
+    return [await guarded(one) for one in found]
+
+
+def _leaving_order(leaving: Iterable[Action]) -> Order:
+    manifests = [
+        Manifest(one.key, one.live, Origin("the cluster"))
+        for one in leaving
+        if one.verb is Verb.PRUNE and one.live is not None
+    ]
+    return _order_of_some(manifests)
+
+
+def _order_of_some(manifests: Collection[Manifest]) -> Order:
+    # A reference to another object is no reason to keep an object, and a problem with
+    # waves and references is no reason to lose the order of the other objects.
+    order = order_of(manifests, strict=False)
+    if order.problems:
+        order = order_of([_plain(one) for one in manifests])
+    return order
+
+
+def _plain(manifest: Manifest) -> Manifest:
+    """Without annotations: it needs its Namespace and its definition, and no others."""
+    metadata = {**manifest.object["metadata"], "annotations": None}
+    return attrs.evolve(manifest, object={**manifest.object, "metadata": metadata})

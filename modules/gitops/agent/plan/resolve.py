@@ -1,0 +1,105 @@
+"""Scopes of objects: whether their kind is namespaced, and their Namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from modules.gitops.agent.inventory.inventory import LABEL
+from modules.gitops.agent.inventory.own_secret import OWN_LABEL
+from modules.gitops.agent.objects.manifests import (
+    Manifest,
+    ObjectKey,
+    SourceProblem,
+    definition_of,
+)
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+
+__all__ = ["Resolved", "resolve"]
+
+
+@attrs.frozen(eq=False)
+class Resolved:
+    """
+    The objects of a source, with the names that they have in the cluster.
+
+    :ivar resources: by API version and kind; kinds that a definition of the source is
+        about to make are not among them.
+    :ivar unknown: objects of kinds that the cluster does not have, and will not: why.
+    :ivar problems: two objects that are one and the same.
+    """
+
+    manifests: tuple[Manifest, ...]
+    resources: Mapping[tuple[str, str], KubernetesResource]
+    unknown: Mapping[ObjectKey, str] = attrs.field(factory=dict)
+    problems: tuple[SourceProblem, ...] = ()
+
+
+async def resolve(
+    client: IKubernetesClient, manifests: Iterable[Manifest], default_namespace: str
+) -> Resolved:
+    """
+    See `Resolved`.
+
+    :raises CallError: the API server cannot say now which kinds it has.
+    """
+    # GitLab's agent let users bring an inventory of their own, which could change the
+    # owner of objects here.  A Secret with our label could give orders once agentk's
+    # mark is off it.
+    manifests = tuple(
+        one
+        for one in manifests
+        if not {LABEL, OWN_LABEL} & (one.object["metadata"].get("labels") or {}).keys()
+    )
+    coming = {
+        (one.group, one.kind): one.namespaced
+        for manifest in manifests
+        if (one := definition_of(manifest.object)) is not None
+    }
+    resources: dict[tuple[str, str], KubernetesResource] = {}
+    unknown: dict[ObjectKey, str] = {}
+    found: dict[ObjectKey, Manifest] = {}
+    problems: list[SourceProblem] = []
+    for manifest in manifests:
+        kind = (manifest.api_version, manifest.key.kind)
+        if kind not in resources:
+            try:
+                resources[kind] = await client.resource(*kind)
+            except CallError as error:
+                if error.status is not Status.NOT_FOUND:
+                    raise
+        resource = resources.get(kind)
+        namespaced = coming.get((manifest.key.group, manifest.key.kind), True)
+        if resource is not None:
+            namespaced = resource.namespaced
+        placed = _placed(manifest, default_namespace if namespaced else "")
+        if resource is None and (placed.key.group, placed.key.kind) not in coming:
+            unknown[placed.key] = f"the cluster has no kind {kind[1]} in {kind[0]}"
+        twin = found.setdefault(placed.key, placed)
+        if twin is not placed:
+            why = f"{placed.key} is at {twin.origin} already; remove one"
+            problems.append(SourceProblem(placed.origin, why))
+    return Resolved(tuple(found.values()), resources, unknown, tuple(problems))
+
+
+def _placed(manifest: Manifest, default_namespace: str) -> Manifest:
+    """
+    With the namespace that the API server will have it in.
+
+    :param default_namespace: empty for kinds that are of the whole cluster.
+    """
+    namespace = default_namespace and (manifest.key.namespace or default_namespace)
+    if namespace == manifest.key.namespace:
+        return manifest
+    metadata: dict[str, Any] = {**manifest.object["metadata"], "namespace": namespace}
+    if not namespace:
+        # Charts write one for every kind, and API servers ignore it there.
+        del metadata["namespace"]
+    return attrs.evolve(
+        manifest,
+        key=manifest.key._replace(namespace=namespace),
+        object={**manifest.object, "metadata": metadata},
+    )

@@ -1,0 +1,219 @@
+"""
+Leftovers: objects in inventories that no project of the agent has any more.
+
+A renamed project takes the objects that Git still has from its former inventory. An
+object that had left Git earlier and waited for an approval stays in the former
+inventory, which no project processes. agentk looks for such objects, and names them in
+its log and in the status of the project that follows the same ref. An inventory without
+such objects is marked, so that no other agent waits for its commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops.agent.inventory.inventory import (
+    LABEL,
+    PARTS,
+    SOURCE,
+    WRITER,
+    InventoryStore,
+)
+from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.project.project import Project
+from modules.gitops.agent.source.snapshot import Location, followed_in
+from tunnel.errors import CallError
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+from tunnel.util.texts import clean
+
+__all__ = ["LOOK_AGAIN", "LOOK_FIRST", "MAX_INVENTORIES", "MAX_LOOKED", "Leftovers"]
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: Seconds between attempts until the inventories of all projects are known, and between
+#: two searches.
+LOOK_FIRST, LOOK_AGAIN = 30.0, 600.0
+
+#: Former inventories that a search reads, and objects of each that are checked.
+MAX_INVENTORIES, MAX_LOOKED = 20, 200
+
+#: ConfigMaps of one page, without their content, and of all pages.
+PAGE, MAX_SEEN = 8, 4000
+
+#: Objects that a line names, and characters of a line.
+NAMED, MAX_LINE = 5, 900
+
+
+@attrs.define(eq=False)
+class Leftovers:
+    """
+    Lines about objects that former projects of this agent left in the cluster.
+
+    :param client: acts as agentk.
+    :param projects: the active projects.
+    :param namespace: the Namespace of all inventories.
+    :param mark: returns this agentk's mark, as in `InventoryWriter`.
+    :param store: returns the inventory with an id.
+    """
+
+    _log = Logger()
+
+    _client: IKubernetesClient
+    _projects: Mapping[str, Project]
+    _clock: IReactorTime
+    _namespace: str
+    _mark: Callable[[], str]
+    _store: Callable[[str], InventoryStore]
+    #: Lines by the location that their project followed.
+    _lines: dict[Location, list[str]] = attrs.field(factory=dict, init=False)
+    #: When the next search is due.
+    _due: float = attrs.field(default=0.0, init=False)
+
+    def of(self, project: Project) -> Sequence[str]:
+        """Return the lines about objects that a former form of *project* left."""
+        return self._lines.get(project.location, ())
+
+    def changed(self) -> None:
+        """Search soon, because the configuration has other projects."""
+        self._due = 0.0
+
+    async def run(self) -> None:
+        """Search periodically until cancelled."""
+        while True:
+            await deferLater(self._clock, LOOK_FIRST)
+            if self._clock.seconds() < self._due or not self._is_complete:
+                continue
+            self._due = self._clock.seconds() + LOOK_AGAIN
+            try:
+                found = await self._look()
+            except CallError as error:
+                # The projects report what is wrong with the cluster.
+                self._log.debug(
+                    "cannot look for former inventories: {why}", why=error.message
+                )
+                continue
+            if found != self._lines:
+                said = {line for lines in self._lines.values() for line in lines}
+                for line in (one for lines in found.values() for one in lines):
+                    if line not in said:
+                        self._log.warn("{line}", line=line)
+                self._lines = found
+
+    @property
+    def _is_complete(self) -> bool:
+        """
+        Whether the inventories of all projects are known, so that the others are
+        former.
+        """
+        every = self._projects.values()
+        return bool(every) and all(one.inventory for one in every)
+
+    async def _look(self) -> dict[Location, list[str]]:
+        lines: dict[Location, list[str]] = {}
+        for inventory, followed in (await self._former()).items():
+            store = self._store(inventory)
+            # Other users may write ConfigMaps that look like an inventory.
+            if not await store.is_of_us(inventory):
+                continue
+            staying, is_empty = await self._staying(inventory, store)
+            if staying:
+                line = _line(inventory, self._namespace, staying)
+                lines.setdefault(followed, []).append(line)
+            if is_empty and followed.ref:
+                await self._release(inventory, store)
+        return lines
+
+    async def _release(self, inventory: str, store: InventoryStore) -> None:
+        """
+        Mark an inventory that owns nothing any more, so that no other agent waits for
+        it.
+        """
+        try:
+            await store.release()
+        except CallError as error:
+            # Other agents wait once; the next search retries.
+            self._log.debug(
+                "cannot release the former inventory {inventory}: {why}",
+                inventory=inventory,
+                why=error.message,
+            )
+
+    async def _former(self) -> dict[str, Location]:
+        """
+        Return the ids of former inventories, and the locations that their projects
+        followed.
+        """
+        present = {one.inventory for one in self._projects.values()}
+        mark, seen = self._mark(), 0
+        found: dict[str, Location] = {}
+        pages = self._client.list(
+            _CONFIG_MAPS,
+            self._namespace,
+            label_selector=LABEL,
+            limit=PAGE,
+            metadata_only=True,
+        )
+        async for page in pages:
+            for one in page:
+                metadata = one["metadata"]
+                said = metadata.get("annotations") or {}
+                inventory = metadata["labels"][LABEL]
+                ours = PARTS in said and said.get(WRITER) == mark
+                if ours and inventory not in present:
+                    found[inventory] = followed_in(said.get(SOURCE, ""))[0]
+            seen += len(page)
+            if seen >= MAX_SEEN or len(found) >= MAX_INVENTORIES:
+                break
+        return dict(sorted(found.items())[:MAX_INVENTORIES])
+
+    async def _staying(
+        self, inventory: str, store: InventoryStore
+    ) -> tuple[list[ObjectKey], bool]:
+        """
+        Return the objects that a former inventory still owns.
+
+        Objects that a project has in Git are left out: it takes them, or reports why
+        not.
+
+        :returns: the objects, and whether the inventory certainly owns nothing else.
+        """
+        entries = (await store.read()).entries
+        every = await self._client.resources()
+        kinds = {(one.group, one.kind): one for one in every}
+        found: list[ObjectKey] = []
+        is_empty = len(entries) <= MAX_LOOKED
+        for key in sorted(entries)[:MAX_LOOKED]:
+            is_wanted = any(one.has_in_git(key) for one in self._projects.values())
+            if is_wanted and not is_empty:
+                continue
+            live = await live_object(
+                self._client, kinds.get((key.group, key.kind)), key
+            )
+            if live is not None and owner_of(live) == inventory:
+                is_empty = False
+                if not is_wanted:
+                    found.append(key)
+        return found, is_empty
+
+
+def _line(inventory: str, namespace: str, staying: Sequence[ObjectKey]) -> str:
+    named = ", ".join(map(str, staying[:NAMED]))
+    more = f" and {len(staying) - NAMED} more" if len(staying) > NAMED else ""
+    count = len(staying)
+    objects = "1 object stays" if count == 1 else f"{count} objects stay"
+    return clean(
+        f"{objects} in the cluster from a former project of this agent (inventory "
+        f"{inventory}), which no project prunes: {named}{more}; delete with kubectl "
+        "what is not needed, or give a project its former id and name to have it "
+        "prune them; to keep them and end this message, delete ConfigMap "
+        f"{namespace}/inventory-{inventory}",
+        MAX_LINE,
+        " ",
+    )

@@ -1,0 +1,1387 @@
+"""
+A manifest project, for as long as this agentk leads.
+
+    `Commits` ──the newest commit──> reconciled, again and again
+
+A new commit replaces the commit in progress at once, whatever that commit waits for:
+its inventory names all objects that it may have changed.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import partial
+from hmac import compare_digest
+from typing import Any, Literal, TypeVar
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops.agent.apply.act import (
+    CLAIMED_MEANWHILE,
+    NOT_WHILE_FAILING,
+    Outcome,
+    Pruning,
+    Result,
+    Settled,
+    Superseded,
+    digest_of,
+)
+from modules.gitops.agent.apply.backups import KeptState, KeptStates
+from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
+from modules.gitops.agent.drift.change_authors import Writes
+from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
+from modules.gitops.agent.drift.watches import KindWatches
+from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims, Waits
+from modules.gitops.agent.inventory.handover import ProjectHandover, names
+from modules.gitops.agent.inventory.identity import inventory_id
+from modules.gitops.agent.inventory.inventory import InventoryStore
+from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.objects.differences import AppliedVersion
+from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
+from modules.gitops.agent.plan.plan import INCOMPLETE, Plan, SourceSettings
+from modules.gitops.agent.project.dependencies import Dependencies
+from modules.gitops.agent.project.preview import Preview, below, preview_of, with_drift
+from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.source.commits import Commits, Rendering
+from modules.gitops.agent.source.decryption import Decryptor
+from modules.gitops.agent.source.rendering import Renderer
+from modules.gitops.agent.source.snapshot import Location, Snapshot
+from modules.gitops.wire import rpc_pb2
+from modules.gitops.wire.commit_id import COMMIT
+from modules.gitops.wire.settings import ManifestProject
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
+from tunnel.util.allowance import Allowance
+from tunnel.util.backoff import Backoff
+from tunnel.util.parallel import in_parallel
+from tunnel.util.texts import clean
+
+__all__ = [
+    "Project",
+    "State",
+]
+
+_T = TypeVar("_T")
+
+#: Bounds of the backoff in seconds before agentk tries a failed commit again.
+TRY_FIRST, TRY_MOST = 10.0, 60.0
+
+#: Seconds between two looks, at least, when a wait for another agent ends.
+LOOK_SOONEST = 1.0
+
+#: Seconds after which all of it is applied again, at most: what others changed is put
+#: right.  The second where that is seen when it happens.
+AGAIN, WATCHED_AGAIN = 300.0, 3600.0
+
+#: Kinds that cannot be watched, which status names.
+MAX_KINDS = 5
+
+#: Lines about drift in a minute; what there is beyond that is counted.
+DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
+
+#: Seconds of one pause while nothing is to be done.
+REST = 3600.0
+
+#: Commits that a project remembers: no other one of its branch is further behind.
+MAX_PAST = 100
+
+#: Objects in deletion for which status says why they still exist.
+MAX_STAYING = 5
+
+#: Lines of one report; what it has beyond that is counted.  Characters of one: names of
+#: files and keys are what anyone likes, and a circle names thousands of objects.
+MAX_LINES, MAX_LINE = 20, 2000
+
+_PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
+    "background": "Background",
+    "foreground": "Foreground",
+    "orphan": "Orphan",
+}
+
+
+#: Ends of lines about drift.
+_STATE_WORDS = {
+    DriftState.REPORTED: "it is left as it is",
+    DriftState.DUE: "it is repaired",
+    DriftState.REPAIRED: "it was repaired",
+    DriftState.PAUSED: "it is left for an hour",
+    DriftState.FAILED: "it could not be repaired",
+    DriftState.ENDED: "it is as Git has it again",
+}
+_GOOD = (DriftState.REPAIRED, DriftState.ENDED)
+
+#: Outcomes of objects that keep a commit from being applied as a whole.
+_IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
+
+#: Operator of an approval, if kas did not name the operator.
+UNKNOWN = "unknown"
+
+#: Where an account asks what it may do.
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+#: Outcomes of objects that need no approval any more.
+_GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
+
+
+class State(Enum):
+    """How far a project is."""
+
+    #: No commit has come yet, or it cannot be read, or another project comes first.
+    WAITING = "waiting"
+    WORKING = "working"
+    #: All is as Git has it.
+    CURRENT = "current"
+    #: Something is not.
+    FAILED = "failed"
+    #: Objects that left Git wait for an operator.
+    HELD = "held"
+    #: An operator has suspended all changes.
+    SUSPENDED = "suspended"
+
+
+class _Unreadable(CallError):
+    """The commit that a project is pinned to cannot be had."""
+
+
+class Project:
+    """
+    A manifest project.
+
+    :param service: client of the service of kas that sends files.
+    :param now: seconds since 1970.
+    :param claim: whether an inventory belongs to this project alone.
+    :param watches: of all projects of this agent.
+    :param drifted: called with drift, and the users who caused it.
+    :param writes: recent writes of clients of kas.
+    :param renderer: runs kustomize and Helm.
+    :param decryptor: runs sops.
+    :param preview_renderer: runs kustomize and Helm for previews; *preview_decryptor*
+        runs sops for them.
+    :param inventories: the namespace of all inventories; empty: agentk's own.
+    :param dependencies: between this project and other projects of this agent.
+    :param handover: of objects, between this project and others.
+    :param pruned: called for each prune with project, commit, object, and the approving
+        user.
+    :ivar orders: the operators' orders, as last read.
+    :ivar report: result of the last commit that was worked on.
+    :ivar drifts: changes by others since then.
+    :ivar out_of_sync_since: when the cluster began to differ from Git; None: it does
+        not differ.
+    :ivar worked_at: when agentk finished that commit, or last failed to look at the
+        cluster; None: it has worked on no commit.
+    """
+
+    _log = Logger()
+
+    def __init__(  # noqa: PLR0913 - to be split
+        self,
+        api: IAgentModuleApi,
+        service: IServiceClient,
+        settings: ManifestProject,
+        random: Callable[[], float],
+        now: Callable[[], float],
+        claim: Callable[[str], bool],
+        watches: KindWatches,
+        writes: Writes,
+        audit_log: KubernetesAuditLog | None,
+        drifted: Callable[[str, Drift], None],
+        renderer: Renderer,
+        decryptor: Decryptor,
+        preview_renderer: Renderer,
+        preview_decryptor: Decryptor,
+        inventories: str,
+        dependencies: Dependencies,
+        handover: ProjectHandover,
+        pruned: Callable[[str, str, ObjectKey, str], None],
+    ) -> None:
+        self.settings = settings
+        self.orders = Orders()
+        self.report: Report | None = None
+        self.worked_at: float | None = None
+        self.out_of_sync_since: float | None = None
+        self._api = api
+        self._random = random
+        self._now = now
+        self._threads = renderer.threads
+        self._preview_threads = preview_renderer.threads
+        self._claim = claim
+        self._inventories = inventories
+        account = settings.service_account
+        #: Client for changes of objects; inventories use agentk's own client.
+        self._client = (
+            api.kubernetes_as_service_account(*account.split("/"))
+            if account
+            else api.kubernetes_as_agentk()
+        )
+        self.drifts = Drifts(
+            self._client,
+            watches,
+            api.clock,
+            now,
+            writes,
+            audit_log,
+            settings.drift.mode == "repair",
+            self._drifted,
+        )
+        self._tell_drift = drifted
+        self._tell_pruned = pruned
+        self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
+        self._unsaid_drifts = 0
+        self._commits = Commits(
+            self.name,
+            api,
+            service,
+            settings,
+            random,
+            Rendering(renderer, partial(self._decrypted, decryptor)),
+            Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
+            self._came,
+            self._note_kas,
+        )
+        self._snapshot: Snapshot | None = None
+        self._source: Source | None = None
+        #: Of deletes, for other agents; see `Claims`.
+        self._deletes_wait = Waits()
+        self._store: InventoryStore | None = None
+        self._working: Deferred[Any] | None = None
+        self._dependencies = dependencies
+        self._handover = handover
+        #: An object waits for another project, which keeps it or is to take it.
+        self._waits_for_others = False
+        #: Objects that the handover keeps, and whether nothing else of Git is missing.
+        self._handed: set[ObjectKey] = set()
+        self._hands_over = False
+        #: The same with the objects that wait for other agents.
+        self._only_waits = False
+        self._delayed: set[ObjectKey] = set()
+        #: When the first of the waits for other agents ends; infinite: none does.
+        self._wait_ends = math.inf
+        #: Objects that other projects have not yet given up, and will; and the start of
+        #: the wait for objects whose hand-over is not certain.
+        self._awaited: set[ObjectKey] = set()
+        self._awaited_since: dict[ObjectKey, float] = {}
+        #: Inventories of others, and whether they follow the same, in one pass.
+        self._follows_same: dict[str, bool] = {}
+        #: An object was taken from another project.
+        self._took = False
+        #: Objects that others have given up for this one.
+        self._offered: set[ObjectKey] = set()
+        #: Objects that the service account may not take.
+        self._forbidden: frozenset[ObjectKey] = frozenset()
+        #: Commits that were read before the last one.
+        self._past: deque[str] = deque(maxlen=MAX_PAST)
+        self._busy = False
+        #: Another project has to be current first.
+        self._waits = False
+        self._settled: dict[ObjectKey, Settled] = {}
+        #: As the others know it; see `Commits.absent`.
+        self._absent: Snapshot | None = None
+        #: Questions that `has_in_git` passes on.
+        self._named: list[Callable[[ObjectKey], bool]] = []
+        #: Contents of the commit that `orders` pin.
+        self._pinned: tuple[Snapshot, Source] | None = None
+        #: Objects whose fields an operator takes back; empty: all; None: no order.
+        self._repairing: frozenset[ObjectKey] | None = None
+        #: The commit that was worked on last.  Another may have come, and wait.
+        self._worked = ""
+        #: How far deletes are; None: none are under way.
+        self._pruning: Pruning | None = None
+        #: There is another commit than the work at hand is of.
+        self._changed = False
+        #: A part of `run` has ended, and no other goes on.
+        self._ends = False
+        #: Problems of the orders; each is logged once.
+        self._said: list[str] = []
+        #: The commit that they are of.
+        self._said_of = ""
+        #: The last commit that came, where it cannot be used, and why; the one before
+        #: is worked on.
+        self._refused = Report("")
+        self._summary = ("", "")
+
+    async def _decrypted(self, decryptor: Decryptor, source: Source) -> Source:
+        """Return a source with its encrypted Secrets decrypted."""
+        decryption = self.settings.decryption
+        secret = decryption.secret if decryption else ""
+        return await decryptor.decrypt(source, self._client, secret)
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+        return self.settings.label or "of the agent's configuration"
+
+    @property
+    def repository(self) -> str:
+        """Repository of the project's files; empty: not known yet."""
+        return self._snapshot.project if self._snapshot is not None else ""
+
+    @property
+    def inventory(self) -> str:
+        """Id of its inventory; empty: no commit has come yet."""
+        found = self._snapshot or self._commits.absent
+        return "" if found is None else self._inventory_id(found)
+
+    @property
+    def commit(self) -> str:
+        """The last commit that was read; empty: none was."""
+        return "" if self._snapshot is None else self._snapshot.commit
+
+    @property
+    def known_commit(self) -> str:
+        """
+        Return the last commit that `has_in_git` knows; empty: none.
+
+        A commit without the folder of the project has no object of it, though the
+        project itself stays at the commit before.
+        """
+        absent = self._commits.absent
+        return self.commit if absent is None else absent.commit
+
+    @property
+    def location(self) -> Location:
+        """Its ref and repository, as kas resolved them."""
+        if self._snapshot is not None:
+            return self._snapshot.at
+        found = self._commits.at_location
+        ref = self.settings.ref
+        if found.ref or ref is None:
+            return found
+        # The default branch alone has another name than the configuration says.
+        name = f"refs/heads/{ref.branch}" if ref.branch else f"refs/tags/{ref.tag}"
+        return attrs.evolve(found, ref=ref.commit or name)
+
+    @property
+    def past_commits(self) -> Collection[str]:
+        """
+        Known commits from before `commit`: commits that were read earlier, and commits
+        of the orders' history.
+        """
+        known = {*self._past, *(one.commit for one in self.orders.history)}
+        return known - {self.commit}
+
+    def has_in_git(self, key: ObjectKey) -> bool:
+        """
+        Return whether the newest commit, or the pinned one, has an object.
+
+        An object that the service account may not write does not count: the project
+        could not keep it from others either.
+        """
+        return key not in self._forbidden and any(named(key) for named in self._named)
+
+    def others_changed(self) -> None:
+        """Look again, where this one waits for others."""
+        if self._waits_for_others:
+            self._interrupt()
+
+    @property
+    def next_commit(self) -> str:
+        """The commit that came last, where it is not the one of the report."""
+        done = self.report.commit if self.report is not None else ""
+        newest = self._commits.refused or self._commits.seen
+        return newest if newest != done else ""
+
+    @property
+    def next_reason(self) -> str:
+        """Why `next_commit` is not applied; empty: it is, or there is none."""
+        newest = self.next_commit
+        if not newest:
+            return ""
+        if self.orders.suspended:
+            return "the project is suspended"
+        if self.orders.pinned:
+            return f"the project is pinned to {self.orders.pinned[:12]}"
+        if self._refused.problems and self._refused.commit == newest:
+            return _bounded(self._refused.problems)[0]
+        if self._commits.problem_of_newer:
+            return self._commits.problem
+        # Else what was said is of a commit before.
+        if self.commit == newest:
+            if self._busy:
+                return "agentk is applying it"
+            if self._said and self._said_of == newest:
+                return self._said[0]
+        return "agentk is about to apply it"
+
+    @property
+    def problems(self) -> list[str]:
+        """Problems, as the log shows them."""
+        refused = self._refused
+        pruning = self._pruning
+        said = self._said
+        if self._busy and self._said_of != (self.orders.pinned or self.commit):
+            # Another commit is worked on.
+            said = []
+        if pruning is not None:
+            # Of what was said before some is waited for no longer.
+            said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
+        why = _bounded(
+            f"commit {refused.commit[:12]}: {one}"
+            for one in refused.problems
+            # The commit is not followed.
+            if not self.orders.pinned
+        )
+        return [*filter(None, [self._commits.problem]), *why, *said]
+
+    @property
+    def release(self) -> str:
+        """
+        See `Report.release`; empty as well while the approved deletes are made, or if
+        an approval would change nothing now.
+        """
+        approved = self._pruning is not None and self._pruning.approved
+        if self.report is None or approved or self.orders.suspended:
+            return ""
+        return self.report.release
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        if self.orders.suspended:
+            return State.SUSPENDED
+        if self._busy:
+            return State.WORKING
+        if self._waits:
+            return State.WAITING
+        if not self.orders.pinned:
+            if self._refused.problems or self._commits.refused:
+                return State.FAILED
+            if self._commits.not_read:
+                return State.WAITING
+        if self.report is None:
+            return State.FAILED if self._said else State.WAITING
+        if self.report.release:
+            return State.HELD
+        if self._said and self._awaits_agents:
+            return State.WAITING
+        return State.FAILED if self._said else State.CURRENT
+
+    @property
+    def _awaits_agents(self) -> bool:
+        """Only deletes are left, which wait for other agents for some time."""
+        return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
+
+    @property
+    def is_current(self) -> bool:
+        """
+        All of the last commit, or of the one it is pinned to, is as Git has it.
+
+        An object that stays until another project takes it does not count: that project
+        may wait for this one.
+        """
+        done = not self.next_commit or bool(self.orders.pinned)
+        hands_over = self.state is State.FAILED and self._hands_over
+        return done and (self.state is State.CURRENT or hands_over)
+
+    @property
+    def hands_over(self) -> bool:
+        """Objects stay until another project takes them, and nothing else is wrong."""
+        return self.state in (State.FAILED, State.WAITING) and self._only_waits
+
+    @property
+    def drift_delay(self) -> str:
+        """Why drift is seen late; empty: it is seen at once, or is not looked for."""
+        problems = self.drifts.unwatched if self.settings.drift.mode != "off" else {}
+        if not problems:
+            return ""
+        repairs = self.settings.drift.mode == "repair"
+        seconds = AGAIN if repairs else UNWATCHED_AGAIN
+        kinds = sorted(kind for _, kind in problems)
+        named = ", ".join(kinds[:MAX_KINDS])
+        if len(kinds) > MAX_KINDS:
+            named += f" and {len(kinds) - MAX_KINDS} more kinds"
+        why = clean(next(iter(problems.values())), MAX_LINE, " ")
+        return (
+            f"changes of {named} by others are seen every {seconds / 60:.0f} minutes "
+            "only, because agentk cannot watch them (it needs list and watch in the "
+            f"whole cluster): {why}"
+        )
+
+    def dependency_worked(self) -> None:
+        """Check again, if this project waits for other projects."""
+        if self._waits:
+            self._interrupt()
+
+    async def approve(self, release: str, by: str = "") -> None:
+        """
+        Approve the deletes that a limit holds back.
+
+        :param release: as `Report.release` has it.
+        :param by: the user who approves them.
+        :raises CallError: FAILED_PRECONDITION, it names other objects, or nothing is
+            held.
+        """
+        report = self.report
+        if report is None or not report.held:
+            text = f"nothing is held: {self._how_to_look}"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        if not compare_digest(report.release.encode(), release.encode()):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"other objects are held, or by another commit: {self._how_to_look}",
+            )
+
+        def approved(orders: Orders) -> Orders:
+            approval = orders.approval.adding(report.commit, report.held, by)
+            return attrs.evolve(orders, approval=approval)
+
+        await self._order(approved)
+
+    async def suspend(self) -> None:
+        """
+        Change nothing any more, until `resume`.
+
+        :raises CallError: FAILED_PRECONDITION, no commit of the project has come yet.
+        """
+        await self._order(lambda orders: attrs.evolve(orders, suspended=True))
+
+    async def resume(self) -> None:
+        """Follow Git again; :raises CallError: as `suspend`."""
+        await self._order(
+            lambda orders: attrs.evolve(orders, suspended=False, pinned="")
+        )
+
+    async def sync(self) -> str:
+        """
+        Look for the newest commit, and apply it now.
+
+        :return: its id.
+        :raises CallError: kas cannot say.
+        """
+        commit = await self._commits.newest()
+        self._interrupt()
+        return commit
+
+    async def repair(self, keys: Collection[ObjectKey]) -> None:
+        """
+        Apply objects again, and take their fields back from other field managers, once.
+
+        :param keys: of objects of the current commit; empty: all of them.
+        :raises CallError: FAILED_PRECONDITION, the project is suspended, or no commit
+            was applied; NOT_FOUND, the commit does not have one of them.
+        """
+        report = self.report
+        if report is None or self.settings.dry_run_strategy != "none":
+            text = "no commit of the project was applied yet"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        if self.orders.suspended:
+            text = "the project is suspended: resume it first"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        for key in keys:
+            if key not in report.results:
+                raise CallError(Status.NOT_FOUND, _no_object(key, report.results))
+        self._repairing = frozenset(keys)
+        self._interrupt()
+
+    async def undo(self, wanted: str) -> str:
+        """
+        Apply an earlier commit, and stay there until `resume`.
+
+        :param wanted: the first digits of its id; empty: the last other commit whose
+            objects were all applied.
+        :return: its id.
+        :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
+        """
+        history = await self.history()
+        commits = list(dict.fromkeys(one.commit for one in reversed(history)))
+        complete = {one.commit for one in history if one.complete}
+        now = self.report.commit if self.report is not None else ""
+        found = [
+            one
+            for one in commits
+            if (one.startswith(wanted) if wanted else one != now and one in complete)
+        ]
+        if not found or (wanted and len(found) > 1):
+            known = ", ".join(one[:12] for one in commits) or "none"
+            raise CallError(
+                Status.NOT_FOUND,
+                f"no single commit that begins with {wanted[:64]!r} was applied; the "
+                f"history has: {known}"
+                if wanted
+                else f"no other commit was applied in full; the history has: {known}",
+            )
+        await self._order(
+            lambda orders: attrs.evolve(orders, suspended=False, pinned=found[0])
+        )
+        return found[0]
+
+    async def history(self) -> tuple[AppliedCommit, ...]:
+        """Return the applied commits, newest last; :raises CallError: as `suspend`."""
+        return (await self._order_store(self._first_snapshot()).read()).history
+
+    async def kept(self) -> list[KeptState]:
+        """Return the kept states of objects; :raises CallError: as `suspend`."""
+        return await self._kept(self._first_snapshot()).read()
+
+    def _first_snapshot(self) -> Snapshot:
+        """Return the snapshot that names the inventory."""
+        if self._snapshot is None:
+            text = "no commit of the project has come yet"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        return self._snapshot
+
+    async def _order(self, change: Callable[[Orders], Orders]) -> None:
+        await self._order_store(self._first_snapshot()).change(change)
+        self._interrupt()
+
+    async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
+        """
+        Return the effect of the commit of *ref*, without changes.
+
+        :param ref: empty: the followed ref.
+        :param path: a file or a folder that limits the preview; empty: all files.
+        :raises CallError: the commit does not exist; the cluster cannot be reached now.
+        """
+        asked = ref if ref.WhichOneof("ref") else None
+        if ref.commit:
+            asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
+        snapshot, source = await self._commits.at(asked)
+        store = self._inventory(snapshot, self._order_store(snapshot))
+        reconciler = attrs.evolve(
+            self._reconciler(snapshot, store),
+            # A preview changes nothing for the pass that may be running; it begins no
+            # wait, and ends none.
+            stays=self._handover.stays,
+            given=self._gives,
+            claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
+            threads=self._preview_threads,
+        )
+        plan = await reconciler.plan(snapshot.commit, source)
+        if isinstance(plan, Report):
+            return Preview(snapshot.commit, plan.problems)
+        if path.strip("/"):
+            plan = below(plan, path, self.drifts.origin)
+        found = await preview_of(
+            reconciler.client,
+            plan,
+            reconciler.settings,
+            self.drifts.is_of_others,
+            self._was_applied,
+        )
+        objects = [with_drift(one, self.drifts.present) for one in found]
+        return Preview(snapshot.commit, objects=tuple(objects))
+
+    def _was_applied(self, manifest: Manifest) -> bool:
+        """Whether what was applied last of an object is this manifest."""
+        settled = self._settled.get(manifest.key)
+        return (
+            settled is not None
+            and not settled.problem
+            and settled.digest == digest_of(manifest)
+        )
+
+    def _whole(self, commit: str) -> str:
+        """
+        Return the id of a known commit that begins with *commit*, or a whole id.
+
+        :raises CallError: INVALID_ARGUMENT, no known commit begins so.
+        """
+        if COMMIT.fullmatch(commit):
+            return commit
+        every = {self._commits.seen, *(one.commit for one in self.orders.history)}
+        if self.report is not None:
+            every.add(self.report.commit)
+        found = [one for one in every if one.startswith(commit)]
+        if len(found) != 1:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"no commit {commit[:64]!r} is known: give the whole id, which "
+                "'git rev-parse' prints, or a branch with --ref",
+            )
+        return found[0]
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        parts = (self._commits.run, self._work, self.drifts.run)
+        await in_parallel(parts, ends=self._end)
+
+    def _end(self) -> None:
+        self._ends = True
+
+    # Results of the passes.
+
+    def _note_kas(self) -> None:
+        """Note that kas fails in another way, or no longer."""
+        self._note_sync()
+        self._note_absent()
+
+    def _note_absent(self) -> None:
+        """Tell the others if a newer commit has no folder of this project."""
+        found = self._commits.absent
+        if found is not self._absent:
+            self._absent = found
+            self._note_named()
+            self._handover.changed()
+
+    def _came(self, snapshot: Snapshot, source: Source) -> None:
+        self._note_absent()
+        if source.problems:
+            # The commit before goes on, as it was.
+            self._refused = Report(snapshot.commit, source.problems)
+            self._log_lines(snapshot.commit, _bounded(source.problems))
+            self._note_sync()
+            return
+        self._refused = Report("")
+        if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
+            self._past.append(self._snapshot.commit)
+        self._snapshot, self._source = snapshot, source
+        # Another commit begins other waits.
+        self._awaited_since.clear()
+        self._note_named()
+        self._interrupt()
+        self._handover.changed()
+
+    def _note_named(self) -> None:
+        pinned = None if self._pinned is None else self._pinned[1]
+        newest = self._source if self._absent is None else None
+        self._named = [
+            names(one.manifests, self.settings.default_namespace)
+            for one in (newest, pinned)
+            if one is not None
+        ]
+
+    def _interrupt(self) -> None:
+        """Begin again, with another commit or after an operator's order."""
+        self._changed = True
+        if self._working is not None:
+            self._working.cancel()
+
+    async def _step(self, work: Deferred[_T]) -> _T | None:
+        """Return the result of *work*; None: `_interrupt` ended it."""
+        self._working = work
+        try:
+            return await work
+        except CancelledError:
+            if self._ends or not self._changed:
+                raise
+            return None
+        finally:
+            self._working = None
+
+    async def _work(self) -> None:
+        backoff = Backoff(self._random, TRY_FIRST, TRY_MOST)
+        while True:
+            self._changed = False
+            snapshot, source = self._snapshot, self._source
+            if snapshot is None or source is None:
+                await self._step(Deferred())
+                continue
+            work = self._reconciled(snapshot, source)
+            well = await self._step(Deferred.fromCoroutine(work))
+            if well:
+                backoff.reset()
+            if not self._changed:
+                pause = self._pause() if well else backoff.pause()
+                left = self._wait_ends - self._api.clock.seconds()
+                pause = min(pause, max(left, LOOK_SOONEST))
+                await self._step(Deferred.fromCoroutine(self._rest(pause)))
+
+    def _pause(self) -> float:
+        """Seconds until all of it is applied again."""
+        if self.settings.drift.mode != "repair":
+            # Changes by others stay until the next commit.
+            return math.inf
+        if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
+            return WATCHED_AGAIN * (0.5 + self._random() / 2)
+        return AGAIN * (0.9 + self._random() / 10)
+
+    async def _rest(self, seconds: float) -> None:
+        """
+        Wait, and repair drift meanwhile; an order or a commit ends it early.
+        """
+        until = self._api.clock.seconds() + seconds
+        while (left := until - self._api.clock.seconds()) > 0:
+            pause = min(left, REST)
+            if self.orders.suspended:
+                # Drift does not matter now.
+                await deferLater(self._api.clock, pause)
+                continue
+            await self.drifts.wait(pause)
+            if (due := self.drifts.due()) and not await self._repair(due):
+                return
+
+    async def _repair(self, manifests: list[Manifest]) -> bool:
+        """Repair drift of *manifests*; False: an operator changed the orders."""
+        snapshot = self._snapshot
+        assert snapshot is not None
+        keys = [one.key for one in manifests]
+        store = self._order_store(snapshot)
+        reconciler = self._reconciler(snapshot, self._inventory(snapshot, store))
+        try:
+            orders = await store.read()
+            if orders.bound != self.orders.bound:
+                why = "an operator suspended the project, or chose another commit"
+                self.drifts.could_not_repair(keys, why)
+                return False
+            results = await reconciler.repair(self._worked, manifests)
+        except Superseded:
+            self.drifts.could_not_repair(keys, "another agentk leads")
+        except CallError as error:
+            self.drifts.could_not_repair(keys, error.message)
+        else:
+            self.drifts.repaired(results)
+        finally:
+            self.drifts.worked()
+        return True
+
+    async def _reconciled(  # noqa: PLR0915 - to be split
+        self, snapshot: Snapshot, source: Source
+    ) -> bool:
+        """Whether all is as Git has it."""
+        self._hands_over = self._only_waits = False
+        if not self._claim(self._inventory_id(snapshot)):
+            why = (
+                "another project of this agent has the same repository and no name "
+                "either: give one of them a 'name'"
+            )
+            self._tell(snapshot.commit, [why])
+            return False
+        missing = self._dependencies.missing(self.settings.depends_on)
+        self._waits = bool(missing)
+        if missing:
+            why = f"it waits for {', '.join(missing)} (depends_on)"
+            self._tell(snapshot.commit, [why], is_wrong=False)
+            return False
+        self._busy = True
+        self._waits_for_others = self._took = False
+        self._offered.clear()
+        self._handed.clear()
+        self._delayed.clear()
+        self._wait_ends = math.inf
+        self._awaited.clear()
+        self._follows_same.clear()
+        try:
+            store = self._order_store(snapshot)
+            self.orders = await store.read()
+            if self.orders.suspended:
+                why = "suspended: nothing is changed"
+                self._tell(snapshot.commit, [why], is_wrong=False)
+                return False
+            if self.orders.pinned not in ("", snapshot.commit):
+                snapshot, source = await self._of_pinned(self.orders.pinned)
+            self._worked = snapshot.commit
+            self._store = self._inventory(snapshot, store)
+            report = await self._reported(snapshot, source)
+            await self._remember(report, store)
+            forbidden = await self._not_to_be_taken(report)
+        except Superseded:
+            self._log.info(
+                "project {project}: another agentk changed the inventory, or an "
+                "operator changed the orders; retrying",
+                project=self.name,
+            )
+            return False
+        except CallError as error:
+            self._tell(snapshot.commit, [self._explained(error)])
+            if self.report is not None:
+                # Callers that wait for this pass learn that it is over.
+                self.worked_at = self._now()
+            return False
+        finally:
+            self._busy = False
+            self._pruning = None
+            self.drifts.worked()
+        self.report = report
+        self.worked_at = self._now()
+        self._note_sync()
+        lines = [str(one) for one in report.problems]
+        lines += [str(one) for one in (*report.failed, *self._guarded(report))]
+        if report.release:
+            lines.insert(0, self._how_to_release(report))
+        stays = {one.key: one.reason for one in report.blocked}
+        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
+        if late:
+            self._delayed |= late
+            self._waits_for_others = True
+        if self._awaited:
+            # It goes once they have come.
+            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
+            self._delayed |= {key for key, why in stays.items() if why in why_not}
+        failed = {
+            one.key for one in report.failed if one.outcome is Outcome.FAILED
+        } - self._awaited
+        wrong = report.problems or report.held
+        self._hands_over = (
+            not wrong and not report.failed and stays.keys() <= self._handed
+        )
+        self._only_waits = (
+            not wrong and not failed and stays.keys() <= self._handed | self._delayed
+        )
+        self._tell(snapshot.commit, lines, is_wrong=not self._awaits_agents)
+        if not report.problems:
+            self._summarize(report)
+        self._dependencies.worked(self.settings.label)
+        if self._took or forbidden != self._forbidden:
+            self._forbidden = forbidden
+            self._handover.changed()
+        return not (report.problems or report.failed or self._waits_for_others)
+
+    def _note_pruning(self, pruning: Pruning) -> None:
+        self._pruning = pruning
+
+    def _note_pruned(self, commit: str, key: ObjectKey) -> None:
+        """Have kas write the delete of an object to its audit log."""
+        approval = self.orders.approval
+        by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
+        self._tell_pruned(self.name, commit, key, by)
+
+    # Questions of a plan; a pass also remembers their answers.
+
+    def _stays(self, key: ObjectKey) -> str:
+        """See `make_plan`."""
+        why = self._handover.stays(key)
+        if why:
+            self._waits_for_others = True
+            self._handed.add(key)
+        return why
+
+    async def _gives(self, key: ObjectKey, owner: str) -> bool:
+        """Return whether the source with the inventory *owner* has given up *key*."""
+        gives = self._handover.gives(key, owner)
+        if gives is None:
+            # Of a project that the configuration has under another name now.
+            store = self._store
+            gives = self._handover.is_complete and (
+                store is not None and await store.is_of_us(owner)
+            )
+        return gives
+
+    async def _will_be_given(
+        self, snapshot: Snapshot, key: ObjectKey, owner: str
+    ) -> bool:
+        """Whether the source with the inventory *owner* may give up *key* soon."""
+        if self._handover.will_read(owner):
+            return True
+        if owner in self._handover.inventories:
+            return False
+        # Another project of before, or another agent, which may also keep it.
+        now = self._api.clock.seconds()
+        since = self._awaited_since.setdefault(key, now)
+        if now - since >= OTHERS_SECONDS:
+            return False
+        store = self._store
+        if not self._handover.is_complete and store and await store.is_of_us(owner):
+            return True
+        found = self._follows_same.get(owner)
+        if found is None:
+            claims = self._claims_of(snapshot, Waits())
+            found = self._follows_same[owner] = await claims.may_follow(owner)
+        return found
+
+    async def _given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
+        """See `make_plan`."""
+        gives = await self._gives(key, owner)
+        if gives:
+            self._offered.add(key)
+        elif await self._will_be_given(snapshot, key, owner):
+            self._awaited.add(key)
+        self._took = self._took or gives
+        self._waits_for_others = self._waits_for_others or not gives
+        return gives
+
+    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
+        """Which objects the service account may not write that others have given up."""
+        failed = {one.key for one in report.failed} & self._offered
+        if not failed or not self.settings.service_account:
+            return frozenset()
+        every = await self._client.resources()
+        kinds = {(one.group, one.kind): one.name for one in every}
+        return frozenset(
+            [
+                key
+                for key in sorted(failed)
+                if not await self._may_write(key, kinds.get((key.group, key.kind)))
+            ]
+        )
+
+    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
+        """Whether the service account may write an object, as far as is known."""
+        attributes = {
+            "verb": "patch",
+            "group": key.group,
+            "resource": resource,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            said = await self._client.json("POST", _REVIEWS, review)
+        except CallError:
+            return True
+        return (said.get("status") or {}).get("allowed") is not False
+
+    async def _others_claims(
+        self,
+        snapshot: Snapshot,
+        waits: Waits,
+        objects: Mapping[ObjectKey, KubernetesObject],
+    ) -> Mapping[ObjectKey, Claim]:
+        """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
+        return await self._claims_of(snapshot, waits).of(objects)
+
+    def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
+        return Claims(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._writer.mark,
+            self._inventories or self._own_namespace,
+            snapshot.followed,
+            snapshot.commit,
+            waits,
+            self._api.clock.seconds(),
+        )
+
+    async def _claims(
+        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> Mapping[ObjectKey, Claim]:
+        """See `make_plan`."""
+        found = await self._others_claims(snapshot, self._deletes_wait, objects)
+        delayed = {key for key, one in found.items() if not one.is_made}
+        self._delayed |= delayed
+        if delayed:
+            self._waits_for_others = True
+            left = min(found[key].seconds for key in delayed)
+            self._wait_ends = self._api.clock.seconds() + left
+        return found
+
+    async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
+        """
+        Return what the pinned commit has; it is read once.
+
+        :raises CallError: it cannot be read, or is not in the history of the ref.
+        """
+        known = self._pinned
+        if known is not None and known[0].commit == commit:
+            return known
+        try:
+            self._pinned = await self._commits.of_history(commit)
+            self._note_named()
+        except CallError as error:
+            raise _Unreadable(
+                error.status,
+                f"it is pinned to {commit[:12]}, which cannot be applied; the cluster "
+                f"stays as it is: {error.message}",
+            ) from None
+        return self._pinned
+
+    async def _remember(self, report: Report, store: OrderStore) -> None:
+        """Write down that a commit was applied."""
+        history = self.orders.history
+        dry = self.settings.dry_run_strategy != "none"
+        if dry or report.problems:
+            return
+        summary = _counted(one.outcome.value for one in report.results.values())
+        complete = not any(one.outcome in _IN_PART for one in report.results.values())
+        replaces = bool(history) and history[-1].commit == report.commit
+        gone = [
+            one.key for one in report.results.values() if one.outcome in _GONE_FOR_GOOD
+        ]
+
+        def used(orders: Orders) -> Orders:
+            approval = orders.approval.without(report.commit, gone)
+            return attrs.evolve(orders.holding(report.held), approval=approval)
+
+        if replaces and (history[-1].summary == summary or history[-1].complete):
+            if used(self.orders) != self.orders:
+                self.orders = await store.change(used)
+            return
+        done = AppliedCommit(report.commit, round(self._now()), summary, complete)
+        # Failed or held objects of the same commit have come to another end since then.
+        self.orders = await store.change(
+            lambda orders: used(orders).remembering(done, replaces)
+        )
+
+    async def _reported(self, snapshot: Snapshot, source: Source) -> Report:
+        assert self._store is not None
+        reconciler = self._reconciler(snapshot, self._store)
+        if self.settings.dry_run_strategy == "none":
+            if self._repairing is not None and not source.problems:
+                keys = self._repairing
+                await reconciler.repair(snapshot.commit, source.manifests, keys)
+                self._repairing = None
+            return await reconciler.run(snapshot.commit, source)
+        plan = await reconciler.plan(snapshot.commit, source)
+        if isinstance(plan, Report):
+            return plan
+        self._log.info(
+            "project {project}: commit {commit} would {what} (dry run)",
+            project=self.name,
+            commit=snapshot.commit,
+            what=_counted(
+                one.verb.value
+                for one in (*plan.wanted.values(), *plan.leaving.values())
+            ),
+        )
+        return Report(snapshot.commit)
+
+    @property
+    def _own_namespace(self) -> str:
+        """The namespace of agentk itself."""
+        return self._api.own_namespace.name
+
+    def _order_store(self, snapshot: Snapshot) -> OrderStore:
+        return OrderStore(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._own_namespace,
+        )
+
+    def _inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
+        return InventoryStore(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._inventories or self._own_namespace,
+            self.settings.default_namespace,
+            self._writer,
+            orders,
+        )
+
+    @property
+    def _writer(self) -> InventoryWriter:
+        """This agentk, for inventories."""
+        api = self._api
+        client = api.kubernetes_as_agentk()
+        return InventoryWriter(client, api.agent_name, api.lease, self._now)
+
+    def _kept(self, snapshot: Snapshot) -> KeptStates:
+        return KeptStates(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self._own_namespace,
+            self._now,
+            self.settings.keep_states,
+        )
+
+    def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
+        settings = self.settings
+        return Reconciler(
+            client=self._client,
+            store=store,
+            settings=SourceSettings(
+                inventory_id=self._inventory_id(snapshot),
+                source=snapshot.followed,
+                siblings=self._handover.inventories,
+                default_namespace=settings.default_namespace,
+                policy=settings.inventory_policy,
+                only_keeps=self._absent is not None and snapshot is self._snapshot,
+                prune=settings.prune,
+                limits=settings.prune_limits,
+                force=settings.conflicts == "force",
+                takes_back=settings.drift.mode == "repair",
+                only_reports=settings.drift.mode == "report",
+                reconcile_timeout=settings.reconcile_timeout,
+                awaits_all=self._dependencies.is_needed(settings.label),
+                prune_timeout=settings.prune_timeout,
+                propagation=_PROPAGATION[settings.prune_propagation_policy],
+            ),
+            leads=lambda: self._api.leads,
+            clock=self._api.clock,
+            now=self._now,
+            planned=partial(self._planned, self._inventory_id(snapshot)),
+            applied=self._applied,
+            settled=self._settled,
+            kept=self._kept(snapshot),
+            leaves=self.drifts.leaves,
+            stays=self._stays,
+            given=partial(self._given, snapshot),
+            claims=partial(self._claims, snapshot),
+            prunes=self._note_pruning,
+            pruned=self._note_pruned,
+            threads=self._threads,
+        )
+
+    # Changes by others.
+
+    def _planned(self, name: str, plan: Plan) -> None:
+        if self.settings.drift.mode != "off":
+            self.drifts.planned(plan, name)
+
+    def _applied(self, manifest: Manifest, found: AppliedVersion) -> None:
+        if self.settings.drift.mode != "off":
+            self.drifts.applied(manifest, found)
+
+    def _note_sync(self) -> None:
+        report = self.report
+        behind = report is None or bool(
+            report.problems or report.failed or self._guarded(report)
+        )
+        # A newer commit is there, and cannot be had or read.
+        newer = bool(self._refused.problems or self._commits.problem_of_newer)
+        behind = behind or newer
+        if not behind and not self.drifts.present:
+            self.out_of_sync_since = None
+        elif self.out_of_sync_since is None:
+            self.out_of_sync_since = self._now()
+
+    def _drifted(self, drift: Drift) -> None:
+        """Say it, where there is not too much of it."""
+        self._note_sync()
+        self._tell_drift(self.name, drift)
+        now = self._api.clock.seconds()
+        if self._drift_lines.wait(now):
+            self._unsaid_drifts += 1
+            return
+        self._drift_lines.take(now)
+        if self._unsaid_drifts:
+            self._log.warn(
+                "project {project}: {count} more lines about drift",
+                project=self.name,
+                count=self._unsaid_drifts,
+            )
+            self._unsaid_drifts = 0
+        say = self._log.info if drift.state in _GOOD else self._log.warn
+        say(
+            "project {project}: drift: {drift}; {state}{reason}",
+            project=self.name,
+            drift=str(drift),
+            state=_STATE_WORDS[drift.state],
+            reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
+        )
+
+    def _guarded(self, report: Report) -> list[Result]:
+        """
+        Return the objects that agentk should prune and keeps; none if ``prune`` is
+        false.
+        """
+        return report.blocked if self.settings.prune else []
+
+    # Texts for operators.
+
+    @property
+    def _how_to_look(self) -> str:
+        """The command that shows the status."""
+        words = shlex.join(
+            [self._api.agent_name, self.settings.label or self.repository]
+        )
+        return f"see 'kasctl gitops status {words}'"
+
+    def _how_to_release(self, report: Report) -> str:
+        count = len(report.held)
+        what = "1 object waits" if count == 1 else f"{count} objects wait"
+        words = (
+            self._api.agent_name,
+            self.settings.label or self.repository,
+            report.release,
+        )
+        return (
+            f"{what} for an approval; to delete: kasctl gitops approve "
+            f"{' '.join(words)}"
+        )
+
+    def _inventory_id(self, snapshot: Snapshot) -> str:
+        return inventory_id(
+            self._api.agent_id,
+            snapshot.project_id,
+            snapshot.project,
+            self.settings.name,
+        )
+
+    def _explained(self, error: CallError) -> str:
+        """Why nothing could be done."""
+        if isinstance(error, _Unreadable):
+            return error.message
+        space = "" if self._store is None else self._store.namespace
+        if (
+            error.status is Status.NOT_FOUND
+            and f'namespaces "{space}"' in error.message
+        ):
+            return (
+                f"the Namespace {space}, which is to hold the inventory, does not "
+                "exist: create it, or name another one in "
+                "modules.gitops.inventory_namespace of agentk"
+            )
+        if error.status is Status.PERMISSION_DENIED:
+            return error.message
+        return f"the cluster cannot be asked: {error.message}"
+
+    def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
+        """
+        Log once why the project is not current, for as long as the reasons stay the
+        same.
+        """
+        lines = _bounded(lines)
+        self._said_of = commit
+        if lines == self._said:
+            return
+        self._said = lines
+        self._log_lines(commit, lines, is_wrong=is_wrong)
+
+    def _log_lines(
+        self, commit: str, lines: list[str], *, is_wrong: bool = True
+    ) -> None:
+        log = self._log.error if is_wrong else self._log.info
+        for line in lines[:MAX_LINES]:
+            log(
+                "project {project}, commit {commit}: {line}",
+                project=self.name,
+                commit=commit[:12],
+                line=line,
+            )
+        if len(lines) > MAX_LINES:
+            log(
+                "project {project}, commit {commit}: and {count} more",
+                project=self.name,
+                commit=commit[:12],
+                count=len(lines) - MAX_LINES,
+            )
+
+    def _summarize(self, report: Report) -> None:
+        summary = _counted(one.outcome.value for one in report.results.values())
+        if (report.commit, summary) == self._summary:
+            return
+        self._summary = (report.commit, summary)
+        self._log.info(
+            "project {project}: commit {commit} is {what}: {summary}",
+            project=self.name,
+            commit=report.commit,
+            what="in the cluster" if not report.failed else "in the cluster in part",
+            summary=summary,
+        )
+
+
+def _pruning_lines(pruning: Pruning) -> Iterator[str]:
+    """How far deletes are, and what holds the first ones that stay."""
+    word = "approved" if pruning.approved else "pruning"
+    yield f"{word}, {pruning.gone} of {pruning.total} gone"
+    for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
+        yield f"{key} is still there: {clean(why, MAX_LINE, ' ')}"
+
+
+def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
+    """Say that the project does not have *key*, and what may be meant."""
+    text = f"the project has no object {_argument(key)}"
+    wanted = key.kind.lower(), key.name
+    # A group or Namespace is left out easily, and kubectl takes a kind in any case.
+    near = sorted(one for one in known if (one.kind.lower(), one.name) == wanted)
+    if near:
+        return f"{text}; it has {', '.join(map(_argument, near[:MAX_KINDS]))}"
+    return (
+        f"{text}: name it KIND[.GROUP]/[NAMESPACE/]NAME, as 'kasctl gitops status "
+        "--objects' lists them"
+    )
+
+
+def _argument(key: ObjectKey) -> str:
+    """Return what ``kasctl gitops repair`` takes for an object."""
+    return str(key).replace(" ", "/", 1)[:MAX_LINE]
+
+
+def _bounded(lines: Iterable[object]) -> list[str]:
+    return [clean(str(one), MAX_LINE, " ") for one in lines]
+
+
+def _counted(words: Iterable[str]) -> str:
+    """How often there is each: ``3 created, 1 pruned``."""
+    counts = Counter(words)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "0"

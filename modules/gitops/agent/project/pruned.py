@@ -1,0 +1,118 @@
+"""In agentk: reports the objects that it pruned, for the audit log of kas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.project.messages import object_reference
+from modules.gitops.wire import reports_pb2
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IServiceClient
+from tunnel.util.backoff import Backoff
+
+__all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports"]
+
+#: Seconds between two reports, and those for one.
+REPORT_PAUSE, REPORT_SECONDS = 5.0, 10.0
+
+#: Prunes in one report, and prunes that wait while kas cannot be reached: of further
+#: ones agentk keeps only the number.
+MAX_TOLD, MAX_WAITING = 20, 1000
+
+#: Objects of one prune that are named.
+MAX_NAMED = 20
+
+#: Seconds after a failure.
+TRY_FIRST, TRY_MOST = 5.0, 60.0
+
+
+@attrs.define(eq=False)
+class PruneReports:
+    """
+    Reports of prunes, with the project, the commit and the user who approved them.
+
+    :param kas: calls `GitopsReports`.
+    """
+
+    _log = Logger()
+
+    _kas: IServiceClient
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    #: By project, commit and user.
+    _waiting: dict[tuple[str, str, str], reports_pb2.Prune] = attrs.field(
+        factory=dict, init=False
+    )
+    #: Number of prunes that did not fit.
+    _left_out: int = attrs.field(default=0, init=False)
+
+    def add(self, project: str, commit: str, key: ObjectKey, approved_by: str) -> None:
+        """Have kas learn of the delete of an object."""
+        known = self._waiting.get((project, commit, approved_by))
+        if known is None:
+            if len(self._waiting) >= MAX_WAITING:
+                self._left_out += 1
+                return
+            known = self._waiting[project, commit, approved_by] = reports_pb2.Prune(
+                project=project, commit=commit, approved_by=approved_by
+            )
+        known.count += 1
+        if len(known.objects) < MAX_NAMED:
+            known.objects.append(object_reference(key))
+
+    async def run(self) -> None:
+        """Report again and again, until it is cancelled."""
+        backoff = Backoff(self._random, TRY_FIRST, TRY_MOST)
+        while True:
+            await deferLater(self._clock, REPORT_PAUSE)
+            if not await self._report():
+                await deferLater(self._clock, backoff.pause())
+            else:
+                backoff.reset()
+
+    async def _report(self) -> bool:
+        """Report the waiting prunes; return False if kas cannot be reached now."""
+        if not (self._waiting or self._left_out):
+            return True
+        told = dict(list(self._waiting.items())[:MAX_TOLD])
+        left_out = self._left_out
+        request = reports_pb2.ReportPrunedRequest(
+            prunes=list(told.values()), left_out=left_out
+        )
+        # Prunes that agentk carries out meanwhile are part of the next report.
+        for key in told:
+            del self._waiting[key]
+        self._left_out = 0
+        reported = False
+        try:
+            await self._kas.call("ReportPruned", request, timeout=REPORT_SECONDS)
+            reported = True
+        except CallError as error:
+            self._log.debug("kas did not take a report: {why}", why=error.message)
+            # A kas of an earlier version writes no such event; no other try helps.
+            reported = error.status in (Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT)
+            return reported
+        finally:
+            if not reported:
+                self._again(told, left_out)
+        return True
+
+    def _again(
+        self, told: dict[tuple[str, str, str], reports_pb2.Prune], left_out: int
+    ) -> None:
+        self._left_out += left_out
+        for key, prune in told.items():
+            later = self._waiting.pop(key, None)
+            if later is not None:
+                prune.count += later.count
+                room = MAX_NAMED - len(prune.objects)
+                prune.objects.extend(later.objects[:room])
+        self._waiting = {**told, **self._waiting}
+        while len(self._waiting) > MAX_WAITING:
+            self._left_out += self._waiting.popitem()[1].count

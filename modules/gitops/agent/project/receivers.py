@@ -1,0 +1,193 @@
+"""
+Objects of other engines, notified of each commit.
+
+A GitRepository of Flux or an Application of Argo CD looks at Git every few minutes, and
+nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of the push:
+
+    kas ──which commit──> an annotation of the object, which its engine takes as a sign,
+                          or a field that says which commit it is at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops.agent.objects.health import ObjectHealth, health_of
+from modules.gitops.agent.objects.ignored import path_of
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.ownership import FIELD_MANAGER
+from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
+from modules.gitops.agent.source.snapshot import receive, ref_message
+from modules.gitops.wire import rpc_pb2
+from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
+from tunnel.util.backoff import Backoff
+from tunnel.util.parallel import in_parallel
+
+__all__ = ["Receiver", "key_of"]
+
+#: Has Argo CD look at Git.
+_REFRESH = "argocd.argoproj.io/refresh"
+
+#: Seconds between two commits at the least.
+BETWEEN = 1.0
+
+
+@attrs.define(eq=False)
+class Receiver:
+    """
+    The objects that agentk notifies of the commits of one ref.
+
+    :param service: client of the service of kas that sends commits.
+    :param now: seconds since 1970.
+    :ivar commit: the last commit that all of them received; empty: none yet.
+    :ivar told: the last commit that each of them received.
+    :ivar problems: why an object did not receive the last commit.
+    :ivar problem: why kas names no commit; empty: it does.
+    """
+
+    settings: ReceiverSettings
+    _api: IAgentModuleApi
+    _service: IServiceClient
+    _random: Callable[[], float]
+    _now: Callable[[], float]
+    commit: str = attrs.field(default="", init=False)
+    problem: str = attrs.field(default="", init=False)
+    problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    told: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    _log = Logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
+        while True:
+            try:
+                commit = await self._next()
+            except CallError as error:
+                self._complain(error.message)
+                await pause(self._api, backoff.pause(), self._random)
+                continue
+            self._complain("")
+            if not commit:
+                # kas stops, and another one answers.
+                await deferLater(self._api.clock, ASK_FIRST * self._random())
+                continue
+            # Each notification starts work in its engine.  They run in parallel, so
+            # that a webhook that does not answer delays no other one.
+            await in_parallel(
+                partial(self._tell, one, commit)
+                for one in self.settings.objects
+                if self.told.get(one) != commit
+            )
+            if self.problems:
+                await deferLater(self._api.clock, backoff.pause())
+                continue
+            backoff.reset()
+            self.commit = commit
+            await deferLater(self._api.clock, BETWEEN)
+
+    async def _next(self) -> str:
+        """
+        Return the commit of the ref once it has changed; empty: repeat the request.
+        """
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self.settings.project,
+            # After a problem any answer says that it is over: the next commit may be
+            # weeks away.
+            commit_id="" if self.problem else self.commit,
+            ref=ref_message(self.settings.ref),
+            only_commit=True,
+        )
+        found = await receive(self._service.stream("GetObjectsToSynchronize", request))
+        return found.commit if found is not None else ""
+
+    async def _tell(self, one: ReceiverObject, commit: str) -> None:
+        client = self._api.kubernetes_as_agentk()
+        try:
+            resource = await client.resource(one.api_version, one.kind)
+            await client.patch(
+                resource,
+                one.name,
+                _change(one, commit),
+                one.namespace,
+                field_manager=FIELD_MANAGER,
+            )
+        except (CallError, ValueError) as error:
+            # ValueError: a namespace where there is none, or the other way round.
+            if self.problems.get(one) != str(error):
+                self._log.warn(
+                    "{object} is not told of commit {commit}: {reason}",
+                    object=str(key_of(one)),
+                    commit=commit,
+                    reason=str(error),
+                )
+            self.problems[one] = str(error)
+            return
+        self.problems.pop(one, None)
+        self.told[one] = commit
+        self._log.info(
+            "{object} is notified of commit {commit}",
+            object=str(key_of(one)),
+            commit=commit,
+        )
+
+    async def health(self, one: ReceiverObject, until: float) -> ObjectHealth:
+        """
+        Return the health of a notified object.
+
+        :param until: when nothing waits for it any more, on the clock.
+        :raises CallError: it cannot be read.
+        """
+        asking = Deferred.fromCoroutine(self._health(one))
+        asking.addTimeout(max(0.0, until - self._api.clock.seconds()), self._api.clock)
+        try:
+            return await asking
+        except TimeoutError:
+            text = "the API server does not answer now"
+            raise CallError(Status.DEADLINE_EXCEEDED, text) from None
+
+    async def _health(self, one: ReceiverObject) -> ObjectHealth:
+        client = self._api.kubernetes_as_agentk()
+        try:
+            resource = await client.resource(one.api_version, one.kind)
+            live = await client.get(resource, one.name, one.namespace)
+        except ValueError as error:
+            raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
+        return health_of(live, self._now())
+
+    def _complain(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._log.warn(
+                "commits of {project} cannot be had: {reason}",
+                project=self.settings.project or "the agent's repository",
+                reason=problem,
+            )
+        self.problem = problem
+
+
+def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
+    """Return the merge patch that notifies an object of a commit."""
+    path, value = ["metadata", "annotations", one.annotation], commit
+    if one.field:
+        path = path_of(one.field)
+    elif one.annotation == _REFRESH:
+        # Argo CD takes two words alone.
+        value = "normal"
+    found: Any = value
+    for name in reversed(path):
+        found = {name: found}
+    return dict(found)
+
+
+def key_of(one: ReceiverObject) -> ObjectKey:
+    """Return the key of a notified object."""
+    group = one.api_version.rpartition("/")[0]
+    return ObjectKey(group, one.kind, one.namespace, one.name)

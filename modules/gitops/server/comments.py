@@ -1,0 +1,308 @@
+"""kas' single comment on a merge request, through GitLab's API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IResponse
+
+from modules.gitops.server.config import MergeRequestSettings
+from modules.secret_file import read_secret
+from tunnel import __version__
+from tunnel.bodies import TooLarge, WholeBody, collect
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IStore
+from tunnel.util.backoff import Backoff
+
+__all__ = ["Comments"]
+
+#: Attempts for one request, and the first and longest pause between them in seconds.
+ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
+
+#: Seconds for one attempt.
+SECONDS = 20.0
+
+#: Comments of one page, which is GitLab's limit, and pages that are searched.
+PER_PAGE, MAX_PAGES = 100, 50
+
+#: Bytes of a response. A comment has a million characters at most: a user who writes
+#: many such comments can prevent kas from finding its own if the store does not know
+#: it.
+MAX_ANSWER = 4 * 1024 * 1024
+
+#: Seconds that a comment is remembered: few merge requests are idle for longer.
+REMEMBERED = 90 * 24 * 3600.0
+
+#: Digits of the id of a comment: GitLab's ids have 64 bits.
+MAX_DIGITS = 19
+
+_REFUSED: Final = {
+    401: "the token is not valid, or has expired",
+    403: "the token needs the scope api, and its user a member's permissions",
+    404: "the user of the token cannot see this merge request",
+}
+
+
+@attrs.frozen
+class _Comment:
+    """
+    A comment of kas.
+
+    :ivar digest: the digest of its text.
+    """
+
+    number: int
+    digest: str
+
+    @classmethod
+    def of(cls, number: int, text: str) -> _Comment:
+        return cls(number, sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+
+    @classmethod
+    def read(cls, value: bytes) -> _Comment | None:
+        number, _, digest = value.decode("ascii", "replace").partition(" ")
+        if not number.isdecimal() or len(number) > MAX_DIGITS:
+            return None
+        return cls(int(number), digest)
+
+    @property
+    def value(self) -> bytes:
+        return f"{self.number} {self.digest}".encode()
+
+
+class _TryAgain(Exception):
+    """
+    Raised if a retry may succeed.
+
+    :ivar pause: the seconds that GitLab requested; 0 if none.
+    """
+
+    def __init__(self, why: str, pause: float = 0.0) -> None:
+        super().__init__(why)
+        self.pause = pause
+
+
+@attrs.define(eq=False)
+class Comments:
+    """
+    Comments of the user who owns kas' token.
+
+    Only that user's own comments are read, so an imitation by another user is not
+    changed. Source: GitLab's Notes API.
+
+    :param mark: the beginning of kas' comments.
+    :param store: remembers the comments, for all replicas of kas.
+    """
+
+    _settings: MergeRequestSettings
+    _store: IStore
+    _http: IAgent
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    _mark: str
+
+    async def described(self, project_id: int, merge_request: int) -> tuple[Any, Any]:
+        """
+        Return GitLab's descriptions of a merge request, and of its project.
+
+        :raises CallError: GitLab is unavailable, or refuses.
+        """
+        project = f"/projects/{project_id}"
+        found = await self._ask("GET", f"{project}/merge_requests/{merge_request}")
+        return found, await self._ask("GET", project)
+
+    async def find(self, project_id: int, merge_request: int) -> list[tuple[int, str]]:
+        """
+        Return the ids and texts of kas' comments on a merge request, the oldest first.
+
+        :raises CallError: GitLab is unavailable, or refuses.
+        """
+        me = (await self._ask("GET", "/user")).get("id")
+        notes = _path(project_id, merge_request)
+        found = []
+        for page in range(1, MAX_PAGES + 1):
+            query = f"?sort=asc&order_by=created_at&per_page={PER_PAGE}&page={page}"
+            asked = await self._ask("GET", notes + query)
+            every = asked if isinstance(asked, list) else []
+            for one in every:
+                if _is_of(one, me) and one["body"].startswith(self._mark):
+                    found.append((one["id"], one["body"]))
+            if len(every) < PER_PAGE:
+                break
+        return found
+
+    async def put(self, project_id: int, merge_request: int, text: str) -> None:
+        """
+        Make *text* the only comment of kas on a merge request.
+
+        If several replicas comment at the same moment, all but one delete their
+        comment.
+
+        :param text: must begin with the mark.
+        :raises CallError: GitLab is unavailable, or refuses.
+        """
+        notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
+        known = await self._known(key)
+        if known is not None and not await self._is_ours(notes, known):
+            known = None
+        if known is not None and await self._change(notes, known, text):
+            await self._remember(key, _Comment.of(known.number, text))
+            return
+        found = [
+            _Comment.of(*one) for one in await self.find(project_id, merge_request)
+        ]
+        if not found:
+            made = await self._ask("POST", notes, {"body": text})
+            if not isinstance(made, dict) or not isinstance(made.get("id"), int):
+                return
+            found = [_Comment.of(made["id"], text)]
+            # Another replica may have created a comment, or the known one was deleted.
+            other = await self._known(key)
+            if other is not None and other != known:
+                if await self._is_ours(notes, other) and (
+                    await self._change(notes, other, text)
+                ):
+                    await self._ask("DELETE", f"{notes}/{found[0].number}")
+                    return
+        first, *more = found
+        await self._change(notes, first, text)
+        for one in more:
+            await self._ask("DELETE", f"{notes}/{one.number}")
+        await self._remember(key, _Comment.of(first.number, text))
+
+    async def _is_ours(self, notes: str, one: _Comment) -> bool:
+        """
+        Tell whether a comment that the store names is ours.
+
+        The store may be shared with programs that name a comment of another user, which
+        the token may be able to change.
+        """
+        me = (await self._ask("GET", "/user")).get("id")
+        try:
+            note = await self._ask("GET", f"{notes}/{one.number}")
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return False
+        return _is_of(note, me) and note["body"].startswith(self._mark)
+
+    async def _change(self, notes: str, one: _Comment, text: str) -> bool:
+        """Change the text of a comment; return whether the comment exists."""
+        if one == _Comment.of(one.number, text):
+            return True
+        try:
+            await self._ask("PUT", f"{notes}/{one.number}", {"body": text})
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _known(self, key: str) -> _Comment | None:
+        try:
+            found = await self._store.get(key)
+        except CallError:
+            # The comment can be found through GitLab, too.
+            return None
+        return None if found is None else _Comment.read(found.value)
+
+    async def _remember(self, key: str, one: _Comment) -> None:
+        with contextlib.suppress(CallError):
+            await self._store.set(key, one.value, expires_after=REMEMBERED)
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """
+        Send a request with retries; return the JSON response, None if it is empty.
+        """
+        backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await self._try(method, path, body)
+            except _TryAgain as error:
+                if attempt == ATTEMPTS:
+                    raise CallError(Status.UNAVAILABLE, f"GitLab: {error}") from None
+                pause = error.pause or backoff.pause()
+                await deferLater(self._clock, min(pause, PAUSE_MOST))
+        raise AssertionError
+
+    async def _try(self, method: str, path: str, body: Any) -> Any:
+        try:
+            token = read_secret(self._settings.token_file)
+        except ValueError as error:
+            raise CallError(Status.FAILED_PRECONDITION, str(error)) from None
+        headers = Headers(
+            {
+                b"User-Agent": [f"txkas/{__version__}".encode()],
+                b"Accept": [b"application/json"],
+                b"Private-Token": [token],
+            }
+        )
+        producer = None
+        if body is not None:
+            headers.addRawHeader(b"Content-Type", b"application/json")
+            producer = WholeBody(json.dumps(body).encode())
+        url = f"{self._settings.gitlab_url.rstrip('/')}/api/v4{path}"
+        asking: Deferred[tuple[IResponse, bytes]] = self._http.request(
+            method.encode(), url.encode(), headers, producer
+        ).addCallback(collect, MAX_ANSWER)
+        asking.addTimeout(SECONDS, self._clock)
+        try:
+            response, content = await asking
+        except CancelledError:
+            raise
+        except TooLarge:
+            text = f"GitLab: a response has more than {MAX_ANSWER // 1024**2} MiB"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
+        except Exception as error:
+            # Of many kinds: no route, unknown name, bad certificate, timeout.
+            raise _TryAgain(type(error).__name__) from None
+        return _answered(response, content)
+
+
+def _answered(response: IResponse, content: bytes) -> Any:
+    code = response.code
+    if code == 429 or code >= 500:
+        raise _TryAgain(f"it responded with {code}", _pause(response))
+    if code in _REFUSED:
+        status = Status.NOT_FOUND if code == 404 else Status.PERMISSION_DENIED
+        raise CallError(status, f"GitLab: {_REFUSED[code]} ({code})")
+    if not 200 <= code < 300:
+        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it responded with {code}")
+    if not content.strip():
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        text = "GitLab: the response is not JSON; check gitlab_url"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
+
+
+def _pause(response: IResponse) -> float:
+    (said, *_) = response.headers.getRawHeaders("Retry-After", [""])
+    return float(said) if said.isascii() and said.isdigit() else 0.0
+
+
+def _path(project_id: int, merge_request: int) -> str:
+    return f"/projects/{project_id}/merge_requests/{merge_request}/notes"
+
+
+def _is_of(note: Any, user: Any) -> bool:
+    """Tell whether a user wrote a comment."""
+    return (
+        isinstance(note, dict)
+        and isinstance(note.get("author"), dict)
+        and isinstance(note.get("id"), int)
+        and isinstance(note.get("body"), str)
+        and not note.get("system")
+        and user is not None
+        and note["author"].get("id") == user
+    )

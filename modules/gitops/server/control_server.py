@@ -1,0 +1,185 @@
+"""In kas: passes operators' calls for an agent's projects to the agentk that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import attrs
+
+from modules.gitops.wire import control_pb2
+from modules.repositories import project_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    CLIENT_ADDRESS,
+    OPERATOR,
+    AuditEvent,
+    ConnectedAgent,
+    IServerModuleApi,
+)
+from tunnel.util.single_object import check_manifest
+
+__all__ = ["CONTROL", "Operators"]
+
+CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
+
+#: Seconds for one answer, where the caller gave no time limit.
+SECONDS = 30.0
+
+
+#: Characters of an agent's name, and names of agents, in an error.
+MAX_NAME, MAX_NAMES = 200, 10
+
+#: Characters of each detail in the audit log, and objects that it names.
+MAX_DETAIL, MAX_OBJECTS = 200, 20
+
+
+def _passed(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
+    """Answer *method* as the agent that the request names does."""
+
+    async def ask(self: Operators, request: Any, call: Any) -> Any:
+        return await self.ask(method, request, call)
+
+    return ask
+
+
+def _decided(
+    method: str, check: Callable[[Any, Any], None] = lambda request, response: None
+) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
+    """
+    Answer *method* as `_passed`, and record the decision in the audit log, whatever its
+    outcome.
+
+    :param check: raises a `CallError` for a response that does not fit the request.
+    """
+
+    async def ask(self: Operators, request: Any, call: Any) -> Any:
+        outcome = Status.CANCELLED
+        try:
+            response = await self.ask(method, request, call)
+            check(request, response)
+            outcome = Status.OK
+        except CallError as error:
+            outcome = error.status
+            raise
+        finally:
+            self.record(method, request, call, outcome)
+        return response
+
+    return ask
+
+
+def _check_kept(request: Any, response: Any) -> None:
+    """Check that a kept state is the requested one: users pipe it to kubectl."""
+    if not request.id:
+        for one in response.states:
+            one.manifest = ""
+        return
+    try:
+        if [one.id for one in response.states] != [request.id]:
+            raise ValueError("it is another state than the requested one")
+        (state,) = response.states
+        name = state.object
+        check_manifest(
+            state.manifest, (name.group, name.kind, name.namespace, name.name)
+        )
+    except ValueError as error:
+        text = f"the agent's answer cannot be used: {error}"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
+
+
+@attrs.frozen
+class Operators:
+    """Answers `GitopsControl` on the external API."""
+
+    api: IServerModuleApi
+
+    get_status = _passed("GetStatus")
+    approve = _decided("Approve")
+    get_history = _passed("GetHistory")
+    # With an id it shows a whole object, which may be a Secret.
+    get_kept = _decided("GetKept", _check_kept)
+    undo = _decided("Undo")
+    suspend = _decided("Suspend")
+    resume = _decided("Resume")
+    sync = _decided("Sync")
+    repair = _decided("Repair")
+    get_drift = _passed("GetDrift")
+    preview = _passed("Preview")
+
+    def record(self, method: str, request: Any, call: Any, outcome: Status) -> None:
+        """Write a decision to the audit log, with its project and operator."""
+        details = {
+            "agent": request.agent,
+            "project": request.project,
+            "release": getattr(request, "release", ""),
+            "commit": getattr(request, "commit", ""),
+            "state": getattr(request, "id", ""),
+            "objects": ", ".join(
+                f"{one.kind} {one.namespace}/{one.name}"
+                for one in list(getattr(request, "objects", ()))[:MAX_OBJECTS]
+            ),
+            "operator": call.metadata.get(OPERATOR, ""),
+            "client": call.metadata.get(CLIENT_ADDRESS, ""),
+            "user_agent": call.metadata.get("user-agent", ""),
+        }
+        said = {name: text[:MAX_DETAIL] for name, text in details.items() if text}
+        action = "gitops.kept" if method == "GetKept" else f"gitops.{method.lower()}"
+        self.api.audit(AuditEvent(action, None, outcome.name, said))
+
+    async def ask(self, method: str, request: Any, call: Any) -> Any:
+        """
+        Return the agent's response.
+
+        :param request: names the agent in ``agent``.
+        :raises CallError: also NOT_FOUND, the agent does not exist.
+        """
+        if method == "Preview":
+            # An operator asks.
+            request.merge_request = False
+        if method == "Approve":
+            request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]
+        agent = await self._agent(request.agent)
+        client = self.api.client(CONTROL, agent.agent_id)
+        timeout = SECONDS if call.time_left is None else call.time_left
+        try:
+            return await client.call(method, request, timeout=timeout)
+        except CallError as error:
+            if error.status is not Status.UNIMPLEMENTED:
+                raise
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"agent {agent.agent_name} has no GitOps: put gitops into modules of "
+                "agentk's configuration file",
+            ) from None
+
+    async def _agent(self, wanted: str) -> ConnectedAgent:
+        """Return an agent by its id, its name, or ``group/project:name``."""
+        if not wanted:
+            raise CallError(Status.INVALID_ARGUMENT, "agent has to name an agent")
+        every: Collection[ConnectedAgent] = ()
+        found: Collection[ConnectedAgent] = await self.api.agents(agent_id=wanted)
+        if not found:
+            every = await self.api.agents()
+            found = [one for one in every if wanted in self._names(one)]
+        if len({one.agent_id for one in found}) > 1:
+            ids = ", ".join(sorted({one.agent_id for one in found})[:5])
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"several agents are called {wanted[:200]!r}: give an id of {ids}",
+            )
+        for one in found:
+            return one
+        # The longest name says most: it has the project, too.
+        names = sorted({self._names(one)[-1] for one in every})
+        known = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMES]) or "none"
+        if len(names) > MAX_NAMES:
+            known += f" and {len(names) - MAX_NAMES} more"
+        raise CallError(
+            Status.NOT_FOUND,
+            f"no agent {wanted[:MAX_NAME]!r} is connected; connected: {known}",
+        )
+
+    def _names(self, agent: ConnectedAgent) -> tuple[str, ...]:
+        project, name = project_of(self.api, agent), agent.agent_name
+        return (name, f"{project}:{name}") if project else (name,)

@@ -1,0 +1,465 @@
+"""
+In kas: GitLab tells of merge requests, agents say what they would change.
+
+GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"); kas asks
+the agents whose projects follow the target branch, and comments on the merge request.
+kas takes only numbers from the webhook, because a client with its secret can write any
+body: the project, the branches and whether it is a fork's are what GitLab's API says.
+No pipeline has a credential of a cluster, and none of GitLab reaches an agent.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.web.resource import Resource
+
+from modules.gitops.server.comment_text import MARK, Asked, comment
+from modules.gitops.server.comments import Comments
+from modules.gitops.server.config import MergeRequestSettings
+from modules.gitops.server.control_server import CONTROL
+from modules.gitops.wire import control_pb2 as pb
+from modules.gitops.wire import rpc_pb2
+from modules.repositories import project_of
+from modules.secret_file import read_secret
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.util.allowance import Allowance
+from tunnel.util.backoff import Backoff
+from tunnel.util.parallel import in_parallel
+from tunnel.util.peer_slots import PeerSlots
+from tunnel.util.recent import Recent
+from tunnel.util.texts import clean
+from tunnel.util.timers import cancel_call
+
+__all__ = ["MergeRequests"]
+
+#: Merge requests that wait, in total and of one project of GitLab.
+MAX_WAITING, MAX_WAITING_EACH = 1000, 100
+
+#: Merge requests in progress at the same time, in total and of one project: looping
+#: charts of one project leave room for other projects.
+AT_ONCE, AT_ONCE_EACH = 20, 2
+
+#: Previews in progress at the same time, of one merge request and of one agent: agentk
+#: makes no more for merge requests.
+PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
+
+#: Rounds for one merge request, and the period in seconds in which they count: an
+#: author who pushes every second sees the last of a few pushes.
+ROUNDS, ROUNDS_SECONDS = 6, 60.0
+
+#: Merge requests whose rounds kas counts; it forgets the oldest entry first.
+MAX_COUNTED = 1000
+
+#: Agents that are asked which projects they have, how many at the same time, and the
+#: seconds that each has.
+MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
+
+#: Previews of one merge request, and seconds for each.
+MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
+
+#: Objects of one preview; agentk sends no more.
+MAX_OBJECTS = 5000
+
+#: Seconds for all of them: agents that take their time keep other ones waiting.
+ALL_SECONDS = 300.0
+
+#: Attempts for a preview, and the seconds of the first and the longest pause between:
+#: others may be under way there, or GitLab's ref may be at an older commit.
+ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
+
+#: How an agent says that it may have a preview later.
+_AGAIN = (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
+
+#: Bytes of a webhook; GitLab's have a few dozen kilobytes.
+MAX_BODY = 1024 * 1024
+
+#: Actions after which there is something new to preview.
+_NEW = ("open", "reopen")
+
+
+@attrs.frozen
+class MergeRequest:
+    """
+    A merge request, as GitLab describes it.
+
+    :ivar project: full path of the target project.
+    :ivar default: whether its target is the default branch of that project.
+    :ivar commit: the last commit of the source branch.
+    """
+
+    project_id: int
+    project: str
+    number: int
+    target: str
+    default: bool
+    commit: str
+    is_fork: bool
+
+    def is_followed(self, ref: rpc_pb2.Ref) -> bool:
+        """Whether it is to be merged in what *ref* follows."""
+        kind = ref.WhichOneof("ref")
+        if kind is None:
+            return self.default
+        if kind == "branch":
+            return bool(ref.branch == self.target)
+        return kind == "name" and bool(ref.name == f"refs/heads/{self.target}")
+
+
+class MergeRequests(Resource):
+    """
+    The page, and what comes of it.
+
+    :param may_read: whether an agent may read the project of that id, or the repository
+        of that name: no other agent says what is in a comment there.
+    """
+
+    isLeaf = True
+    _log = Logger()
+
+    def __init__(
+        self,
+        api: IServerModuleApi,
+        settings: MergeRequestSettings,
+        random: Callable[[], float],
+        may_read: Callable[[ConnectedAgent, int, str], bool],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._may_read = may_read
+        self._api = api
+        self._settings = settings
+        self._random = random
+        setting = "agent.gitops.merge_requests.ca_certificate_file"
+        http = api.http_agent(setting, settings.ca_certificate_file)
+        store = api.store("merge-requests")
+        self._comments = Comments(settings, store, http, api.clock, random, MARK)
+        #: Numbers in order of arrival, by project.  The project that had the last turn
+        #: comes last.
+        self._waiting: dict[int, dict[int, None]] = {}
+        self._working: dict[tuple[int, int], Deferred[Any]] = {}
+        self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
+        self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
+        #: Begins what has to wait because it had many rounds.
+        self._later: IDelayedCall | None = None
+
+    def stop(self) -> None:
+        """Drop all waiting merge requests."""
+        self._waiting.clear()
+        self._rest()
+        for one in tuple(self._working.values()):
+            one.cancel()
+
+    def render_POST(self, request: Any) -> bytes:
+        """GitLab has an event."""
+        if not self._knows_secret(request):
+            return _answer(request, 401, "the secret is missing or wrong")
+        body = request.content.read(MAX_BODY + 1)
+        if len(body) > MAX_BODY:
+            return _answer(request, 413, f"an event has at most {MAX_BODY} bytes")
+        try:
+            key = _numbers(json.loads(body))
+        except (ValueError, RecursionError):
+            return _answer(request, 400, "this is not a merge request event of GitLab")
+        if key is None:
+            return _answer(request, 200, "there is nothing new to preview")
+        project_id, number = key
+        others = self._waiting.get(project_id, {})
+        if number not in others:
+            every = sum(map(len, self._waiting.values()))
+            if every >= MAX_WAITING or len(others) >= MAX_WAITING_EACH:
+                request.setHeader(b"retry-after", b"60")
+                text = f"{len(others)} merge requests of this project wait already"
+                return _answer(request, 503, f"{text}, {every} of all projects")
+        self._waiting.setdefault(project_id, {})[number] = None
+        self._begin()
+        return _answer(request, 202, "it will be previewed")
+
+    def _knows_secret(self, request: Any) -> bool:
+        try:
+            secret = read_secret(self._settings.webhook_secret_file)
+        except ValueError as error:
+            self._log.error("{problem}", problem=str(error))
+            return False
+        given = request.getHeader(b"x-gitlab-token") or b""
+        return hmac.compare_digest(given, secret)
+
+    def _begin(self) -> None:
+        """Work on what waits; of one merge request on one commit at a time."""
+        self._rest()
+        now: float = self._api.clock.seconds()
+        waits = []
+        for key in self._turns():
+            if len(self._working) >= AT_ONCE:
+                return
+            if key in self._working or self._at_work(key[0]) >= AT_ONCE_EACH:
+                continue
+            allowance = self._allowance(key)
+            wait = allowance.wait(now)
+            if wait:
+                waits.append(wait)
+                continue
+            allowance.take(now)
+            self._take(*key)
+            working = Deferred.fromCoroutine(self._work(*key))
+            working.addErrback(self._failed)
+            if not working.called:
+                self._working[key] = working
+                working.addCallback(self._ended, key)
+        if waits:
+            self._later = self._api.clock.callLater(min(waits), self._begin)
+
+    def _turns(self) -> list[tuple[int, int]]:
+        """Return what waits: the first of each project, then the second of each."""
+        by_project = (
+            [(project_id, number) for number in numbers]
+            for project_id, numbers in self._waiting.items()
+        )
+        return [one for some in zip_longest(*by_project) for one in some if one]
+
+    def _take(self, project_id: int, number: int) -> None:
+        """Begin a merge request: it is the turn of the other projects now."""
+        numbers = self._waiting.pop(project_id)
+        del numbers[number]
+        if numbers:
+            self._waiting[project_id] = numbers
+
+    def _at_work(self, project_id: int) -> int:
+        return sum(one == project_id for one, _ in self._working)
+
+    def _rest(self) -> None:
+        cancel_call(self._later)
+        self._later = None
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("the preview of a merge request failed", failure)
+
+    def _ended(self, _: object, key: tuple[int, int]) -> None:
+        del self._working[key]
+        self._begin()
+
+    async def _work(self, project_id: int, number: int) -> None:
+        try:
+            said = await self._comments.described(project_id, number)
+            asked = _merge_request(project_id, number, *said)
+            if asked is None:
+                return
+            if asked.is_fork and not self._settings.forks:
+                self._log.info(
+                    "merge request {number} of {project} comes from a fork, and is not "
+                    "previewed",
+                    number=number,
+                    project=asked.project,
+                )
+                return
+            text = await self._text(asked)
+            if text is not None:
+                await self._comments.put(project_id, number, text)
+        except CallError as error:
+            self._log.warn(
+                "merge request {number} of project {project} has no comment with its "
+                "preview: {problem}",
+                number=number,
+                project=project_id,
+                problem=error.message,
+            )
+
+    def _allowance(self, key: tuple[int, int]) -> Allowance:
+        """How often it may be worked on."""
+        allowance = self._allowances.get(key)
+        if allowance is None:
+            allowance = Allowance(ROUNDS, ROUNDS_SECONDS)
+        self._allowances[key] = allowance
+        return allowance
+
+    async def _text(self, asked: MergeRequest) -> str | None:
+        """Return the text of the comment; None: no project follows that branch."""
+        every = {
+            one.agent_id: one
+            for one in await self._api.agents()
+            if self._settings.has(one.agent_name, project_of(self._api, one))
+            and self._may_read(one, asked.project_id, asked.project)
+        }
+        agents = [every[agent_id] for agent_id in sorted(every)][:MAX_AGENTS]
+        if len(every) > MAX_AGENTS:
+            self._log.warn(
+                "{count} agents may preview merge requests, and {most} of them are "
+                "asked: say which in agent.gitops.merge_requests.agents",
+                count=len(every),
+                most=MAX_AGENTS,
+            )
+        found = await in_parallel(
+            (partial(self._projects, agent, asked) for agent in agents), ASKED_AT_ONCE
+        )
+        # The first of each, then the second: none has room for its own alone.
+        projects = [
+            one for some in zip_longest(*found) for one in some if one is not None
+        ]
+        if not projects:
+            self._log.info(
+                "merge request {number} of {project} gets no comment: of {count} "
+                "agents that are asked none has a project that follows {branch} of a "
+                "repository of that name",
+                number=asked.number,
+                project=asked.project,
+                count=len(agents),
+                branch=asked.target,
+            )
+            return None
+        until = self._api.clock.seconds() + ALL_SECONDS
+        said = await in_parallel(
+            (
+                partial(self._preview, agent, project, asked, until)
+                for agent, project in projects[:MAX_PREVIEWS]
+            ),
+            PREVIEWS_AT_ONCE,
+        )
+        return comment(asked.commit, said, len(projects[MAX_PREVIEWS:]))
+
+    async def _projects(
+        self, agent: ConnectedAgent, asked: MergeRequest
+    ) -> list[tuple[ConnectedAgent, pb.ProjectStatus]]:
+        """Return the projects of an agent that follow the target branch."""
+        client = self._api.client(CONTROL, agent.agent_id)
+        request = pb.GetStatusRequest(agent=agent.agent_id)
+        try:
+            status = await client.call("GetStatus", request, timeout=STATUS_SECONDS)
+        except CallError as error:
+            if error.status is not Status.UNIMPLEMENTED:
+                self._log.info(
+                    "agent {name} cannot say which projects it has: {problem}",
+                    name=agent.agent_name,
+                    problem=error.message,
+                )
+            return []
+        return [
+            (agent, one)
+            for one in status.projects
+            if one.repository == asked.project and asked.is_followed(one.ref)
+        ]
+
+    async def _preview(
+        self,
+        agent: ConnectedAgent,
+        project: pb.ProjectStatus,
+        asked: MergeRequest,
+        until: float,
+    ) -> Asked:
+        """
+        Return the preview of one project; repeat the request if the project may know
+        more soon.
+
+        :param until: when the comment is written in any case.
+        """
+        called = project.id or project.repository
+        client = self._api.client(CONTROL, agent.agent_id)
+        name = f"refs/merge-requests/{asked.number}/head"
+        request = pb.PreviewRequest(
+            agent=agent.agent_id,
+            project=project.id,
+            ref=rpc_pb2.Ref(name=name),
+            merge_request=True,
+        )
+        backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+        clock = self._api.clock
+        for attempt in range(1, ATTEMPTS + 1):
+            async with self._agents.slot(agent.agent_id):
+                left = until - clock.seconds()
+                if left <= 0:
+                    why = f"other previews took {ALL_SECONDS:g} s"
+                    return Asked(agent.agent_name, called, problem=why)
+                pause = backoff.pause()
+                last = attempt == ATTEMPTS or pause >= left
+                timeout = min(PREVIEW_SECONDS, left)
+                try:
+                    preview = await client.call("Preview", request, timeout=timeout)
+                    # A message has room for millions that are empty.
+                    del preview.objects[MAX_OBJECTS:]
+                except CallError as error:
+                    if last or error.status not in _AGAIN:
+                        return Asked(agent.agent_name, called, problem=error.message)
+                else:
+                    if last or preview.commit == asked.commit:
+                        return Asked(agent.agent_name, called, preview)
+            await deferLater(clock, pause)
+        raise AssertionError
+
+
+def _numbers(event: Any) -> tuple[int, int] | None:
+    """
+    Return project and number that a webhook names; None: nothing changes a preview.
+
+    :raises ValueError: it is not an event of a merge request.
+    """
+    try:
+        if event["object_kind"] != "merge_request":
+            return None
+        said = event["object_attributes"]
+        if said.get("state") != "opened":
+            return None
+        changes = event.get("changes") or {}
+        is_update = said.get("action") == "update" and (
+            said.get("oldrev") or "target_branch" in changes
+        )
+        if said.get("action") not in _NEW and not is_update:
+            return None
+        return _number(event["project"]["id"]), _number(said["iid"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _merge_request(
+    project_id: int, number: int, said: Any, project: Any
+) -> MergeRequest | None:
+    """
+    Read what GitLab's API says; None: the merge request is not open.
+
+    :raises CallError: it cannot be read.
+    """
+    try:
+        found = MergeRequest(
+            project_id=project_id,
+            project=_text(project["path_with_namespace"]),
+            number=number,
+            target=_text(said["target_branch"]),
+            default=said["target_branch"] == project["default_branch"],
+            commit=_text(said["sha"]),
+            is_fork=said["source_project_id"] != project_id,
+        )
+        is_it = (
+            project["id"] == said["target_project_id"] == project_id
+            and said["iid"] == number
+        )
+        return found if is_it and said["state"] == "opened" else None
+    except (KeyError, TypeError, ValueError):
+        text = "GitLab: its response about the merge request cannot be read"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError("this is not a number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or clean(value, 1024) != value:
+        raise ValueError("this is not a name")
+    return value
+
+
+def _answer(request: Any, code: int, text: str) -> bytes:
+    request.setResponseCode(code)
+    request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+    return text.encode() + b"\n"

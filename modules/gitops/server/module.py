@@ -1,0 +1,441 @@
+"""The half in kas: sends agentk the files of a source, and again when they change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from random import SystemRandom
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet.defer import CancelledError, Deferred
+from zope.interface import implementer, provider
+
+from modules.gitops.server.config import GitopsSettings
+from modules.gitops.server.control_server import CONTROL, Operators
+from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
+from modules.gitops.server.globs import MAX_READ, Glob
+from modules.gitops.server.merge_requests import MergeRequests
+from modules.gitops.server.refs import FollowedRef
+from modules.gitops.server.reported import REPORTS, Reported
+from modules.gitops.server.turns import PARSING, Turns, Work
+from modules.gitops.server.webhooks import DriftWebhook
+from modules.gitops.wire import rpc_pb2
+from modules.gitops.wire.commit_id import COMMIT
+from modules.gitops.wire.fingerprint import Fingerprint
+from modules.repositories import project_of
+from tunnel.errors import CallError, Status, Stopping
+from tunnel.interfaces import (
+    ConnectedAgent,
+    GitAddress,
+    GitalyAddress,
+    IRepository,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+from tunnel.util.counts import one_less
+from tunnel.util.peer_slots import PeerSlots
+
+__all__ = ["GITOPS", "GitopsServer"]
+
+GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
+
+#: Bytes of a file in one message.
+PART = 128 * 1024
+
+#: Repositories that a message names.
+SHOWN = 5
+
+#: Streams of one agent: one for each source, and a source that is begun again before
+#: its last stream has ended.
+MAX_STREAMS = 1000
+
+#: Streams of one agent that read a repository at the same time, half of all readers of
+#: kas: its other streams wait in order, and other agents do not wait for them.
+READINGS = 4
+
+#: Histories of repositories that are looked through for one agent at a time: each may
+#: be fetched as a whole, and kas makes few fetches at once.
+HISTORIES = 1
+
+#: Characters of all globs of one request, braces expanded.
+MAX_GLOBS = 10_000
+
+#: Refs that are remembered although no agent waits for them: an agent is away while it
+#: works with what it got.  Agents name them, so there has to be a bound.
+MAX_IDLE = 1000
+
+#: Prefixes of refs that may be named in full; other refs, such as those of copies in
+#: kas, have unpublished commits.
+_NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
+
+_Response = rpc_pb2.ObjectsToSynchronizeResponse
+
+
+class _Moved(Exception):
+    """The repository of a stream has moved."""
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class GitopsServer:
+    """Answers `Gitops`."""
+
+    configuration = GitopsSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._settings: GitopsSettings = api.configuration
+        self._random = SystemRandom().random
+        self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
+        #: By agent.
+        self._streams: dict[str, int] = {}
+        self._slots: PeerSlots[str] = PeerSlots(READINGS)
+        self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
+        self._turns = Turns(api.clock)
+        self._found = FoundFiles()
+        #: Each waits for a commit, by the agent that wants it.
+        self._waiting: dict[str, set[Deferred[str]]] = {}
+        self._draining = False
+        api.handle(GITOPS, self)
+        api.handle_external(CONTROL, Operators(api))
+        self._reported = Reported(api)
+        api.handle(REPORTS, self._reported)
+        self._webhooks = [
+            DriftWebhook(
+                one,
+                api.clock,
+                time.time,
+                lambda: self._random(),
+                api.http_agent("agent.gitops.webhooks", one.ca_certificate_file),
+            )
+            for one in self._settings.webhooks
+        ]
+        for webhook in self._webhooks:
+            api.subscribe("gitops.drift", webhook.send)
+        self._merge_requests = None
+        if self._settings.merge_requests is not None:
+            self._merge_requests = MergeRequests(
+                api,
+                self._settings.merge_requests,
+                lambda: self._random(),
+                self._may_read,
+            )
+            api.web("/gitops/merge-requests", self._merge_requests)
+        api.subscribe("git.pushed", self._pushed)
+        api.subscribe("agent.moved", self._moved)
+        api.subscribe("kas.draining", self._drain)
+
+    async def start(self) -> None:
+        """Do nothing: kas reads a ref once an agent requests it."""
+
+    async def stop(self) -> None:
+        """Look no more."""
+        for followed in self._refs.values():
+            followed.stop()
+        self._reported.stop()
+        for webhook in self._webhooks:
+            webhook.stop()
+        if self._merge_requests is not None:
+            self._merge_requests.stop()
+
+    async def get_objects_to_synchronize(
+        self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        """All files of the source, once it is at another commit than agentk has."""
+        agent: ConnectedAgent = call.agent
+        if self._draining:
+            return
+        name, address, project_id = self._repository_of(agent, request.project_id)
+        if request.only_repository:
+            header = _Response.Header(
+                project_id=project_id, project_path=name, repository=_identity(address)
+            )
+            yield _Response(header=header)
+            return
+        count = self._streams.get(agent.agent_id, 0)
+        if count >= MAX_STREAMS:
+            text = f"one agent has at most {MAX_STREAMS} sources"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        self._streams[agent.agent_id] = count + 1
+        try:
+            work = Work(self._turns, agent.agent_id)
+            globs = [] if request.only_commit else await self._globs(request, work)
+            try:
+                commit = await self._commit(agent, name, address, request)
+            except (_Moved, Stopping):
+                # agentk asks again, for what is there now, or another kas.
+                return
+            repository = self._api.repositories.open(address)
+            header = _Response.Header(
+                commit_id=commit,
+                project_id=project_id,
+                project_path=name,
+                ref=self._followed(name, address, _name_of(request.ref)).whole,
+                repository=_identity(address),
+            )
+            yield _Response(header=header)
+            if request.only_commit:
+                yield _trailer(Fingerprint())
+                return
+            source = SourceRequest(address, commit, globs, request.hidden_folders)
+            async with self._slots.slot(agent.agent_id):
+                async for response in self._files(repository, source, work):
+                    yield response
+        finally:
+            one_less(self._streams, agent.agent_id)
+
+    async def _files(
+        self, repository: IRepository, source: SourceRequest, work: Work
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        fingerprint = Fingerprint()
+        files = source_files(repository, source, self._settings, work, self._found)
+        async for path, data in files:
+            fingerprint.add(path, data)
+            for begin in range(0, len(data) or 1, PART):
+                part = data[begin : begin + PART]
+                yield _Response(object=_Response.Object(source=path, data=part))
+        yield _trailer(fingerprint)
+
+    async def _globs(
+        self, request: rpc_pb2.ObjectsToSynchronizeRequest, work: Work
+    ) -> list[Glob]:
+        if not 0 < len(request.paths) <= self._settings.max_number_of_paths:
+            text = (
+                f"a source has 1 to {self._settings.max_number_of_paths} paths "
+                f"(max_number_of_paths), and not {len(request.paths)}"
+            )
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        globs: list[Glob] = []
+        for path in request.paths:
+            is_file = path.WhichOneof("path") == "file"
+            # A glob that is refused costs as much as another one.
+            text = path.glob or path.file
+            read = len(text) * (1 + text.count("{") + text.count(","))
+            await work.take(PARSING * min(read, MAX_READ))
+            try:
+                globs.append(Glob.of_file(path.file) if is_file else Glob(path.glob))
+            except ValueError as error:
+                why = f"{path.glob or path.file!r}: {error}"
+                raise CallError(Status.FAILED_PRECONDITION, why) from None
+            if sum(glob.cost for glob in globs) > MAX_GLOBS:
+                text = f"the globs of a source have more than {MAX_GLOBS} characters"
+                raise CallError(Status.FAILED_PRECONDITION, text)
+        return globs
+
+    async def _commit(
+        self,
+        agent: ConnectedAgent,
+        name: str,
+        address: GitAddress | GitalyAddress,
+        request: rpc_pb2.ObjectsToSynchronizeRequest,
+    ) -> str:
+        """
+        Return the commit to send, once it differs from the commit that agentk has.
+
+        If the agent's file is on the same branch, agentk first receives the
+        configuration of this commit: files that it applies with an older configuration
+        may prune objects that the commit keeps.
+        """
+        ref = _name_of(request.ref)
+        if request.ref.WhichOneof("ref") == "commit":
+            if ref == request.commit_id:
+                # It never changes.
+                raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
+            if request.HasField("history_of"):
+                within = _name_of(request.history_of)
+                async with self._histories.slot(agent.agent_id):
+                    await self._check_history(address, ref, within)
+            async with self._slots.slot(agent.agent_id):
+                followed = self._followed(name, address, ref)
+                return await self._next(agent, followed, "")
+        followed = self._followed(name, address, ref)
+        if request.only_commit and not request.commit_id:
+            # The answer is what the ref is at now, not a moment ago.
+            followed.pushed()
+        if not followed.followed:
+            # The first look at a ref; the others are as rare as poll_period and pushes.
+            async with self._slots.slot(agent.agent_id):
+                await self._next(agent, followed, "")
+        while True:
+            commit = await self._next(agent, followed, request.commit_id)
+            if request.only_commit:
+                return commit
+            if await self._api.configuration_told(agent, address, commit):
+                return commit
+            if await followed.repository.resolve(followed.ref) == commit:
+                # The agent's file is on another branch.
+                return commit
+            # There is a newer one, and agentk may have its file already.
+            followed.pushed()
+
+    async def _check_history(
+        self, address: GitAddress | GitalyAddress, commit: str, ref: str
+    ) -> None:
+        """
+        Check that the history of *ref* contains *commit*.
+
+        :raises CallError: FAILED_PRECONDITION, it does not.
+        """
+        repository = self._api.repositories.open(address)
+        if not await repository.contains(ref, commit):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"commit {commit[:12]} is not in the history of {ref}",
+            )
+
+    async def _next(
+        self, agent: ConnectedAgent, followed: FollowedRef, known: str
+    ) -> str:
+        """See `FollowedRef.next`; raises `_Moved` once GitLab has it elsewhere."""
+        asking = Deferred.fromCoroutine(followed.next(known))
+        waiting = self._waiting.setdefault(agent.agent_id, set())
+        waiting.add(asking)
+        try:
+            return await asking
+        except CancelledError:
+            if asking in waiting:
+                raise
+            raise _Moved from None
+        finally:
+            waiting.discard(asking)
+            if not waiting and self._waiting.get(agent.agent_id) is waiting:
+                del self._waiting[agent.agent_id]
+
+    def _followed(
+        self, name: str, address: GitAddress | GitalyAddress, ref: str
+    ) -> FollowedRef:
+        found = self._refs.pop((address, ref), None)
+        if found is None:
+            idle = [key for key, one in self._refs.items() if not one.followed]
+            for key in idle[: max(0, len(idle) - MAX_IDLE)]:
+                del self._refs[key]
+            found = FollowedRef(
+                name,
+                self._api.repositories.open(address),
+                ref,
+                self._settings.poll_period,
+                self._api.clock,
+                self._random,
+            )
+        # The most recently used entry comes last.
+        self._refs[address, ref] = found
+        return found
+
+    def _repository_of(
+        self, agent: ConnectedAgent, wanted: str
+    ) -> tuple[str, GitAddress | GitalyAddress, int]:
+        """
+        Name and address of what an agent may read, and which project of GitLab it is.
+
+        :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
+        """
+        project = self._api.agent_project(agent.agent_id)
+        own = project_of(self._api, agent)
+        if project is not None and wanted in ("", own):
+            return project.full_path, project.repository, agent.project_id
+        for name, settings in self._settings.repositories.items():
+            if wanted in ("", name) and settings.has(agent.agent_name, own):
+                return name, settings.address, 0
+        # An agent does not learn whether a repository exists that it may not read.
+        which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
+        raise CallError(
+            Status.FAILED_PRECONDITION,
+            f"agent {agent.agent_name} may not read {which}: name it in "
+            "agent.gitops.repositories of kas' file, with this agent in agents"
+            f"{self._readable(agent, own)}",
+        )
+
+    def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
+        """
+        Return whether an agent may read that project, or the repository of that name.
+
+        What an agent reports about another repository does not count.
+        """
+        if agent.project_id and agent.project_id == project_id:
+            return True
+        settings = self._settings.repositories.get(name)
+        own = project_of(self._api, agent)
+        return settings is not None and settings.has(agent.agent_name, own)
+
+    def _readable(self, agent: ConnectedAgent, own: str | None) -> str:
+        """
+        Return the names of repositories that an agent may read, for the end of a
+        message.
+        """
+        names = [
+            name
+            for name, settings in self._settings.repositories.items()
+            if settings.has(agent.agent_name, own)
+        ]
+        found = ([] if own is None else [own]) + names
+        if not found:
+            return ""
+        more = "" if len(found) <= SHOWN else ", …"
+        return f"; it may read: {', '.join(found[:SHOWN])}{more}"
+
+    def _pushed(self, name: str) -> None:
+        for followed in self._refs.values():
+            if followed.name == name:
+                followed.announced()
+
+    def _moved(self, agent_id: str) -> None:
+        """
+        Cancel the waiting look-ups of an agent whose project has moved in GitLab, so
+        that they begin again.
+        """
+        waiting = self._waiting.get(agent_id, set())
+        asking = tuple(waiting)
+        waiting.clear()
+        for one in asking:
+            one.cancel()
+
+    def _drain(self, event: object) -> None:
+        self._draining = True
+        for followed in self._refs.values():
+            followed.stop()
+
+
+def _name_of(ref: rpc_pb2.Ref) -> str:
+    """
+    Return the whole name of a ref, or the id of a commit.
+
+    :raises CallError: INVALID_ARGUMENT, agents may not name it.
+    """
+    kind = ref.WhichOneof("ref")
+    if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
+        # Otherwise it could be a branch, and move.
+        text = f"{ref.commit[:80]!r} is not the id of a commit"
+        raise CallError(Status.INVALID_ARGUMENT, text)
+    if kind == "name" and not ref.name.startswith(_NAMES):
+        text = f"a ref begins with one of {', '.join(_NAMES)}"
+        raise CallError(Status.INVALID_ARGUMENT, text)
+    names = {
+        "branch": f"refs/heads/{ref.branch}",
+        "tag": f"refs/tags/{ref.tag}",
+        "commit": ref.commit,
+        "name": ref.name,
+    }
+    return names.get(kind or "", "HEAD")
+
+
+def _identity(address: GitAddress | GitalyAddress) -> str:
+    """Return an id of the repository that says nothing of its address."""
+    if isinstance(address, GitalyAddress):
+        # The storage of a project of GitLab changes.
+        kind, exact = "gitaly", address.gl_repository or address.relative_path
+    elif address.path is not None:
+        kind, exact = "path", str(address.path.resolve())
+    else:
+        url = urlsplit(address.url)
+        path = url.path.rstrip("/").removesuffix(".git")
+        kind, exact = "url", f"{url.netloc.lower()}{path}"
+    return f"{kind}:{sha256(exact.encode()).hexdigest()[:32]}"
+
+
+def _trailer(fingerprint: Fingerprint) -> rpc_pb2.ObjectsToSynchronizeResponse:
+    files, sha256 = fingerprint.files, fingerprint.digest()
+    return _Response(trailer=_Response.Trailer(files=files, sha256=sha256))

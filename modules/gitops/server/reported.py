@@ -1,0 +1,237 @@
+"""In kas: takes what agents report, and passes it to the event bus and to webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from modules.gitops.wire import control_pb2, reports_pb2
+from modules.repositories import project_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import AuditEvent, ConnectedAgent, IServerModuleApi
+from tunnel.util.allowance import Allowance
+from tunnel.util.recent import Recent
+from tunnel.util.texts import clean, clean_message
+from tunnel.util.timers import cancel_call
+
+__all__ = ["REPORTS", "AgentDrift", "Reported"]
+
+REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
+
+#: Drifts of one report, and bytes of it.
+MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
+
+#: Fields, writers and credentials of one drift, each: agentk names fewer.  A MiB has
+#: room for half a million empty ones, which take seconds to write down.
+MAX_PARTS = 50
+
+#: Characters of one text: agentk cuts a value at 200, and a name is of 253 at most.
+MAX_TEXT = 1000
+
+#: Reports of one agent, and the period in seconds in which they count: agentk sends at
+#: most one each second.
+REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
+
+#: Agents whose reports kas counts; it forgets the oldest entry first.
+MAX_AGENTS = 10_000
+
+#: Failing projects of one report, and characters of a name and of a problem.
+MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
+
+#: Prunes of one report, and objects of each that the audit log names.
+MAX_PRUNES, MAX_NAMED = 20, 20
+
+#: The operator of a prune: kas has not seen who approved it.
+OPERATOR = "agentk"
+
+#: Prunes of one agent in the audit log, and the period in seconds in which they count:
+#: agentk sends a report every five seconds.
+PRUNES_OF_ONE, PRUNES_SECONDS = 240, 60.0
+
+#: Characters of an id or a name in the audit log.
+MAX_ID = 253
+
+#: Seconds after which projects that are not reported again do not count as failing: the
+#: agent is away, or reports to another kas.  Agents report every half minute.
+FAILING_SECONDS = 120.0
+
+
+@attrs.frozen
+class AgentDrift:
+    """
+    Content of a ``gitops.drift`` event.
+
+    :ivar left_out: number of drifts that agentk left out because they were too many.
+    :ivar project: the path of the agent's project at GitLab; None: it has none.
+    """
+
+    agent_id: str
+    agent_name: str
+    drifts: tuple[control_pb2.ObjectDrift, ...]
+    left_out: int = 0
+    project: str | None = None
+
+
+class Reported:
+    """Answers `GitopsReports`."""
+
+    _log = Logger()
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self._api = api
+        self._clock: IReactorTime = api.clock
+        self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
+        self._prunes: Recent[str, Allowance] = Recent(MAX_AGENTS)
+        #: By agent, for as long as projects of it fail.
+        self._forgetting: dict[str, IDelayedCall] = {}
+
+    @property
+    def counted(self) -> Mapping[str, Allowance]:
+        """How often each agent reported lately."""
+        return self._allowances
+
+    async def report_drift(
+        self, request: reports_pb2.ReportDriftRequest, call: Any
+    ) -> reports_pb2.ReportDriftResponse:
+        """Publish it."""
+        agent: ConnectedAgent = call.agent
+        self._count(agent)
+        if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        if any(_has_many(one) for one in request.drifts):
+            text = f"a drift has at most {MAX_PARTS} fields, writers or credentials"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        for one in request.drifts:
+            clean_message(one, MAX_TEXT)
+        found = AgentDrift(
+            agent.agent_id,
+            agent.agent_name,
+            tuple(request.drifts),
+            request.left_out,
+            project_of(self._api, agent),
+        )
+        self._log.info(
+            "agent {name}: {count} reports of drift in GitOps projects",
+            name=agent.agent_name,
+            count=len(found.drifts) + found.left_out,
+        )
+        self._api.publish("gitops.drift", found)
+        return reports_pb2.ReportDriftResponse()
+
+    async def report_failing(
+        self, request: reports_pb2.ReportFailingRequest, call: Any
+    ) -> reports_pb2.ReportFailingResponse:
+        """Have ``kasctl status`` and ``doctor`` show which projects fail."""
+        agent: ConnectedAgent = call.agent
+        self._count(agent)
+        if len(request.projects) > MAX_FAILING or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_FAILING} projects and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        found = [
+            f"project {clean(one.project, MAX_NAME, ' ')} fails: "
+            f"{clean(one.problem, MAX_PROBLEM, ' ')}"
+            for one in request.projects
+        ]
+        if request.left_out:
+            found.append(f"and {request.left_out} more")
+        cancel_call(self._forgetting.pop(agent.agent_id, None))
+        self._api.show_problem(agent.agent_id, agent.agent_name, "; ".join(found))
+        if found:
+            self._forgetting[agent.agent_id] = self._clock.callLater(
+                FAILING_SECONDS, self._forget, agent
+            )
+        return reports_pb2.ReportFailingResponse()
+
+    async def report_pruned(
+        self, request: reports_pb2.ReportPrunedRequest, call: Any
+    ) -> reports_pb2.ReportPrunedResponse:
+        """Write each prune to the audit log."""
+        agent: ConnectedAgent = call.agent
+        self._count(agent)
+        if len(request.prunes) > MAX_PRUNES or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_PRUNES} prunes and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        self._count_prunes(agent, len(request.prunes) + bool(request.left_out))
+        for one in request.prunes:
+            self._audit(agent, one)
+        if request.left_out:
+            self._audit(agent, reports_pb2.Prune(count=request.left_out))
+        return reports_pb2.ReportPrunedResponse()
+
+    def _audit(self, agent: ConnectedAgent, prune: reports_pb2.Prune) -> None:
+        objects = ", ".join(
+            f"{one.kind} {one.namespace}/{one.name}"
+            for one in prune.objects[:MAX_NAMED]
+        )
+        texts = {
+            "agent": agent.agent_name,
+            "agent_id": agent.agent_id,
+            "project": prune.project[:MAX_ID],
+            "commit": prune.commit[:MAX_ID],
+            "objects": objects,
+            "operator": OPERATOR,
+            # According to agentk; kas recorded the approval itself as gitops.approve.
+            "approved_by": prune.approved_by[:MAX_ID],
+        }
+        details: dict[str, str | int | bool] = {
+            name: text[:MAX_TEXT] for name, text in texts.items() if text
+        }
+        details["count"] = prune.count
+        self._api.audit(AuditEvent("gitops.prune", None, "OK", details))
+
+    def _forget(self, agent: ConnectedAgent) -> None:
+        del self._forgetting[agent.agent_id]
+        self._api.show_problem(agent.agent_id, agent.agent_name, "")
+
+    def stop(self) -> None:
+        """Forget nothing later."""
+        for call in self._forgetting.values():
+            cancel_call(call)
+        self._forgetting.clear()
+
+    def _count_prunes(self, agent: ConnectedAgent, count: int) -> None:
+        """Count prunes of one report; :raises CallError: see `_spend`."""
+        text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
+        limit = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
+        self._spend(self._prunes, agent, limit, text, count)
+
+    def _count(self, agent: ConnectedAgent) -> None:
+        """Count one report; :raises CallError: see `_spend`."""
+        text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
+        limit = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
+        self._spend(self._allowances, agent, limit, text)
+
+    def _spend(
+        self,
+        allowances: Recent[str, Allowance],
+        agent: ConnectedAgent,
+        limit: Allowance,
+        text: str,
+        count: int = 1,
+    ) -> None:
+        """
+        Count *count* times for an agent.
+
+        :param limit: the allowance of an agent that has none yet.
+        :raises CallError: RESOURCE_EXHAUSTED, they are too many; none is counted.
+        """
+        allowance = allowances.get(agent.agent_id, limit)
+        allowances[agent.agent_id] = allowance
+        now = self._clock.seconds()
+        for taken in range(count):
+            if not allowance.wait(now):
+                allowance.take(now)
+                continue
+            for _ in range(taken):
+                allowance.give_back()
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+
+
+def _has_many(drift: control_pb2.ObjectDrift) -> bool:
+    parts: tuple[Sized, ...] = (drift.fields, drift.writers, drift.credentials)
+    return any(len(one) > MAX_PARTS for one in parts)

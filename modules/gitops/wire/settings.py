@@ -1,0 +1,448 @@
+"""``gitops`` in the agent's configuration file: GitLab's keys, and ours beside."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import attrs
+
+from modules.gitops.wire.commit_id import COMMIT
+from tunnel.config import Duration, Invalid, field, nearest
+
+__all__ = [
+    "GitopsSection",
+    "ManifestPath",
+    "ManifestProject",
+    "ManifestRef",
+    "ReceiverObject",
+    "ReceiverSettings",
+    "is_namespace",
+]
+
+#: Projects of one agent: as many as GitLab has.
+MAX_PROJECTS = 500
+
+#: Names of namespaces, and parts of other names.
+_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+
+#: Which files a project without ``paths`` has.
+EVERYTHING = "**/*.{yaml,yml,json}"
+
+
+def _not_empty(instance: object, attribute: object, value: str) -> None:
+    if not value:
+        raise ValueError("must not be empty")
+
+
+def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
+    if len(value) > MAX_PROJECTS:
+        raise ValueError(f"at most {MAX_PROJECTS} entries, here are {len(value)}")
+
+
+def _is_share(instance: object, attribute: object, value: float) -> None:
+    if not 0 <= value <= 100:
+        raise ValueError("must be from 0 to 100")
+
+
+def _is_count(instance: object, attribute: object, value: int) -> None:
+    if value < 0:
+        raise ValueError("must not be below 0")
+
+
+def _is_project_name(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(r"[A-Za-z0-9][-\w.]{0,62}", value, re.ASCII) is None:
+        raise ValueError(
+            "must be 1 to 63 letters, digits, '-', '_' and '.', and begin with a "
+            "letter or digit"
+        )
+
+
+def _is_commit(instance: object, attribute: object, value: str | None) -> None:
+    # Empty: none is named, as in GitLab's file.
+    if value and COMMIT.fullmatch(value) is None:
+        raise ValueError(
+            "must be the whole id of a commit, 40 or 64 hexadecimal digits: "
+            "'git rev-parse' prints it"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ManifestRef:
+    """``ref`` of a manifest project."""
+
+    tag: str | None = field(default=None, doc="name of a tag")
+    branch: str | None = field(default=None, doc="name of a branch")
+    commit: str | None = field(
+        default=None, doc="the whole id of a commit", validator=_is_commit
+    )
+
+    def __attrs_post_init__(self) -> None:
+        found = [name for name in ("tag", "branch", "commit") if getattr(self, name)]
+        if len(found) > 1:
+            raise Invalid("only one of tag, branch, commit can be here", found[1])
+        if not found:
+            raise Invalid("one of tag, branch, commit has to be here")
+
+
+@attrs.frozen(kw_only=True)
+class ManifestPath:
+    """One of ``paths`` of a manifest project."""
+
+    glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
+
+
+def _is_secret(instance: object, attribute: object, value: str) -> None:
+    if re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+        raise ValueError("must be namespace/name of a Secret")
+
+
+def is_namespace(instance: object, attribute: object, value: str) -> None:
+    """Validate the name of a Namespace."""
+    if re.fullmatch(_LABEL, value) is None:
+        raise ValueError(
+            "must be the name of a Namespace: small letters, digits and '-', 63 at most"
+        )
+
+
+def _is_account(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+        raise ValueError("must be namespace/name of a ServiceAccount")
+
+
+@attrs.frozen(kw_only=True)
+class DecryptionSettings:
+    """``decryption`` of a manifest project: of Secrets that SOPS encrypted."""
+
+    secret: str = field(
+        doc="namespace/name of the Secret with the age keys, NAME.agekey each",
+        validator=_is_secret,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PruneLimits:
+    """``prune_limits`` of a manifest project: what would go beyond them waits."""
+
+    percent: float = field(
+        default=50.0,
+        doc="of the objects that the project has in the cluster; up to three always go",
+        validator=_is_share,
+    )
+    count: int = field(default=100, doc="objects", validator=_is_count)
+
+
+def _are_pointers(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    if not value:
+        raise ValueError("must name a field, such as /spec/replicas")
+    for one in value:
+        _check_pointer(one, "/spec/replicas")
+
+
+def _check_pointer(one: str, such_as: str) -> None:
+    """
+    Check a JSON pointer.
+
+    :raises ValueError: it is invalid, or leads to a field that may not be changed.
+    """
+    if not one.startswith("/") or one == "/":
+        raise ValueError(f"{one!r} is not a JSON pointer, such as {such_as}")
+    if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
+        raise ValueError(f"{one!r} says which object it is")
+
+
+def _is_field(instance: object, attribute: object, value: str) -> None:
+    if not value:
+        return
+    _check_pointer(value, "/spec/ref/commit")
+    parts = value.split("/")[1:]
+    if parts[0] == "metadata":
+        raise ValueError("must be no metadata: 'annotation' names an annotation")
+    if not all(parts) or any(one.isdecimal() or one == "-" for one in parts):
+        raise ValueError("must name fields alone, and no item of a list")
+
+
+#: Pointers that cannot be left out.
+_NAMES = ("/metadata", "/metadata/name", "/metadata/namespace")
+
+
+@attrs.frozen(kw_only=True)
+class IgnoredFields:
+    """One of ``drift.ignore`` of a manifest project."""
+
+    fields: tuple[str, ...] = field(
+        doc="JSON pointers, such as /spec/replicas", validator=_are_pointers
+    )
+    kind: str = field(default="", doc="kind of the objects; empty: every kind")
+    name: str = field(default="*", doc="name of the objects, with * and ?")
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether it is about such an object."""
+        return self.kind in ("", kind) and fnmatchcase(name, self.name)
+
+
+def _is_inside(instance: object, attribute: object, value: str) -> None:
+    parts = value.split("/")
+    if value.startswith(("/", "-")) or ".." in parts or "\0" in value:
+        raise ValueError(f"{value!r} is not a path inside the repository")
+
+
+def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    for one in value:
+        _is_inside(instance, attribute, one)
+        # To helm it would be several files, and any of the machine.
+        if "," in one or '"' in one:
+            raise ValueError(
+                f"{one!r} has a comma or quotation mark, which helm splits"
+            )
+
+
+def _is_release(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?", value) is None:
+        raise ValueError("must be lower-case letters, digits and -, at most 53")
+
+
+@attrs.frozen(kw_only=True)
+class SourceKind:
+    """
+    ``source`` of a manifest project: what makes its manifests.
+
+    All but *kind* and *path* are for Helm.
+    """
+
+    kind: Literal["plain", "kustomize", "helm"] = field(
+        default="plain", doc="files as they are, a kustomization, or a chart"
+    )
+    path: str = field(
+        default="", doc="folder of the kustomization or chart", validator=_is_inside
+    )
+    release_name: str = field(
+        default="", doc="the folder's name without it", validator=_is_release
+    )
+    namespace: str = field(
+        default="", doc="of the release; default_namespace", validator=_is_release
+    )
+    values: str = field(default="", doc="values as YAML text; they come last")
+    values_files: tuple[str, ...] = field(
+        default=(), doc="files of the repository with values", validator=_are_inside
+    )
+    hooks: Literal["refuse", "skip"] = field(
+        default="refuse", doc="what becomes of a chart's hooks, but tests"
+    )
+    lookup: Literal["refuse", "empty"] = field(
+        default="refuse", doc="what becomes of templates that look into the cluster"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        path = posixpath.normpath(self.path.strip("/"))
+        object.__setattr__(self, "path", "" if path == "." else path)
+
+
+@attrs.frozen(kw_only=True)
+class DriftSettings:
+    """``drift`` of a manifest project."""
+
+    mode: Literal["repair", "report", "off"] = field(
+        default="repair", doc="what becomes of objects that others change"
+    )
+    ignore: tuple[IgnoredFields, ...] = field(
+        default=(), doc="fields that are neither applied nor compared"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ManifestProject:
+    """
+    One of ``gitops.manifest_projects``.
+
+    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *name*,
+    *prune_limits*, *service_account*, *decryption*, *depends_on*, *conflicts*,
+    *keep_states* and *drift* are ours.
+    """
+
+    id: str = field(default="", doc="full path; empty: the project of this file")
+    name: str = field(
+        default="",
+        doc="tells it from other projects of the same repository; its id",
+        validator=_is_project_name,
+    )
+    ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
+    default_namespace: str = field(
+        default="default", doc="of objects without one", validator=is_namespace
+    )
+    paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
+    source: SourceKind = field(factory=SourceKind, doc="what makes the manifests")
+    reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")
+    dry_run_strategy: Literal["none", "client", "server"] = field(
+        default="none", doc="whether anything is changed"
+    )
+    prune: bool = field(default=True, doc="whether objects that left Git are deleted")
+    prune_timeout: Duration = field(
+        default=3600.0, doc="timeout until a deleted object is gone"
+    )
+    prune_propagation_policy: Literal["orphan", "background", "foreground"] = field(
+        default="foreground", doc="what happens to the dependents of a pruned object"
+    )
+    prune_limits: PruneLimits = field(
+        factory=PruneLimits,
+        doc="how many objects one commit may prune without an approval",
+    )
+    inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
+        field(default="must_match", doc="which objects may be taken over")
+    )
+    service_account: str = field(
+        default="",
+        doc="namespace/name of the account that reads and changes objects; agentk",
+        validator=_is_account,
+    )
+    decryption: DecryptionSettings | None = field(
+        default=None,
+        doc="keys for Secrets encrypted with SOPS; without it they are refused",
+    )
+    depends_on: tuple[str, ...] = field(
+        default=(), doc="names of projects that must be current first"
+    )
+    conflicts: Literal["fail", "force"] = field(
+        default="fail", doc="what happens to fields that other managers have set"
+    )
+    keep_states: Literal["without_secrets", "all", "none"] = field(
+        default="without_secrets",
+        doc="which objects are backed up before they are deleted or taken over",
+    )
+    drift: DriftSettings = field(
+        factory=DriftSettings, doc="changes by others to applied objects"
+    )
+
+    @property
+    def label(self) -> str:
+        """The name of the project, unique among the projects of the agent."""
+        return self.name or self.id
+
+    @property
+    def globs(self) -> tuple[str, ...]:
+        """Which files."""
+        found = tuple(one.glob for one in self.paths)
+        every = EVERYTHING if self.source.kind == "plain" else "**/*"
+        return found or (every,)
+
+
+def _is_annotation(instance: object, attribute: object, value: str) -> None:
+    if (
+        value
+        and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9][-\w.]*", value) is None
+    ):
+        raise ValueError("must be the whole name of an annotation, example.org/name")
+
+
+@attrs.frozen(kw_only=True)
+class ReceiverObject:
+    """One of ``objects`` of a receiver."""
+
+    api_version: str = field(doc="such as source.toolkit.fluxcd.io/v1")
+    kind: str = field(doc="such as GitRepository", validator=_not_empty)
+    name: str = field(doc="of the object", validator=_not_empty)
+    namespace: str = field(default="", doc="of the object")
+    annotation: str = field(
+        default="",
+        doc="what the commit is written to; known for Flux and Argo CD",
+        validator=_is_annotation,
+    )
+    field: str = field(
+        default="",
+        doc="JSON pointer to a field that the commit is written to, in place of an "
+        "annotation",
+        validator=_is_field,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.field:
+            if self.annotation:
+                why = "'annotation' and 'field' exclude each other"
+                raise Invalid(why, "field")
+            return
+        group, _, _ = self.api_version.rpartition("/")
+        known = ""
+        if group.endswith(".toolkit.fluxcd.io"):
+            known = "reconcile.fluxcd.io/requestedAt"
+        elif group == "argoproj.io":
+            known = "argocd.argoproj.io/refresh"
+        if not self.annotation and not known:
+            why = f"say which annotation of a {self.kind} the commit is written to, or "
+            why += "which field ('field')"
+            raise Invalid(why, "annotation")
+        object.__setattr__(self, "annotation", self.annotation or known)
+
+
+def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
+    if not 0 < len(value) <= MAX_PROJECTS:
+        raise ValueError(f"1 to {MAX_PROJECTS} entries, and not {len(value)}")
+
+
+@attrs.frozen(kw_only=True)
+class ReceiverSettings:
+    """
+    An item of ``gitops.receivers``: objects of other engines to notify of commits.
+    """
+
+    project: str = field(default="", doc="same format as id of a manifest project")
+    ref: ManifestRef | None = field(
+        default=None, doc="the ref to follow; default branch"
+    )
+    objects: tuple[ReceiverObject, ...] = field(
+        doc="the objects that agentk notifies of each commit", validator=_are_some
+    )
+
+
+@attrs.frozen(kw_only=True)
+class GitopsSection:
+    """``gitops``."""
+
+    manifest_projects: tuple[ManifestProject, ...] = field(
+        default=(), doc="projects with manifests", validator=_at_most
+    )
+    receivers: tuple[ReceiverSettings, ...] = field(
+        default=(),
+        doc="objects of other engines that agentk notifies of commits",
+        validator=_at_most,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        told = sum(len(one.objects) for one in self.receivers)
+        if told > MAX_PROJECTS:
+            why = f"at most {MAX_PROJECTS} objects are allowed, here are {told}"
+            raise Invalid(why, "receivers")
+        labels = [one.label for one in self.manifest_projects]
+        twice = next((one for one in labels if labels.count(one) > 1), None)
+        if twice is not None:
+            why = f"two projects are called {twice!r}: give one another 'name'"
+            raise Invalid(why, "manifest_projects")
+        needs = {one.label: one.depends_on for one in self.manifest_projects}
+        for name, needed in needs.items():
+            for other in needed:
+                if other not in needs:
+                    others = needs.keys() - {name}
+                    known = (
+                        nearest(other, others) if others else "no other project exists"
+                    )
+                    why = (
+                        f"{name!r} depends on {other!r}, but no project of "
+                        f"manifest_projects has that name; {known}"
+                    )
+                    raise Invalid(why, "manifest_projects")
+        if circle := _circle(needs):
+            why = f"these depend on each other: {', '.join(map(repr, circle))}"
+            raise Invalid(why, "manifest_projects")
+
+
+def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """
+    Return the projects in a circle, or that wait for one; empty: there is no circle.
+    """
+    left = dict(needs)
+    while free := [one for one in left if not any(each in left for each in left[one])]:
+        for one in free:
+            del left[one]
+    return sorted(left)

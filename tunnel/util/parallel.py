@@ -1,0 +1,54 @@
+"""Concurrent calls, at most a number of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+
+__all__ = ["in_parallel"]
+
+#: Requests to the API server at the same time, of one source.  Its own fairness and its
+#: 429 are what limits agentk beyond that.
+IN_FLIGHT = 32
+
+_T = TypeVar("_T")
+
+
+async def in_parallel(
+    calls: Iterable[Callable[[], Coroutine[Any, Any, _T]]],
+    limit: int = IN_FLIGHT,
+    ends: Callable[[], None] = lambda: None,
+) -> list[_T]:
+    """
+    Return the results of *calls* in their order; at most *limit* run at the same time.
+
+    A failure or a cancellation ends all: running calls are cancelled, and waiting calls
+    never begin.
+
+    :param ends: called before that, for callers that cancel further work of their own.
+    """
+    waiting = enumerate(calls)
+    results: dict[int, _T] = {}
+
+    async def work() -> None:
+        for number, call in waiting:
+            try:
+                results[number] = await call()
+            except BaseException:
+                ends()
+                raise
+
+    working = [Deferred.fromCoroutine(work()) for _ in range(limit)]
+    try:
+        await gatherResults(working, consumeErrors=True)
+    except FirstError as error:
+        # Being cancelled is one, too.
+        first = error.subFailure.value
+        assert first is not None
+        raise first from None
+    finally:
+        for one in working:
+            one.cancel()
+    return [results[number] for number in range(len(results))]
