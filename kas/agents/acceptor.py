@@ -45,6 +45,7 @@ REFUSALS = (
     "already-here",
     "credential",
     "draining",
+    "flood",
     "instance-id",
     "role",
     "superseded",
@@ -249,6 +250,10 @@ class AgentAcceptor(TunnelOwner):
             text = "this token connects too often; slow down"
             refuse("too-many-connections", ErrorCode.FLOOD, text)
             return
+        if self.streams.is_flooding(identity.agent_id):
+            text = "this agent opened too many streams; wait some seconds"
+            refuse("flood", ErrorCode.FLOOD, text)
+            return
         if hello.role == EXTRA_AGENT and self.registry.instance(
             identity.agent_id, hello.instance_id
         ):
@@ -314,6 +319,7 @@ class AgentAcceptor(TunnelOwner):
             )
         )
         tunnel.agent = agent
+        tunnel.limit_turns(("agent", agent.agent_id))
         connection = AgentConnection(
             tunnel, agent, identity.credential_id, extra=hello.role == EXTRA_AGENT
         )
@@ -349,12 +355,22 @@ class AgentAcceptor(TunnelOwner):
 
         :raises ProtocolError: no module does, or the agent opens too many streams.
         """
-        agent = stream.agent
-        if agent is not None and not self.streams.allows(agent.agent_id):
-            raise ProtocolError(
-                ErrorCode.REFUSED, "this agent opens too many streams; slow down"
-            )
+        self._check_rate(stream)
         return self.dispatcher.accept(stream, open_)
+
+    def stream_resumed(self, stream: IStream, resume: pb.Resume) -> IStreamReceiver:
+        """
+        Refuse: kas keeps no streams that agents open.
+
+        :raises ProtocolError: always.
+        """
+        self._check_rate(stream)
+        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "kas keeps no streams of agents")
+
+    def _check_rate(self, stream: IStream) -> None:
+        agent = stream.agent
+        if agent is not None:
+            self.streams.check(agent.agent_id)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """Let running streams finish, because the agent stops or is elsewhere."""

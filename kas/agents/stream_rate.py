@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.util.recent import Recent
 from tunnel.util.token_bucket import TokenBucket
 
@@ -18,8 +19,18 @@ STREAMS_AT_ONCE = 5000
 #: can occupy two hundredths of a core, and not all of it.
 STREAMS_PER_SECOND = 200
 
+#: Streams beyond that which kas refuses before it ends the agent's tunnels, at once and
+#: each second from then on: a refusal costs it 30 microseconds.
+REFUSED_AT_ONCE, REFUSED_PER_SECOND = 5000, 200
+
 #: Agents whose rate is known; kas forgets the rate of the agent seen longest ago.
 MAX_AGENTS = 100_000
+
+
+@attrs.frozen(eq=False)
+class _Rate:
+    accepted: TokenBucket
+    refused: TokenBucket
 
 
 @attrs.define(eq=False)
@@ -27,15 +38,33 @@ class StreamRate:
     """Rates of all agents, by agent id: tunnels of one agent share its rate."""
 
     clock: IReactorTime
-    _rates: Recent[str, TokenBucket] = attrs.field(
+    at_once: int = STREAMS_AT_ONCE
+    refused_at_once: int = REFUSED_AT_ONCE
+    _rates: Recent[str, _Rate] = attrs.field(
         init=False, factory=lambda: Recent(MAX_AGENTS)
     )
 
-    def allows(self, agent_id: str) -> bool:
-        """Count one more stream; return False if it exceeds the rate."""
+    def check(self, agent_id: str) -> None:
+        """
+        Count one more stream.
+
+        :raises ProtocolError: REFUSED, it exceeds the rate; FLOOD, so did too many
+            before it.
+        """
         now = self.clock.seconds()
         rate = self._rates.get(agent_id)
         if rate is None:
-            rate = TokenBucket(STREAMS_AT_ONCE, STREAMS_PER_SECOND, now)
-            self._rates[agent_id] = rate
-        return rate.spend(now)
+            rate = self._rates[agent_id] = _Rate(
+                TokenBucket(self.at_once, STREAMS_PER_SECOND, now),
+                TokenBucket(self.refused_at_once, REFUSED_PER_SECOND, now),
+            )
+        if rate.accepted.spend(now):
+            return
+        code = ErrorCode.REFUSED if rate.refused.spend(now) else ErrorCode.FLOOD
+        raise ProtocolError(code, "this agent opens too many streams; slow down")
+
+    def is_flooding(self, agent_id: str) -> bool:
+        """Whether kas would end the agent's tunnels because of one more stream."""
+        rate = self._rates.get(agent_id)
+        now = self.clock.seconds()
+        return rate is not None and rate.refused.fill(now) < 1

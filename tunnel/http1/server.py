@@ -28,6 +28,7 @@ from tunnel.http1.connection import HttpConnection, Turn, Writer
 from tunnel.http1.head import CHUNKED, HeadError, RequestHead, RequestParser
 from tunnel.transport.eager import unsent
 from tunnel.util.for_each import for_each
+from tunnel.util.poller import Poller
 
 __all__ = [
     "ClientGone",
@@ -40,6 +41,7 @@ __all__ = [
 
 _DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
 _UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client that asks for more
+_PIPELINED: Final = 2  # requests of a connection in one turn; others wait for them
 _KNOWN_SECONDS: Final = 10.0  # without a request, after which its heads are forgotten
 
 # How the rest of an answer is delimited, where it is not by a length.
@@ -422,6 +424,9 @@ class HttpServerConnection(HttpConnection):
     def connectionMade(self) -> None:
         super().connectionMade()
         factory = self.factory
+        host = getattr(self._tcp.getPeer(), "host", None)
+        if host is not None:
+            Poller.limit(self._tcp, factory.turn.clock, ("address", host))
         full = len(factory.connections) >= factory.limits.max_connections
         if full and not factory.make_room():
             factory.connections.add(self)
@@ -435,10 +440,18 @@ class HttpServerConnection(HttpConnection):
     def feed(self, data: bytes) -> bytes:
         # The timeout for a head starts with its first byte, for the rest with the last
         # byte. Bytes after the response buy no time: they are only dropped.
+        taken = 0
         try:
             while data and not self._paused:
                 state = self._state
                 if state == _HEAD:
+                    if taken == _PIPELINED:
+                        # One read may hold thousands of requests that are refused at
+                        # once, and each takes as long as a frame of a tunnel.
+                        self.pause_reading()
+                        self._turn.clock.callLater(0, self._resume_if_open)
+                        return data
+                    taken += 1
                     # More cannot be unread than was written since the last look.
                     if self._written > _UNREAD_BYTES:
                         self._written = unsent(self._tcp) or 0
@@ -478,6 +491,10 @@ class HttpServerConnection(HttpConnection):
             self._refuse(error.status, str(error))
             return b""
         return data
+
+    def _resume_if_open(self) -> None:
+        if self._open:
+            self.resume_reading()
 
     def _take_head(self, data: bytes) -> bytes | None:
         """Begin an exchange; return what follows the head, or None if it is partial."""

@@ -19,6 +19,7 @@ from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.flood import Allowed
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
+from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
 
@@ -71,6 +72,10 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._timers.later("unproven", self.limits.unproven, self._not_proven)
         self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
         super().connectionMade()
+        Poller.take(self.transport, self._clock)
+        host = getattr(self.transport.getPeer(), "host", None)
+        if host is not None:
+            Poller.limit(self.transport, self._clock, ("address", host))
 
     def proven(self) -> None:
         """Note a call with a good token."""

@@ -8,6 +8,8 @@ Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's 
     dispatch.py   method name -> the code that answers
     server.py     one call, on the side that answers
     client.py     one call, on the side that asks
+    request_memory.py
+                  limit of the memory that requests of one agent take
 
 A call is one stream (specification section 10): OPEN names the method and carries the
 metadata, DATA carries messages with a four-byte length before each, and the answering

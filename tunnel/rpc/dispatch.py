@@ -11,7 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.interfaces import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.rpc.server import acceptor, snake_case
+from tunnel.rpc.request_memory import RequestMemory
+from tunnel.rpc.server import CallSettings, acceptor, snake_case
 from tunnel.util.texts import clean
 
 Accept = Callable[[IStream, Any], IStreamReceiver]
@@ -37,6 +38,7 @@ class Dispatcher:
     ) -> None:
         self._clock = clock
         self._from_kas = from_kas
+        self._memory = RequestMemory()
         self.tracer = tracer
         self._accepts: dict[str, tuple[str, Accept]] = {}
 
@@ -54,6 +56,7 @@ class Dispatcher:
             refused, so that kas tries another agentk of the agent.
         :raises ValueError: one is missing, or is answered by another module.
         """
+        settings = CallSettings(self._clock, self._from_kas, self.tracer, self._memory)
         for method in service.methods:
             function = getattr(implementation, snake_case(method.name), None)
             if function is None:
@@ -62,9 +65,7 @@ class Dispatcher:
                     f"{snake_case(method.name)}, which {service.full_name} asks for"
                 )
             name = f"/{service.full_name}/{method.name}"
-            accept = acceptor(
-                method, function, self._clock, self._from_kas, self.tracer
-            )
+            accept = acceptor(method, function, settings)
             if ready is not None:
                 accept = _where(ready, accept)
             self.handle_stream(owner, name, accept)

@@ -24,6 +24,9 @@ OVERHEAD = 64
 
 _LENGTH = struct.Struct(">I")
 
+#: Bytes before each message.
+LENGTH_SIZE = _LENGTH.size
+
 
 def encode_message(message: Message) -> bytes:
     """One message with its length before it; :raises CallError: it is too large."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextvars import Context, copy_context
 from typing import Any
 
+import attrs
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -29,7 +30,8 @@ from tunnel.interfaces import (
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.messages import Inbox, Outlet
+from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
+from tunnel.rpc.request_memory import MAX_HELD, RequestMemory
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.util.timers import cancel_call
 from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
@@ -44,12 +46,23 @@ def snake_case(name: str) -> str:
     return _WORD.sub("_", name).lower()
 
 
+@attrs.frozen(eq=False)
+class CallSettings:
+    """
+    What all calls of a `tunnel.rpc.dispatch.Dispatcher` share.
+
+    :ivar from_kas: all streams come from kas, which is trusted for a call's `Access`.
+    :ivar tracer: creates a span for each call.
+    """
+
+    clock: IReactorTime
+    from_kas: bool
+    tracer: ITracer | None
+    memory: RequestMemory
+
+
 def acceptor(
-    method: MethodDescriptor,
-    function: Callable[..., Any],
-    clock: IReactorTime,
-    from_kas: bool,
-    tracer: ITracer | None = None,
+    method: MethodDescriptor, function: Callable[..., Any], settings: CallSettings
 ) -> Callable[[IStream, pb.Open], IStreamReceiver]:
     """
     Return the acceptor for a method of a service, as `Dispatcher.handle_stream` needs
@@ -57,7 +70,7 @@ def acceptor(
     """
 
     def accept(stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        return ServerCall(method, function, stream, open_, clock, from_kas, tracer)
+        return ServerCall(method, function, stream, open_, settings)
 
     return accept
 
@@ -79,9 +92,7 @@ class ServerCall:
         function: Callable[..., Any],
         stream: IStream,
         open_: pb.Open,
-        clock: IReactorTime,
-        from_kas: bool,
-        tracer: ITracer | None,
+        settings: CallSettings,
     ) -> None:
         #: ``/package.Service/Method``
         self.method = open_.method
@@ -89,11 +100,14 @@ class ServerCall:
         self.metadata = decode_fields(open_.metadata)
         #: In agentk, the user for whom kas calls; see `IAgentModuleApi.kubernetes_for`.
         self.access: Access | None = None
-        self._from_kas = from_kas
+        self._from_kas = settings.from_kas
         self._descriptor = method
         self._function = function
         self._stream = stream
-        self._clock = clock
+        self._clock = clock = settings.clock
+        self._memory = settings.memory
+        #: Bytes of requests that are counted for the agent.
+        self._counted = 0
         self._request_class = GetMessageClass(method.input_type)
         self._inbox = Inbox()
         self._inbox.stream = stream
@@ -107,7 +121,7 @@ class ServerCall:
             self._timer = clock.callLater(seconds, self._late)
         self._span: ISpan | None = None
         self._running: Deferred[None] | None = None
-        running = self._traced(tracer).run(Deferred.fromCoroutine, self._run())
+        running = self._traced(settings.tracer).run(Deferred.fromCoroutine, self._run())
         self._running = running
         running.addErrback(self._failed)
 
@@ -152,9 +166,29 @@ class ServerCall:
 
     def data_received(self, data: bytes) -> None:
         try:
+            self._count(len(data))
             self._inbox.feed(data)
         except CallError as error:
             self._inbox.end(error)
+
+    def _count(self, size: int) -> None:
+        agent = self.agent
+        if agent is None or self._running is None:
+            return
+        if not self._memory.take(agent.agent_id, size):
+            text = (
+                f"requests of this agent take more than {MAX_HELD // 1024**2} MiB; "
+                "wait for their responses"
+            )
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        self._counted += size
+
+    def _uncount(self, size: int) -> None:
+        """Give back bytes of requests that are no longer held."""
+        if self._counted and self.agent is not None:
+            size = min(size, self._counted)
+            self._counted -= size
+            self._memory.give_back(self.agent.agent_id, size)
 
     def fin_received(self) -> None:
         self._inbox.end()
@@ -162,6 +196,7 @@ class ServerCall:
     def stream_closed(self, reason: Exception | None) -> None:
         """End the call: the caller is done, or gone."""
         cancel_call(self._timer)
+        self._uncount(self._counted)
         if reason is not None:
             if self._span is not None:
                 self._span.end("the caller gave up")
@@ -173,6 +208,8 @@ class ServerCall:
 
     async def _requests(self) -> AsyncIterator[Message]:
         while (data := await self._inbox.next()) is not None:
+            # The handler holds one request of a stream at a time.
+            self._uncount(len(data) + LENGTH_SIZE)
             yield self._parse(data)
 
     def _parse(self, data: bytes) -> Message:
@@ -217,6 +254,7 @@ class ServerCall:
 
     def _end(self, error: CallError | None) -> None:
         self._running = None
+        self._uncount(self._counted)
         if self._span is not None:
             self._span.end("" if error is None else str(error))
         self._stream.unregisterProducer()

@@ -36,7 +36,8 @@ _BY_CODE = {
 #: clients accept 8 KiB including the text, in base64; larger details are omitted.
 MAX_DETAILS = 4096
 
-#: Characters of the other side's text that users may see.
+#: Characters of a message, in both directions.  Longer trailers would not fit into a
+#: block of headers, and without trailers a call does not end.
 MAX_TEXT = 4096
 
 #: Seconds after which to ask for an absent agent again: it was waited for already, and
@@ -50,7 +51,7 @@ def trailers(error: CallError | None = None) -> bytes:
         return encode_fields({"status": "0"})
     fields = {"status": str(int(error.status))}
     if error.message:
-        fields["message"] = error.message
+        fields["message"] = error.message[:MAX_TEXT]
     if error.details:
         details = encode_status(error.details)
         if len(details) <= MAX_DETAILS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, cast
 
@@ -95,7 +95,8 @@ class TunnelOwner(typing.Protocol):
         """
         Return the receiver of a stream that the peer opened.
 
-        :raises ProtocolError: with the code that resets the stream.
+        :raises ProtocolError: with the code that resets the stream; FLOOD ends the
+            tunnel.
         """
         raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
 
@@ -129,6 +130,8 @@ class TunnelProtocol(Protocol):
 
     #: The kas that the owner took the peer for; empty: it is none, or was dialled.
     kas_id = b""
+    #: The owner has ended it because of a flood of streams.
+    _flooded = False
     _log: ClassVar = Logger()
     #: Streams that are over here and whose last bytes wait for credit: how many bytes,
     #: and for how many renewals of budgets there were as many.
@@ -201,6 +204,10 @@ class TunnelProtocol(Protocol):
         """Tell the peer that we accept no new streams."""
         self.session.go_away(go_away)
         self.has_output()
+
+    def limit_turns(self, owner: Hashable) -> None:
+        """Handle no more of the peer in a turn than the share of *owner* permits."""
+        Poller.limit(self.transport, self._clock, owner)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
         """Close the connection, telling the peer why."""
@@ -441,13 +448,20 @@ class TunnelProtocol(Protocol):
         message: pb.Open | pb.Resume,
         fin: bool,
     ) -> None:
+        if self._flooded:
+            return
         stream = StreamTransport(self, stream_id)
         stream.opened_finished = fin
         self._streams[stream_id] = stream
         try:
             stream.receiver = accept(stream, message)
         except ProtocolError as broken:
-            stream.reset(broken.code, str(broken))
+            if broken.code is ErrorCode.FLOOD:
+                # A reset for each further stream would cost more than the flood.
+                self._flooded = True
+                self.end(broken.code, str(broken))
+            else:
+                stream.reset(broken.code, str(broken))
             return
         except CallError as refused:
             stream.reset(ErrorCode.REFUSED, str(refused))

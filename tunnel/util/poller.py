@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
@@ -40,7 +41,7 @@ from zope.interface import classImplements
 
 from tunnel.util.for_each import for_each
 
-__all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "Poller"]
+__all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "Share"]
 
 #: Turns in which a leading poller waits like one of several sockets, after a turn with
 #: several: see `Poller.turn`.
@@ -50,6 +51,19 @@ SEVERAL_TURNS: Final = 64
 #: beyond stays ready, and the kernel begins with it the next time.
 MAX_EVENTS: Final = 256
 
+#: Seconds of a turn for all sockets with the same `Share`.  Others wait that long for
+#: them, in each turn; a turn with more to do than that is rare without an attack.
+SHARE_SECONDS: Final = 0.01
+
+#: Bytes of the first read of a socket with a `Share`, and of all its reads while they
+#: take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames take
+#: 100 microseconds.
+SMALLEST_READ: Final = 2048
+
+#: Seconds of a read that halve the size of the next one, or double it if it took less.
+SLOW_READ: Final = 0.005
+QUICK_READ: Final = 0.001
+
 _IN: Final = getattr(select, "EPOLLIN", 0)
 _OUT: Final = getattr(select, "EPOLLOUT", 0)
 _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
@@ -58,6 +72,31 @@ _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 _PLAIN: Final = frozenset((Client, Server))
 
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
+
+
+class Share:
+    """
+    Share of each turn for the sockets of one owner, however many the owner has.
+
+    Without it, an owner with hundreds of sockets would keep all other sockets waiting
+    for the events of all of its own.
+    """
+
+    __slots__ = ("__weakref__", "_left", "_turn")
+
+    def __init__(self) -> None:
+        self._turn = -1
+        self._left = 0.0
+
+    def is_spent(self, turn: int) -> bool:
+        """Whether nothing is left in the turn of this number."""
+        if self._turn != turn:
+            self._turn, self._left = turn, SHARE_SECONDS
+        return self._left <= 0
+
+    def spend(self, seconds: float) -> None:
+        """Count the time that an event took, in the turn of the last `is_spent`."""
+        self._left -= seconds
 
 
 class Poller:
@@ -70,8 +109,14 @@ class Poller:
 
     _log: ClassVar = Logger()
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(
+        self, reactor: Any, seconds: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._reactor = reactor
+        self._seconds = seconds
+        self._turn = 0
+        #: Descriptors whose owner had no time left in the last turn, in their order.
+        self._late: list[int] = []
         self._epoll = select.epoll()
         #: The kernel's own poller is readable while an event waits in it.  Twisted
         #: calls both in each turn, so they are not functions of ours.
@@ -80,6 +125,8 @@ class Poller:
         #: By descriptor: the transport to call, and its events.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
+        #: By owner; the connections of an owner hold its share.
+        self._shares: WeakValueDictionary[Hashable, Share] = WeakValueDictionary()
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
@@ -116,9 +163,33 @@ class Poller:
                 # gives any other object its own table of 800 bytes.
                 transport.producer = transport.producer
                 transport.streamingProducer = transport.streamingProducer
+                member: Any = transport
+                member.share = None
                 transport.stopReading()
                 transport.reactor = poller
                 transport.startReading()
+
+    @classmethod
+    def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:
+        """
+        From now on, handle events of a connection only within the share of its owner.
+
+        :param transport: of a connection that is polled here; another one is ignored.
+        :param owner: all connections with the same owner have one share.
+        """
+        poller = cls.of(clock)
+        handle = getattr(transport, "getHandle", lambda: None)()
+        if poller is None or handle is None:
+            return
+        member = poller._members.get(handle.fileno())
+        if member is None:
+            return
+        share = poller._shares.get(owner)
+        if share is None:
+            share = poller._shares[owner] = Share()
+        member.share = share
+        # Reads become larger as soon as they are quick.
+        member.bufferSize = SMALLEST_READ
 
     # Methods for transports: `IReactorFDSet`.
 
@@ -170,6 +241,7 @@ class Poller:
             self._epoll.modify(fd, wanted)
         else:
             self._epoll.register(fd, wanted)
+            member.share = getattr(member, "share", None)
             if not self._members and self._outside is None:
                 self._reactor.addReader(self)
         self._members[fd] = member
@@ -235,12 +307,25 @@ class Poller:
         if len(events) > 1:
             self._several = SEVERAL_TURNS
         self.dispatching = True
+        self._turn = turn = self._turn + 1
+        begin = 0.0
+        if self._late:
+            # The kernel reports sockets in the same order in each turn.
+            order = {fd: place for place, fd in enumerate(self._late)}
+            events.sort(key=lambda event: order.get(event[0], MAX_EVENTS))
+            self._late = []
         for fd, event in events:
             member = members.get(fd)
             if member is None:
                 # Else one before it in this loop closed it.
                 rest = rest or fd == self._rest
                 continue
+            share = member.share
+            if share is not None:
+                if share.is_spent(turn):
+                    self._late.append(fd)
+                    continue
+                begin = self._seconds()
             # As the reactor does: what one socket raises must not reach the others.
             try:
                 if event == _IN:
@@ -254,6 +339,13 @@ class Poller:
                 reading, why = False, sys.exc_info()[1]
             if why:
                 self._end(member, why, reading)
+            if share is not None:
+                spent = self._seconds() - begin
+                share.spend(spent)
+                if spent > SLOW_READ:
+                    member.bufferSize = max(SMALLEST_READ, member.bufferSize // 2)
+                elif spent < QUICK_READ and member.bufferSize < Connection.bufferSize:
+                    member.bufferSize *= 2
         self.dispatching = False
         if self.after:
             after, self.after = self.after, []

@@ -88,6 +88,8 @@ class Session:
         self.drained = self._outbox.drained
         #: We take none.
         self._going = False
+        #: PINGs of ours that the peer has not answered.
+        self._unanswered = 0
 
     # The greeting.
 
@@ -246,6 +248,7 @@ class Session:
 
     def ping(self, token: int) -> None:
         """Ask for a `Ponged` with this token."""
+        self._unanswered += 1
         self._outbox.message(FrameType.PING, 0, pb.Ping(token=token))
 
     def go_away(self, go_away: pb.GoAway) -> None:
@@ -381,7 +384,9 @@ class Session:
 
     def _on_pong(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         self._connection_frame(sid)
-        self._spend_small()
+        self._unanswered -= 1
+        if self._unanswered < 0:
+            raise ProtocolError(ErrorCode.PROTOCOL, "PONG without PING")
         out.append(events.Ponged(pb.Ping.FromString(payload).token))
 
     def _on_go_away(self, flags: int, sid: int, payload: bytes, out: Events) -> None:

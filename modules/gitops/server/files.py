@@ -10,7 +10,7 @@ from functools import partial
 import attrs
 
 from modules.gitops.server.config import GitopsSettings
-from modules.gitops.server.globs import Glob
+from modules.gitops.server.globs import SKIPPING, Glob
 from modules.gitops.server.links import PATH, Unusable, followed
 from modules.gitops.server.turns import COMPILING, SLICE, Work
 from tunnel.errors import CallError, Status
@@ -186,9 +186,10 @@ class _Chosen:
         """See `Choice.matches`."""
         hidden = self._hidden_folders
         for place, one in enumerate(self._globs):
-            if (steps := one.steps(path)) == 0:
+            if one.is_outside(path):
+                await self._work.take(SKIPPING)
                 continue
-            await self._compare(steps, one, (place, False))
+            await self._compare(one.steps(path), one, (place, False))
             if one.matches(path, hidden_folders=hidden):
                 return True
         return False
@@ -197,9 +198,10 @@ class _Chosen:
         """See `Choice.leads`."""
         hidden = self._hidden_folders
         for place, one in enumerate(self._globs):
-            if (steps := one.steps(path)) == 0:
+            if one.is_outside(path):
+                await self._work.take(SKIPPING)
                 continue
-            await self._compare(steps, one, (place, True))
+            await self._compare(one.steps(path), one, (place, True))
             if one.leads_below(path, hidden_folders=hidden):
                 return True
         return False

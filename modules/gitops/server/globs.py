@@ -28,7 +28,15 @@ MAX_READ = 30_000
 #: Steps that take as long as to begin to compare a path with one alternative.
 BEGINNING = 100
 
+#: Steps that take as long as `Glob.is_outside`.
+SKIPPING = 200
+
 _MAGIC = re.compile(r"[*?\[{\\]")
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
 
 
 class Glob:
@@ -41,8 +49,7 @@ class Glob:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        if len(text) > MAX_LENGTH:
-            raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
+        _check_length(text)
         pattern = text.lstrip("/")
         if not pattern:
             raise ValueError("a glob must name files, such as /prod/**/*.yaml")
@@ -71,6 +78,8 @@ class Glob:
 
         :raises ValueError: *path* cannot be a file.
         """
+        # First, because escaping a longer path takes seconds.
+        _check_length(path)
         return cls(_MAGIC.sub(r"\\\g<0>", path))
 
     def matches(self, path: str, *, hidden_folders: bool = False) -> bool:
@@ -87,16 +96,19 @@ class Glob:
             self._patterns = [re.compile(one) for one in self._expressions]
         return any(one.fullmatch(path) is not None for one in self._patterns)
 
+    def is_outside(self, path: str) -> bool:
+        """
+        Tell whether a path is neither in the folder of all matches nor leads there.
+        """
+        below = f"{self.prefix}/" if self.prefix else ""
+        return not path.startswith(below) and not below.startswith(f"{path}/")
+
     def steps(self, path: str) -> int:
         """
         Return an upper limit of the steps of `matches` or `leads_below`.
 
         Each character of the path is compared with each of the glob at most once.
-        A path that is neither in the folder of all matches nor leads there needs none.
         """
-        below = f"{self.prefix}/" if self.prefix else ""
-        if not path.startswith(below) and not below.startswith(f"{path}/"):
-            return 0
         return len(path) * self.cost + BEGINNING * len(self._alternatives)
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:

@@ -63,6 +63,16 @@ HISTORIES = 1
 #: Characters of all globs of one request, braces expanded.
 MAX_GLOBS = 10_000
 
+#: Bytes of one request, with room for paths of `MAX_GLOBS` characters: kas holds the
+#: requests of all streams of an agent for as long as they wait.
+MAX_REQUEST = 64 * 1024
+
+#: Characters of the name of a ref, which kas keeps with the refs that it follows.
+MAX_REF = 1000
+
+#: Characters of a path or commit id that an error repeats.
+MAX_SHOWN = 200
+
 #: Refs that are remembered although no agent waits for them: an agent is away while it
 #: works with what it got.  Agents name them, so there has to be a bound.
 MAX_IDLE = 1000
@@ -149,6 +159,9 @@ class GitopsServer:
         agent: ConnectedAgent = call.agent
         if self._draining:
             return
+        if request.ByteSize() > MAX_REQUEST:
+            text = f"a request for a source has at most {MAX_REQUEST} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
         name, address, project_id = self._repository_of(agent, request.project_id)
         if request.only_repository:
             header = _Response.Header(
@@ -219,7 +232,7 @@ class GitopsServer:
             try:
                 globs.append(Glob.of_file(path.file) if is_file else Glob(path.glob))
             except ValueError as error:
-                why = f"{path.glob or path.file!r}: {error}"
+                why = f"{text[:MAX_SHOWN]!r}: {error}"
                 raise CallError(Status.FAILED_PRECONDITION, why) from None
             if sum(glob.cost for glob in globs) > MAX_GLOBS:
                 text = f"the globs of a source have more than {MAX_GLOBS} characters"
@@ -406,6 +419,9 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
     :raises CallError: INVALID_ARGUMENT, agents may not name it.
     """
     kind = ref.WhichOneof("ref")
+    if kind is not None and len(getattr(ref, kind)) > MAX_REF:
+        text = f"the name of a ref has at most {MAX_REF} characters"
+        raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
         # Otherwise it could be a branch, and move.
         text = f"{ref.commit[:80]!r} is not the id of a commit"

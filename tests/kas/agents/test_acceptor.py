@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
@@ -20,17 +22,25 @@ from kas.agents.acceptor import (
     ConnectionRate,
     paced,
 )
-from kas.agents.stream_rate import STREAMS_AT_ONCE, STREAMS_PER_SECOND, StreamRate
+from kas.agents.stream_rate import (
+    REFUSED_AT_ONCE,
+    REFUSED_PER_SECOND,
+    STREAMS_AT_ONCE,
+    STREAMS_PER_SECOND,
+    StreamRate,
+)
 from kas.observability.site import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
-from tunnel.errors import CallError, ErrorCode, Status, StreamReset
+from tests.tunnel.rpc import echo
+from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
 from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.messages import MAX_MESSAGE
+from tunnel.rpc.request_memory import MAX_HELD
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
-from tunnel.util.token_bucket import TokenBucket
 from tunnel.wire.framing import FrameType
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -454,10 +464,8 @@ class SlowTests(_Case):
         self.assertEqual(len(self.world.registry), 0)
 
 
-def test_an_agent_that_opens_too_many_streams() -> None:
-    """kas refuses streams of this agent above the rate, and none of another agent."""
-    world = World()
-    agents = [world.dial(hello(credential=one)) for one in (b"7", b"8")]
+def _asking(world: World) -> list[IStream]:
+    """Have kas answer ``/test/Call``; return the streams that it accepts."""
     served: list[IStream] = []
 
     def serve(stream: IStream, open_: pb.Open) -> RecordingReceiver:
@@ -465,17 +473,27 @@ def test_an_agent_that_opens_too_many_streams() -> None:
         return RecordingReceiver()
 
     world.dispatcher.handle_stream("test", "/test/Call", serve)
+    return served
+
+
+def _opened(agent: Agent, message: pb.Open | pb.Resume) -> RecordingReceiver:
+    receiver = RecordingReceiver()
+    agent.tunnel.open_stream(message, receiver)
+    return receiver
+
+
+def test_an_agent_that_opens_too_many_streams() -> None:
+    """kas refuses streams of this agent above the rate, and none of another agent."""
+    world = World()
+    world.acceptor.streams.at_once = 3
+    agents = [world.dial(hello(credential=one)) for one in (b"7", b"8")]
+    served = _asking(world)
 
     def begin(agent: Agent) -> RecordingReceiver:
-        receiver = RecordingReceiver()
-        stream = agent.tunnel.open_stream(pb.Open(method="/test/Call"), receiver)
-        agent.pipe.flush()
-        served[-1].finish()
-        stream.finish()
+        receiver = _opened(agent, pb.Open(method="/test/Call"))
         agent.pipe.flush()
         return receiver
 
-    world.acceptor.streams._rates["7"] = TokenBucket(3, STREAMS_PER_SECOND, 0.0)
     for _ in range(3):
         begin(agents[0])
     refused = begin(agents[0])
@@ -487,11 +505,124 @@ def test_an_agent_that_opens_too_many_streams() -> None:
     assert len(served) == 5
 
 
+@pytest.mark.parametrize("message", [pb.Open(method="/test/Call"), pb.Resume()])
+def test_an_agent_that_floods_streams(message: pb.Open | pb.Resume) -> None:
+    """kas ends all tunnels of the agent, and reads no more of their streams."""
+    world = World()
+    world.acceptor.streams = rate = CountingRate(
+        world.clock, at_once=2, refused_at_once=3
+    )
+    served = _asking(world)
+    tunnels = [
+        world.dial(hello(credential=b"7", instance_id=one)) for one in (b"1", b"2")
+    ]
+    other = world.dial(hello(credential=b"8"))
+    # They arrive in one read.
+    opened = [_opened(tunnels[0], message) for _ in range(20)]
+    tunnels[0].pipe.flush()
+    assert reason(tunnels[0]).code is ErrorCode.FLOOD
+    assert rate.checked == 6
+    assert all(one.closed for one in opened)
+    _opened(tunnels[1], message)
+    tunnels[1].pipe.flush()
+    assert reason(tunnels[1]).code is ErrorCode.FLOOD
+    assert reason(world.dial(hello(credential=b"7"))).code is ErrorCode.FLOOD
+    assert world.acceptor.refusals == {"flood": 1}
+    before = len(served)
+    _opened(other, pb.Open(method="/test/Call"))
+    other.pipe.flush()
+    assert len(served) == before + 1
+    assert not other.closed
+    world.clock.advance(1 / REFUSED_PER_SECOND)
+    assert not world.dial(hello(credential=b"7")).closed
+
+
+class CountingRate(StreamRate):
+    """A rate that counts its checks."""
+
+    checked = 0
+
+    def check(self, agent_id: str) -> None:
+        self.checked += 1
+        super().check(agent_id)
+
+
+def _codes(rate: StreamRate, agent_id: str, count: int) -> Counter[ErrorCode]:
+    found: Counter[ErrorCode] = Counter()
+    for _ in range(count):
+        try:
+            rate.check(agent_id)
+        except ProtocolError as error:
+            found[error.code] += 1
+    return found
+
+
 def test_rate_of_streams() -> None:
     clock = Clock()
     rate = StreamRate(clock)
-    assert all(rate.allows("7") for _ in range(STREAMS_AT_ONCE))
-    assert not rate.allows("7")
-    assert rate.allows("8")
+    assert not _codes(rate, "7", STREAMS_AT_ONCE)
+    assert _codes(rate, "7", 1) == {ErrorCode.REFUSED: 1}
+    assert not _codes(rate, "8", 1)
     clock.advance(1)
-    assert [rate.allows("7") for _ in range(STREAMS_PER_SECOND + 1)].count(False) == 1
+    assert _codes(rate, "7", STREAMS_PER_SECOND + 1) == {ErrorCode.REFUSED: 1}
+    found = _codes(rate, "7", REFUSED_AT_ONCE + 10)
+    assert found == {ErrorCode.REFUSED: REFUSED_AT_ONCE - 1, ErrorCode.FLOOD: 11}
+
+
+def test_requests_that_fill_memory() -> None:
+    """
+    Unanswered requests of one agent take at most `MAX_HELD` bytes, on all its tunnels.
+    """
+    world = World()
+    world.dispatcher.handle("test", ECHO, echo.Echo())
+    tunnels = [
+        world.dial(hello(credential=b"7", instance_id=one)) for one in (b"1", b"2")
+    ]
+    other = world.dial(hello(credential=b"8"))
+    memory = world.dispatcher._memory
+
+    def send(agent: Agent, size: int) -> tuple[Any, RecordingReceiver]:
+        """Begin a request of MAX_MESSAGE bytes, and send the first *size* of them."""
+        receiver = RecordingReceiver()
+        method = f"/{ECHO.full_name}/Say"
+        stream = agent.tunnel.open_stream(pb.Open(method=method), receiver)
+        stream.write(MAX_MESSAGE.to_bytes(4, "big") + b"x" * (size - 4))
+        agent.pipe.flush()
+        return stream, receiver
+
+    half = MAX_MESSAGE // 2
+    sent = [send(tunnels[number % 2], half) for number in range(MAX_HELD // half)]
+    assert memory.held("7") == MAX_HELD
+    _, refused = send(tunnels[0], 100)
+    assert b"take more than 64 MiB" in refused.headers[-1]
+    send(other, 100)
+    assert memory.held("8") == 100
+    for stream, _ in sent:
+        stream.reset(ErrorCode.CANCELLED, "")
+    for agent in tunnels:
+        agent.pipe.flush()
+    assert memory.held("7") == 0
+
+
+def test_requests_that_were_answered() -> None:
+    """Answered requests, and messages of a stream that were read, count no more."""
+    world = World()
+    world.dispatcher.handle("test", ECHO, echo.Echo())
+    agent = world.dial(hello(credential=b"7"))
+    memory = world.dispatcher._memory
+    client = agent.client(ECHO)
+
+    async def calls() -> None:
+        await client.call("Say", Text(text="x" * 1000))
+        chat = client.open("Chat")
+        for _ in range(3):
+            await chat.send(Text(text="x" * 1000))
+        chat.finish()
+        async for _ in chat:
+            pass
+
+    done = Deferred.fromCoroutine(calls())
+    for _ in range(10):
+        agent.pipe.flush()
+    assert done.called
+    assert memory.held("7") == 0

@@ -128,12 +128,21 @@ def test_folders_on_the_way(glob: str, path: str, leads: bool) -> None:
     assert Glob(glob).leads_below(path, hidden_folders=True) is (leads or path == ".a")
 
 
+def test_a_file_whose_path_is_too_long() -> None:
+    """The length is checked before the path is escaped, which would take seconds."""
+    with pytest.raises(ValueError, match=f"at most {MAX_LENGTH} characters"):
+        Glob.of_file("*" * (MAX_LENGTH + 1))
+    assert Glob.of_file("*" * (MAX_LENGTH // 2)).matches("*" * (MAX_LENGTH // 2))
+
+
 def test_work_of_one_path() -> None:
-    """Paths outside of the folder of a glob cost nothing."""
     glob = Glob("/a/b/*{x,yz}")
     compared = len("a/b/file") * len("a/b/*x" + "a/b/*yz")
     assert glob.steps("a/b/file") == compared + 2 * BEGINNING
     # A link that is the folder.
     assert glob.steps("a") == len("a") * glob.cost + 2 * BEGINNING
-    assert glob.steps("a/bc/file") == 0
+    assert glob.is_outside("a/bc/file")
+    assert not glob.is_outside("a")
+    assert not glob.is_outside("a/b/file")
+    assert not Glob("*").is_outside("a")
     assert Glob("*").steps("file") == 4 + BEGINNING

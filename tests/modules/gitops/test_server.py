@@ -18,7 +18,14 @@ from zope.interface.verify import verifyObject
 from modules.agent_configuration.agent import AgentConfigurationAgent
 from modules.agent_configuration.server import AgentConfigurationServer
 from modules.gitops.server import module
-from modules.gitops.server.module import GITOPS, PART, GitopsServer
+from modules.gitops.server.globs import MAX_LENGTH
+from modules.gitops.server.module import (
+    GITOPS,
+    MAX_REF,
+    MAX_REQUEST,
+    PART,
+    GitopsServer,
+)
 from modules.gitops.server.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.wire import rpc_pb2
 from modules.repositories import RepositorySettings
@@ -409,6 +416,58 @@ class ServerTests(SynchronousTestCase):
         for name in ("refs/heads/next", "next", "HEAD", "ab"):
             status, why = self.refused(self.of_history(name))
             self.assertIs(status, Status.INVALID_ARGUMENT, why)
+
+    def test_names_that_are_too_long(self) -> None:
+        """kas keeps no name of a ref that it refuses."""
+        long = "x" * (MAX_REF + 1)
+        for ref in (
+            rpc_pb2.Ref(branch=long),
+            rpc_pb2.Ref(tag=long),
+            rpc_pb2.Ref(commit=long),
+            rpc_pb2.Ref(name=f"refs/heads/{long}"),
+        ):
+            for fields in ({"ref": ref}, {"ref": rpc_pb2.Ref(), "history_of": ref}):
+                if "history_of" in fields:
+                    fields["ref"] = rpc_pb2.Ref(commit="a" * 40)
+                paths = [rpc_pb2.Path(glob="*")]
+                reading = Reading(self.asker, _Request(paths=paths, **fields))
+                self.pair.settle()
+                status, why = self.refused(reading)
+                self.assertIs(status, Status.INVALID_ARGUMENT, why)
+                self.assertNotIn("xxx", why)
+        self.assertEqual(len(self.server._refs), 0)
+
+    def test_requests_that_are_too_large(self) -> None:
+        """They would stay in memory for as long as a stream waits."""
+        for large in (
+            _Request(paths=[rpc_pb2.Path(glob="x" * MAX_REQUEST)]),
+            _Request(commit_id="x" * MAX_REQUEST),
+            _Request(project_id="x" * MAX_REQUEST, only_commit=True),
+        ):
+            reading = Reading(self.asker, large)
+            self.pair.settle()
+            status, why = self.refused(reading)
+            self.assertEqual(
+                (status, why),
+                (
+                    Status.INVALID_ARGUMENT,
+                    f"a request for a source has at most {MAX_REQUEST} bytes",
+                ),
+            )
+
+    def test_a_file_whose_path_is_too_long(self) -> None:
+        """The refusal repeats the beginning of the path."""
+        for path in (
+            rpc_pb2.Path(file="*" * 20_000),
+            rpc_pb2.Path(glob="*" * 20_000),
+        ):
+            reading = Reading(self.asker, _Request(paths=[path]))
+            self.passes(20)
+            status, why = self.refused(reading)
+            self.assertIs(status, Status.FAILED_PRECONDITION)
+            self.assertEqual(
+                why, f"'{'*' * 200}': a glob has at most {MAX_LENGTH} characters"
+            )
 
     def test_files_by_name(self) -> None:
         self.repository.commit({"a*.yaml": "star", "ab.yaml": "other"})

@@ -8,7 +8,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from tests.tunnel.http1.servers import OK, FrontCase, Recorder
 from tests.tunnel.http1.wire import Wire
@@ -215,7 +217,26 @@ class ExchangeTests(FrontCase):
         """A handler may answer while it is called, for a thousand requests in a row."""
         self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
         self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+        turns(self.clock)
         self.assertEqual(self.wire.taken().count(b"200 OK"), 1000)
+
+    def test_others_have_their_turn(self) -> None:
+        """Pipelined requests that are answered at once wait for the next turn."""
+        self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
+        self.assertEqual(len(self.handler.exchanges), 2)
+        self.assertEqual(self.wire.producerState, "paused")
+        turns(self.clock)
+        self.assertEqual(len(self.handler.exchanges), 5)
+        self.assertEqual(self.wire.producerState, "producing")
+
+    def test_closed_before_its_next_turn(self) -> None:
+        """Requests of a connection that was lost meanwhile are not served."""
+        self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
+        self.wire.protocol.connectionLost(Failure(ConnectionDone()))
+        turns(self.clock)
+        self.assertEqual(len(self.handler.exchanges), 2)
 
     def test_empty_line_before_a_request(self) -> None:
         """One is forgiven, two are not."""
@@ -365,6 +386,12 @@ class ExchangeTests(FrontCase):
         self.assertTrue(busy.disconnecting)
 
 
+def turns(clock: Clock) -> None:
+    """Let all pipelined requests have their turns."""
+    while any(call.getTime() <= clock.seconds() for call in clock.getDelayedCalls()):
+        clock.advance(0)
+
+
 REQUESTS = [
     b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
     b"POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
@@ -403,6 +430,7 @@ def test_any_cut_gives_the_same_requests(
             answer(handler.exchange)
             if len(handler.exchanges) == before:
                 break
+    turns(clock)
     targets = [request.split(b" ")[1] for request in requests]
     assert [exchange.head.target for exchange in handler.exchanges] == targets
     assert wire.taken().count(b"200 OK") == len(requests)
@@ -642,6 +670,7 @@ class LimitTests(FrontCase):
         self.assertLess(len(self.wire.protocol._buffer), 128 * 1024)
         self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
         self.answer(exchange=self.handler.exchanges[0])
+        turns(self.clock)
         self.assertEqual(len(self.handler.exchanges), 100_001)
 
     def test_tls_to_a_plain_port(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import Text
@@ -9,7 +10,14 @@ from tunnel.details import bad_request
 from tunnel.errors import AgentUnavailable, CallError, Status
 from tunnel.pb import status_pb2
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.status import MAX_DETAILS, error_from_end, error_from_trailers, trailers
+from tunnel.rpc.status import (
+    MAX_DETAILS,
+    MAX_TEXT,
+    error_from_end,
+    error_from_trailers,
+    trailers,
+)
+from tunnel.wire.limits import MAX_HEADERS
 
 
 class DetailsTests(SynchronousTestCase):
@@ -56,3 +64,14 @@ class DetailsTests(SynchronousTestCase):
             seen = error_from_trailers(encode_fields({"status": "10", "details": text}))
             assert seen is not None
             self.assertEqual((seen.status, len(seen.details)), (Status.ABORTED, count))
+
+
+@pytest.mark.parametrize("letter", ["x", "😀", "%", "\n"])
+def test_a_long_message(letter: str) -> None:
+    """Its beginning arrives: the block has room for it, whatever its characters."""
+    block = trailers(CallError(Status.ABORTED, letter * 1_000_000))
+    assert len(block) <= MAX_HEADERS
+    seen = error_from_trailers(block)
+    assert seen is not None
+    assert seen.message.startswith(letter.replace("\n", " ") * 10)
+    assert len(seen.message) <= MAX_TEXT

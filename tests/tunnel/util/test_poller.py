@@ -6,8 +6,10 @@ import select
 import socket
 import sys
 import unittest
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import pytest
 from twisted.internet import main
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.error import ConnectionDone, ConnectionLost
@@ -20,7 +22,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tunnel.util.flusher import Flusher
-from tunnel.util.poller import MAX_EVENTS, SEVERAL_TURNS, Poller
+from tunnel.util.poller import (
+    MAX_EVENTS,
+    QUICK_READ,
+    SEVERAL_TURNS,
+    SHARE_SECONDS,
+    SLOW_READ,
+    SMALLEST_READ,
+    Poller,
+    Share,
+)
 
 
 @implementer(IReactorFDSet)
@@ -50,6 +61,9 @@ class _Reactor(Clock):
 
 class _Descriptor(FileDescriptor):
     """One end of a pair of sockets; the test has the other one."""
+
+    #: As `Poller.take` gives it to transports.
+    share: Share | None = None
 
     def __init__(self, poller: Any) -> None:
         super().__init__(poller)
@@ -361,3 +375,86 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(self.reactor.readers, set())
         Poller.take(object(), self.reactor)
         Poller.take(transport, Clock())
+
+
+class _Slow(_Descriptor):
+    """A descriptor whose reads take a time of the test's clock."""
+
+    clock: Clock
+    seconds = 0.0
+
+    def getHandle(self) -> socket.socket:
+        return self.here
+
+    def doRead(self) -> Any:
+        self.clock.advance(self.seconds)
+        return super().doRead()
+
+
+@pytest.fixture
+def slow() -> Iterator[Callable[[float, str], _Slow]]:
+    """Returns descriptors of one poller, each with data to read in every turn."""
+    reactor = _Reactor()
+    poller = Poller.of(reactor)
+    if poller is None:
+        pytest.skip("no epoll here")
+    poller._seconds = reactor.seconds
+    made = []
+
+    def make(seconds: float, owner: str) -> _Slow:
+        one = _Slow(poller)
+        one.clock, one.seconds = reactor, seconds
+        one.startReading()
+        if owner:
+            Poller.limit(one, reactor, owner)
+        one.there.send(b"x" * 100_000)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_share(slow: Callable[[float, str], _Slow]) -> None:
+    """
+    Sockets of one owner take their share of a turn; the others are called in each.
+    """
+    hostile = [slow(SHARE_SECONDS * 0.6, "hostile") for _ in range(5)]
+    other = slow(0.0, "")
+    poller = cast(Any, other.reactor)
+    for turn in range(1, 11):
+        before = poller._seconds()
+        poller.turn(0)
+        assert poller._seconds() - before < 2 * SHARE_SECONDS
+        assert len(other.got) == turn * 1024
+    # Two of them fit into a turn, and each has its turns.
+    assert sum(len(one.got) for one in hostile) == 20 * 1024
+    assert min(len(one.got) for one in hostile) >= 3 * 1024
+
+
+def test_shares_of_two(slow: Callable[[float, str], _Slow]) -> None:
+    """The share of one owner takes nothing from another one."""
+    one, two = slow(1.0, "one"), slow(1.0, "two")
+    for _ in range(3):
+        cast(Any, one.reactor).turn(0)
+    assert (len(one.got), len(two.got)) == (3 * 1024, 3 * 1024)
+
+
+def test_reads_that_take_long(slow: Callable[[float, str], _Slow]) -> None:
+    """Reads become smaller, so that one fits into a turn, and larger again."""
+    one = slow(SLOW_READ * 2, "one")
+    largest = FileDescriptor.bufferSize
+    poller = cast(Any, one.reactor)
+    poller.turn(0)
+    assert one.bufferSize == SMALLEST_READ
+    one.seconds = QUICK_READ / 2
+    for _ in range(20):
+        poller.turn(0)
+    assert one.bufferSize == largest
+    one.seconds = SLOW_READ * 2
+    poller.turn(0)
+    assert one.bufferSize == largest // 2
+    without = slow(SLOW_READ * 2, "")
+    poller.turn(0)
+    assert without.bufferSize == largest
