@@ -41,7 +41,7 @@ from zope.interface import classImplements
 
 from tunnel.util.for_each import for_each
 
-__all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "Share"]
+__all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "TurnShare"]
 
 #: Turns in which a leading poller waits like one of several sockets, after a turn with
 #: several: see `Poller.turn`.
@@ -51,11 +51,11 @@ SEVERAL_TURNS: Final = 64
 #: beyond stays ready, and the kernel begins with it the next time.
 MAX_EVENTS: Final = 256
 
-#: Seconds of a turn for all sockets with the same `Share`.  Others wait that long for
+#: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long for
 #: them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Bytes of the first read of a socket with a `Share`, and of all its reads while they
+#: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while they
 #: take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames take
 #: 100 microseconds.
 SMALLEST_READ: Final = 2048
@@ -74,9 +74,9 @@ _PLAIN: Final = frozenset((Client, Server))
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 
-class Share:
+class TurnShare:
     """
-    Share of each turn for the sockets of one owner, however many the owner has.
+    TurnShare of each turn for the sockets of one owner, however many the owner has.
 
     Without it, an owner with hundreds of sockets would keep all other sockets waiting
     for the events of all of its own.
@@ -126,7 +126,7 @@ class Poller:
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
         #: By owner; the connections of an owner hold its share.
-        self._shares: WeakValueDictionary[Hashable, Share] = WeakValueDictionary()
+        self._shares: WeakValueDictionary[Hashable, TurnShare] = WeakValueDictionary()
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
@@ -186,7 +186,7 @@ class Poller:
             return
         share = poller._shares.get(owner)
         if share is None:
-            share = poller._shares[owner] = Share()
+            share = poller._shares[owner] = TurnShare()
         member.share = share
         # Reads become larger as soon as they are quick.
         member.bufferSize = SMALLEST_READ

@@ -426,11 +426,13 @@ class ServerTests(SynchronousTestCase):
             rpc_pb2.Ref(commit=long),
             rpc_pb2.Ref(name=f"refs/heads/{long}"),
         ):
-            for fields in ({"ref": ref}, {"ref": rpc_pb2.Ref(), "history_of": ref}):
-                if "history_of" in fields:
-                    fields["ref"] = rpc_pb2.Ref(commit="a" * 40)
-                paths = [rpc_pb2.Path(glob="*")]
-                reading = Reading(self.asker, _Request(paths=paths, **fields))
+            paths = [rpc_pb2.Path(glob="*")]
+            pinned = rpc_pb2.Ref(commit="a" * 40)
+            for request in (
+                _Request(paths=paths, ref=ref),
+                _Request(paths=paths, ref=pinned, history_of=ref),
+            ):
+                reading = Reading(self.asker, request)
                 self.pair.settle()
                 status, why = self.refused(reading)
                 self.assertIs(status, Status.INVALID_ARGUMENT, why)

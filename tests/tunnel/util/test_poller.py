@@ -30,7 +30,7 @@ from tunnel.util.poller import (
     SLOW_READ,
     SMALLEST_READ,
     Poller,
-    Share,
+    TurnShare,
 )
 
 
@@ -63,7 +63,7 @@ class _Descriptor(FileDescriptor):
     """One end of a pair of sockets; the test has the other one."""
 
     #: As `Poller.take` gives it to transports.
-    share: Share | None = None
+    share: TurnShare | None = None
 
     def __init__(self, poller: Any) -> None:
         super().__init__(poller)
