@@ -8,7 +8,7 @@ Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's 
     dispatch.py   method name -> the code that answers
     server.py     one call, on the side that answers
     client.py     one call, on the side that asks
-    request_memory.py
+    held_requests.py
                   limit of the memory that requests of one agent take
 
 A call is one stream (specification section 10): OPEN names the method and carries the

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.interfaces import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.rpc.request_memory import RequestMemory
+from tunnel.rpc.held_requests import HeldRequests
 from tunnel.rpc.server import CallSettings, acceptor, snake_case
 from tunnel.util.texts import clean
 
@@ -38,7 +38,7 @@ class Dispatcher:
     ) -> None:
         self._clock = clock
         self._from_kas = from_kas
-        self._memory = RequestMemory()
+        self._memory = HeldRequests()
         self.tracer = tracer
         self._accepts: dict[str, tuple[str, Accept]] = {}
 

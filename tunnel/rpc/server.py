@@ -30,8 +30,8 @@ from tunnel.interfaces import (
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
+from tunnel.rpc.held_requests import MAX_HELD, HeldRequests
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
-from tunnel.rpc.request_memory import MAX_HELD, RequestMemory
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.util.timers import cancel_call
 from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
@@ -58,7 +58,7 @@ class CallSettings:
     clock: IReactorTime
     from_kas: bool
     tracer: ITracer | None
-    memory: RequestMemory
+    memory: HeldRequests
 
 
 def acceptor(

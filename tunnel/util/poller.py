@@ -51,13 +51,13 @@ SEVERAL_TURNS: Final = 64
 #: beyond stays ready, and the kernel begins with it the next time.
 MAX_EVENTS: Final = 256
 
-#: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long for
-#: them, in each turn; a turn with more to do than that is rare without an attack.
+#: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long
+#: for them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while they
-#: take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames take
-#: 100 microseconds.
+#: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while
+#: they take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames
+#: take 100 microseconds.
 SMALLEST_READ: Final = 2048
 
 #: Seconds of a read that halve the size of the next one, or double it if it took less.

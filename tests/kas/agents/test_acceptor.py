@@ -37,8 +37,8 @@ from tests.tunnel.rpc import echo
 from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
 from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.held_requests import MAX_HELD
 from tunnel.rpc.messages import MAX_MESSAGE
-from tunnel.rpc.request_memory import MAX_HELD
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
 from tunnel.wire.framing import FrameType

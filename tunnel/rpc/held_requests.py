@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["MAX_HELD", "RequestMemory"]
+__all__ = ["MAX_HELD", "HeldRequests"]
 
 #: Bytes of all requests that one agent has sent and that are not answered: 1,000
 #: sources of 64 KiB.  A request has at most 4 MiB and an agent thousands of streams, so
@@ -13,7 +13,7 @@ MAX_HELD = 64 * 1024 * 1024
 
 
 @attrs.define(eq=False)
-class RequestMemory:
+class HeldRequests:
     """Bytes of unanswered requests, by agent id."""
 
     _held: dict[str, int] = attrs.field(factory=dict, init=False)
