@@ -8,6 +8,7 @@ of one owner: a delayed call per request would be its most expensive part.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -34,6 +35,8 @@ Writer = Callable[[Any, bytes], None]
 
 _FLUSH_AT: Final = 16 * 1024  # a write this large gains nothing from waiting
 _HOLD: Final = 64 * 1024  # what a peer may send ahead of its turn: one read, about
+#: Seconds of a turn for connections that waited for it, see `Turn.later`.
+_LATER_SECONDS: Final = 0.005
 _SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 0.2 us
 
 
@@ -62,12 +65,33 @@ class Turn:
         self.now = 0.0
         #: The time.
         self.seconds = clock.seconds
+        #: Connections that go on in a later turn.
+        self._later: deque[HttpConnection] = deque()
+        self._goes_on = False
 
     def start(self) -> None:
         """Begin to sweep; repeating it does nothing."""
         if self._sweep_call is None:
             self.now = self.clock.seconds()
             self._sweep_call = self.clock.callLater(_SWEEP_SECONDS, self._sweep)
+
+    def later(self, connection: HttpConnection) -> None:
+        """Have a connection that paused itself go on in one of the next turns."""
+        self._later.append(connection)
+        if not self._goes_on:
+            self._goes_on = True
+            self.clock.callLater(0, self._go_on)
+
+    def _go_on(self) -> None:
+        until = self.seconds() + _LATER_SECONDS
+        # Each at most once: some pause themselves again.
+        for _ in range(len(self._later)):
+            self._later.popleft().go_on()
+            if self.seconds() > until:
+                break
+        self._goes_on = bool(self._later)
+        if self._goes_on:
+            self.clock.callLater(0, self._go_on)
 
     def _sweep(self) -> None:
         self._sweep_call = None
@@ -281,6 +305,11 @@ class HttpConnection(Protocol):
         if self._paused:
             self._paused = False
             self.refill()
+
+    def go_on(self) -> None:
+        """End the pause before `Turn.later`, unless the connection was lost."""
+        if self._open:
+            self.resume_reading()
 
     def readConnectionLost(self) -> None:
         self.peer_finished()

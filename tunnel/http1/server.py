@@ -28,7 +28,6 @@ from tunnel.http1.connection import HttpConnection, Turn, Writer
 from tunnel.http1.head import CHUNKED, HeadError, RequestHead, RequestParser
 from tunnel.transport.eager import unsent
 from tunnel.util.for_each import for_each
-from tunnel.util.poller import Poller
 
 __all__ = [
     "ClientGone",
@@ -424,9 +423,6 @@ class HttpServerConnection(HttpConnection):
     def connectionMade(self) -> None:
         super().connectionMade()
         factory = self.factory
-        host = getattr(self._tcp.getPeer(), "host", None)
-        if host is not None:
-            Poller.limit(self._tcp, factory.turn.clock, ("address", host))
         full = len(factory.connections) >= factory.limits.max_connections
         if full and not factory.make_room():
             factory.connections.add(self)
@@ -449,7 +445,7 @@ class HttpServerConnection(HttpConnection):
                         # One read may hold thousands of requests that are refused at
                         # once, and each takes as long as a frame of a tunnel.
                         self.pause_reading()
-                        self._turn.clock.callLater(0, self._resume_if_open)
+                        self._turn.later(self)
                         return data
                     taken += 1
                     # More cannot be unread than was written since the last look.
@@ -491,10 +487,6 @@ class HttpServerConnection(HttpConnection):
             self._refuse(error.status, str(error))
             return b""
         return data
-
-    def _resume_if_open(self) -> None:
-        if self._open:
-            self.resume_reading()
 
     def _take_head(self, data: bytes) -> bytes | None:
         """Begin an exchange; return what follows the head, or None if it is partial."""

@@ -68,6 +68,10 @@ class Http2Limits:
     #: A client with an old secret calls on and on.
     refusals: Rate = Rate(300, 20)
 
+    #: Of these, as many before the first call with a good token: a stranger can connect
+    #: again and again.
+    refusals_unproven: Rate = Rate(20, 1)
+
     #: Seconds that a client gets to finish a request that has its response already.  A
     #: client that sends more than a last frame is stopped earlier.
     linger: float = 1.0

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.flood import Allowed
-from tunnel.http2.limits import Http2Limits
+from tunnel.http2.limits import Http2Limits, Rate
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
 from tunnel.util.poller import Poller
 
@@ -59,7 +59,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._lost = lost
         self._age = age * (1 + limits.age_jitter * (2 * jitter() - 1))
         self._age_grace = age * limits.age_grace
-        self._refusals = Allowed(limits.refusals, "refused calls", clock.seconds)
+        self._refusals = self._allowed_refusals(limits.refusals_unproven)
         self._proven = False
         #: The last stream that is still served, once that is said.
         self._last_stream: int | None = None
@@ -73,14 +73,15 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
         super().connectionMade()
         Poller.take(self.transport, self._clock)
-        host = getattr(self.transport.getPeer(), "host", None)
-        if host is not None:
-            Poller.limit(self.transport, self._clock, ("address", host))
+
+    def _allowed_refusals(self, rate: Rate) -> Allowed:
+        return Allowed(rate, "refused calls", self._clock.seconds)
 
     def proven(self) -> None:
         """Note a call with a good token."""
         if not self._proven:
             self._proven = True
+            self._refusals = self._allowed_refusals(self.limits.refusals)
             self._timers.cancel("unproven")
 
     def _not_proven(self) -> None:

@@ -21,6 +21,7 @@ place, see `Poller.lead`, which saves a request that comes alone another sixth.
 from __future__ import annotations
 
 import select
+import socket
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -67,6 +68,8 @@ QUICK_READ: Final = 0.001
 _IN: Final = getattr(select, "EPOLLIN", 0)
 _OUT: Final = getattr(select, "EPOLLOUT", 0)
 _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
+
+_INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
 #: Transports whose sockets are read without Twisted's layers: see `_read`.
 _PLAIN: Final = frozenset((Client, Server))
@@ -153,6 +156,9 @@ class Poller:
         """
         Poll the socket of *transport* from now on, if it has one of its own.
 
+        All connections that one port accepts from one address have one share of each
+        turn.
+
         To be called when its connection is made; repeating it does nothing.
         """
         if isinstance(transport, Connection) and transport.reactor is clock:
@@ -165,9 +171,14 @@ class Poller:
                 transport.streamingProducer = transport.streamingProducer
                 member: Any = transport
                 member.share = None
+                member.bufferSize = Connection.bufferSize
                 transport.stopReading()
                 transport.reactor = poller
                 transport.startReading()
+                if isinstance(transport, Server) and member.socket.family in _INTERNET:
+                    # A client, and perhaps a stranger.
+                    owner = transport.getPeer().host, transport.getHost().port
+                    cls.limit(transport, clock, owner)
 
     @classmethod
     def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:

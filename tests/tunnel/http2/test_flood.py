@@ -93,8 +93,20 @@ class FloodTests(_Case):
     def test_made_to_reset(self) -> None:
         """Calls that we have to refuse, over and over."""
         client, pipe = self.http2()
+        client.h2.end_stream(client.open("Say"))
+        client.flush()
+        pipe.flush()
+        self.refused(client, pipe, int(self.limits.refusals.burst))
+
+    def test_a_stranger(self) -> None:
+        """Without a good token before, fewer of them end the connection."""
+        client, pipe = self.http2()
+        self.refused(client, pipe, int(self.limits.refusals_unproven.burst))
+
+    def refused(self, client: Http2Client, pipe: Pipe, times: int) -> None:
+        """So many calls are refused, and the next one ends the connection."""
         bad = token(b"x" * 32)
-        for _ in range(int(self.limits.refusals.burst)):
+        for _ in range(times):
             client.h2.end_stream(client.open("Say", with_token=bad))
             client.flush()
             pipe.flush()

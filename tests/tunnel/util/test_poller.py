@@ -7,6 +7,7 @@ import socket
 import sys
 import unittest
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
@@ -458,3 +459,30 @@ def test_reads_that_take_long(slow: Callable[[float, str], _Slow]) -> None:
     without = slow(SLOW_READ * 2, "")
     poller.turn(0)
     assert without.bufferSize == largest
+
+
+def test_shares_of_clients() -> None:
+    """Connections that a port accepted from one address have one share."""
+    reactor = _Reactor()
+    if Poller.of(reactor) is None:
+        pytest.skip("no epoll here")
+    with ExitStack() as stack:
+
+        def accepted(listener: socket.socket, address: str) -> Any:
+            there = socket.create_connection(
+                listener.getsockname(), source_address=(address, 0)
+            )
+            stack.callback(there.close)
+            here, peer = listener.accept()
+            transport = Server(here, Protocol(), peer, cast(Any, None), 0, reactor)
+            stack.callback(here.close)
+            Poller.take(transport, reactor)
+            return transport
+
+        port, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+        stack.callback(port.close)
+        stack.callback(other.close)
+        share = accepted(port, "127.0.0.1").share
+        assert accepted(port, "127.0.0.1").share is share is not None
+        assert accepted(port, "127.0.0.2").share is not share
+        assert accepted(other, "127.0.0.1").share is not share
