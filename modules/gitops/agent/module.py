@@ -183,6 +183,8 @@ class GitopsAgent:
 
     def _refused_as(self, problems: tuple[str, ...]) -> None:
         self._refused = problems
+        for project in tuple(self.projects.values()):
+            project.others_changed()
 
     def _configured(self, section: GitopsSection) -> None:
         self._wanted = {one.label: one for one in section.manifest_projects}
@@ -295,7 +297,7 @@ class GitopsAgent:
                 self._preview_decryptor,
                 self._inventories,
                 Dependencies(self.projects),
-                ProjectHandover(settings.label, self.projects),
+                ProjectHandover(settings.label, self.projects, lambda: self._refused),
                 self._pruned.add,
             )
             try:

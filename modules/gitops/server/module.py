@@ -391,8 +391,10 @@ class GitopsServer:
         return f"; it may read: {', '.join(found[:SHOWN])}{more}"
 
     def _pushed(self, name: str) -> None:
-        for followed in self._refs.values():
-            if followed.name == name:
+        # A repository may have several names.
+        settings = self._settings.repositories.get(name)
+        for (address, _), followed in self._refs.items():
+            if followed.name == name or (settings and settings.address == address):
                 followed.announced()
 
     def _moved(self, agent_id: str) -> None:

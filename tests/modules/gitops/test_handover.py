@@ -377,6 +377,115 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.owner(), self.project("twin").inventory)
         self.assertEqual(self.deleted(), [])
 
+    def test_to_one_at_a_commit_that_was_skipped(self) -> None:
+        """The giving project does not know the commit of the other: it may be old."""
+        uid = self.begin(A, B)
+        broken = "a: ["
+        self.apps.commit({"a/a.yaml": broken, "b/b.yaml": text(OWN)})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNotNone(self.live("own"))
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": broken})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        (why,) = self.project("apps").problems
+        self.assertIn("project twin has not read this commit", why)
+        self.move()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.deleted(), ["own"])
+
+    def test_an_account_that_gets_the_right_later(self) -> None:
+        """The object stays for two minutes, in which the right usually comes."""
+        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
+        self.other.commit({"b.yaml": text(object_("theirs"))})
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.configure(a, b)
+        self.passes(5)
+        uid = self.live("moves")["metadata"]["uid"]
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        denied = {"status": {"allowed": False}}
+        self.cluster.answer("POST", reviews, denied, 201)
+        self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
+        self.pushed("other")
+        self.apps.commit({"a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(OTHERS_SECONDS / 2)
+        self.assertEqual(self.deleted(), [])
+        self.cluster._answers.clear()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("other").inventory)
+
+    def test_pinned_before_a_restart(self) -> None:
+        """The others take nothing of a pinned commit before it was read again."""
+        uid = self.begin(B, A)
+        pinned = self.project("apps").commit
+        self.apps.commit({"a/a.yaml": text(MOVES), "b/b.yaml": ""})
+        self.pushed()
+        self.passes(5)
+        self.pair.run(self.project("apps").undo(pinned))
+        self.passes(5)
+        newer = object_("moves", data={"n": "2"})
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(newer)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        for _ in range(2):
+            found = self.live("moves")
+            self.assertEqual(
+                (found["metadata"]["uid"], found["data"]), (uid, {"n": "1"})
+            )
+            self.assertEqual(self.owner(), self.project("apps").inventory)
+            self.leave()
+            self.lead()
+            self.passes(2 * TRY_MOST)
+
+    def test_pinned_to_a_commit_that_cannot_be_read(self) -> None:
+        """Until it is read, nothing that it may have is pruned."""
+        self.begin(B, A)
+        pinned = self.project("apps").commit
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.pair.run(self.project("apps").undo(pinned))
+        self.passes(1)
+        self.leave()
+
+        async def contains(ref: str, commit: str) -> bool:
+            raise CallError(Status.UNAVAILABLE, "the server is away")
+
+        self.patch(self.apps, "contains", contains)
+        self.lead()
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        (why,) = self.project("twin").problems
+        self.assertIn("project apps has not read this commit", why)
+        self.assertIn("the server is away", why)
+
+    def test_a_configuration_that_is_not_in_effect(self) -> None:
+        """It may have the project that takes the object: nothing is pruned."""
+        self.begin(A)
+        api = self.agent._api
+        why = "commit 1234: .gitlab/agents/a/config.yaml:1:2: a mistake"
+        api.publish("configuration.refused", (why,))
+        self.move()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+        (problem,) = self.project("apps").problems
+        self.assertIn("the agent's configuration in Git is not in effect", problem)
+        self.assertIn(why, problem)
+        api.publish("configuration.refused", ())
+        self.passes(LOOK_SOONEST)
+        self.passes(5)
+        self.assertEqual(self.deleted(), ["moves"])
+
     def test_another_repository(self) -> None:
         """It comes there first, and leaves here then."""
         self.other.commit({"o.yaml": text(object_("own"))})

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 
 from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
-from modules.gitops.agent.inventory.orders import MAX_HISTORY
+from modules.gitops.agent.inventory.orders import MAX_BY, MAX_HISTORY, Approval
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
+from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.project.project import AGAIN
 from modules.gitops.server.control_server import CONTROL
@@ -655,3 +656,15 @@ class OrdersTests(HalvesTestCase):
         self.assertIsNone(self.live("m001"))
         (line,) = self.status().problems
         self.assertIn("grant get, create and update of secrets there", line)
+
+
+def test_approvals_of_two_users() -> None:
+    """Both are named, however often each approves; another commit begins anew."""
+    keys = [ObjectKey("", "ConfigMap", "default", one) for one in "abc"]
+    approval = Approval().adding("1", keys[:1], "alice").adding("1", keys[1:2], "bob")
+    approval = approval.adding("1", keys[2:], "alice")
+    assert approval.by == "alice, bob"
+    assert all(approval.covers("1", one) for one in keys)
+    assert approval.adding("2", keys[:1], "bob").by == "bob"
+    assert Approval().adding("1", keys).by == ""
+    assert len(Approval().adding("1", keys, "x" * 5000).by) == MAX_BY

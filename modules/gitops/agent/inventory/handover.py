@@ -15,7 +15,7 @@ which no project of the agent has any more, and takes the objects in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -43,6 +43,12 @@ class _Project(Protocol):
         """The last commit that `has_in_git` knows; empty if there is none."""
 
     @property
+    def knows_orders(self) -> bool:
+        """
+        Tell whether `has_in_git` knows the commit that an operator pinned, if any.
+        """
+
+    @property
     def past_commits(self) -> Collection[str]:
         """Earlier commits, as far as known."""
 
@@ -68,10 +74,13 @@ class ProjectHandover:
 
     :param name: the name of the project.
     :param projects: the active projects, by name.
+    :param refused: returns why the newest configuration of the agent is not in effect,
+        and so perhaps not all of its projects are active; empty if it is in effect.
     """
 
     _name: str
     _projects: Mapping[str, _Project]
+    _refused: Callable[[], Sequence[str]] = tuple
 
     def stays(self, key: ObjectKey) -> str:
         """
@@ -83,6 +92,11 @@ class ProjectHandover:
                 return f"it stays for project {other.name}, which has it in Git"
             if self._may_come_to_have(other):
                 return _why_unread(other)
+        if refused := self._refused():
+            return (
+                "the agent's configuration in Git is not in effect, and another "
+                f"project in it may have this object (fix it): {refused[0]}"
+            )
         return ""
 
     def gives(self, key: ObjectKey, owner: str) -> bool | None:
@@ -95,7 +109,8 @@ class ProjectHandover:
         for other in self._others():
             if other.inventory == owner:
                 behind = own is not None and _is_behind(other, own)
-                return not behind and not other.has_in_git(key)
+                knows = other.knows_orders and not behind
+                return knows and not other.has_in_git(key)
         return None
 
     def will_read(self, owner: str) -> bool:
@@ -104,7 +119,8 @@ class ProjectHandover:
         """
         own = self._projects.get(self._name)
         return own is not None and any(
-            other.inventory == owner and _is_behind(other, own)
+            other.inventory == owner
+            and (not other.knows_orders or _is_behind(other, own))
             for other in self._others()
         )
 
@@ -134,12 +150,23 @@ class ProjectHandover:
             return False
         if not other.known_commit:
             return _may_follow(other, own) and other.location.may_be_in(own.location)
+        if not other.knows_orders:
+            return other.location.may_be_in(own.location)
         return _is_behind(other, own)
 
 
 def _is_behind(other: _Project, own: _Project) -> bool:
-    """Tell whether *other* will reach the commit that *own* has read."""
-    return _may_follow(other, own) and other.known_commit in own.past_commits
+    """
+    Tell whether *other* may not have read the commit that *own* has read.
+
+    Each project skips commits: some were replaced before it read them, and some it
+    could not read.  So a commit that *own* does not know proves nothing.
+    """
+    theirs, ours = other.known_commit, own.known_commit
+    if theirs == ours or not _may_follow(other, own):
+        return False
+    # After a forced push, a commit may come a second time.
+    return theirs in own.past_commits or ours not in other.past_commits
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:

@@ -53,13 +53,17 @@ class AppliedCommit:
     complete: bool = True
 
 
+#: Characters of the names of users who approved deletes of one commit.
+MAX_BY = 1000
+
+
 @attrs.frozen
 class Approval:
     """
     The deletes of one commit that an operator approved.
 
     :ivar objects: digests of their keys.
-    :ivar by: the user who approved them last; empty: not known.
+    :ivar by: the users who approved them, separated by commas; empty: not known.
     """
 
     commit: str = ""
@@ -70,8 +74,13 @@ class Approval:
         self, commit: str, keys: Collection[ObjectKey], by: str = ""
     ) -> Approval:
         """Approve the deletes of *keys* with *commit* as well."""
-        before = self.objects if commit == self.commit else frozenset()
-        return Approval(commit, before | frozenset(map(_digest, keys)), by)
+        before = self if commit == self.commit else Approval()
+        users = dict.fromkeys([*filter(None, before.by.split(", ")), by])
+        return Approval(
+            commit,
+            before.objects | frozenset(map(_digest, keys)),
+            ", ".join(filter(None, users))[:MAX_BY],
+        )
 
     def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
         """Return what is left once *keys* went with *commit*."""

@@ -171,6 +171,8 @@ class Project:
     :param pruned: called for each prune with project, commit, object, and the approving
         user.
     :ivar orders: the operators' orders, as last read.
+    :ivar knows_orders: whether `has_in_git` knows the commit that an operator pinned,
+        if any.
     :ivar report: result of the last commit that was worked on.
     :ivar drifts: changes by others since then.
     :ivar out_of_sync_since: when the cluster began to differ from Git; None: it does
@@ -274,8 +276,12 @@ class Project:
         self._took = False
         #: Objects that others have given up for this one.
         self._offered: set[ObjectKey] = set()
-        #: Objects that the service account may not take.
-        self._forbidden: frozenset[ObjectKey] = frozenset()
+        #: Objects that the service account may not take, and since when.
+        self._forbidden: dict[ObjectKey, float] = {}
+        #: Objects of them that others need not keep any longer.
+        self._given_up: frozenset[ObjectKey] = frozenset()
+        #: The orders were read, and the commit that they pin.
+        self.knows_orders = False
         #: Commits that were read before the last one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
         self._busy = False
@@ -371,10 +377,10 @@ class Project:
         """
         Return whether the newest commit, or the pinned one, has an object.
 
-        An object that the service account may not write does not count: the project
-        could not keep it from others either.
+        An object that the service account may not write does not count after some
+        time: the project could not keep it from others either.
         """
-        return key not in self._forbidden and any(named(key) for named in self._named)
+        return key not in self._given_up and any(named(key) for named in self._named)
 
     def others_changed(self) -> None:
         """Look again, where this one waits for others."""
@@ -719,6 +725,8 @@ class Project:
             self._absent = found
             self._note_named()
             self._handover.changed()
+            if self._snapshot is None:
+                self._interrupt()
 
     def _came(self, snapshot: Snapshot, source: Source) -> None:
         self._note_absent()
@@ -771,7 +779,7 @@ class Project:
             self._changed = False
             snapshot, source = self._snapshot, self._source
             if snapshot is None or source is None:
-                await self._step(Deferred())
+                await self._step(Deferred.fromCoroutine(self._unread(backoff)))
                 continue
             work = self._reconciled(snapshot, source)
             well = await self._step(Deferred.fromCoroutine(work))
@@ -782,6 +790,18 @@ class Project:
                 left = self._wait_ends - self._api.clock.seconds()
                 pause = min(pause, max(left, LOOK_SOONEST))
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
+
+    async def _unread(self, backoff: Backoff) -> None:
+        """Read the orders, if a commit without the folder of this project came."""
+        absent = self._absent
+        if absent is None or self.knows_orders:
+            await Deferred()
+            return
+        try:
+            await self._read_orders(absent)
+        except CallError as error:
+            self._tell(absent.commit, [self._explained(error)])
+            await deferLater(self._api.clock, backoff.failed())
 
     def _pause(self) -> float:
         """Seconds until all of it is applied again."""
@@ -836,6 +856,12 @@ class Project:
     ) -> bool:
         """Whether all is as Git has it."""
         self._hands_over = self._only_waits = False
+        if not self.knows_orders:
+            try:
+                await self._read_orders(snapshot)
+            except CallError as error:
+                self._tell(snapshot.commit, [self._explained(error)])
+                return False
         if not self._claim(self._inventory_id(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
@@ -918,10 +944,24 @@ class Project:
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
-        if self._took or forbidden != self._forbidden:
-            self._forbidden = forbidden
+        given_up = self._given_up_of(forbidden)
+        if self._took or given_up != self._given_up:
+            self._given_up = given_up
             self._handover.changed()
         return not (report.problems or report.failed or self._waits_for_others)
+
+    async def _read_orders(self, snapshot: Snapshot) -> None:
+        """
+        Read the orders, and the commit that they pin, before this project waits for
+        others: the others wait for that.
+
+        :raises CallError: they cannot be read now.
+        """
+        self.orders = await self._order_store(snapshot).read()
+        if self.orders.pinned not in ("", snapshot.commit):
+            await self._of_pinned(self.orders.pinned)
+        self.knows_orders = True
+        self._handover.changed()
 
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
@@ -999,6 +1039,21 @@ class Project:
                 for key in sorted(failed)
                 if not await self._may_write(key, kinds.get((key.group, key.kind)))
             ]
+        )
+
+    def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
+        """
+        Return the objects that the service account may not write for too long.
+
+        The permission often comes with the same commit, from another project.
+        """
+        now = self._api.clock.seconds()
+        before = self._forbidden
+        self._forbidden = {key: before.get(key, now) for key in forbidden}
+        return frozenset(
+            key
+            for key, since in self._forbidden.items()
+            if now - since >= OTHERS_SECONDS
         )
 
     async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
