@@ -23,6 +23,8 @@ part = $(PYTEST) $(3) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
 beside = $(MAKE) --no-print-directory -k -j$(SIDE)
 # Else each process compiles anew what it imports: five of ten seconds to find the tests.
 unexport PYTHONDONTWRITEBYTECODE
+# The image has no kubeconfig, and the extra for it would add 75 MB.
+EXTRAS = --extra server --extra agent --extra tracing --extra sentry
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
 # In the locale C, Python 3.11 does not start from a .venv whose path is not ASCII.
@@ -135,8 +137,8 @@ lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
 	$(MAKE) --no-print-directory lockimage
 
 lockimage: $(STAMP)  ## what deploy/Containerfile installs, from requirements.txt
-	$(COMPILE) --all-extras -o requirements-runtime.txt pyproject.toml
-	$(COMPILE) --all-extras --group build --group compile -o requirements-build.txt pyproject.toml
+	$(COMPILE) $(EXTRAS) -o requirements-runtime.txt pyproject.toml
+	$(COMPILE) $(EXTRAS) --group build --group compile -o requirements-build.txt pyproject.toml
 
 clean:  ## everything that was made here
 	-$(PYTHON) -m tools.compiled --clean

@@ -11,7 +11,7 @@ kubectl would, and stays until Ctrl-C, for you to try.
     ports.py      whether the ports of kas are free, and who has them
     cluster.py    which Kubernetes API it is: yours, a real one, or the sandbox
     stack.py      kas, agentk and kasctl
-    client.py     the client, with nothing but the standard library and websockets
+    client.py     the client: the kubernetes library, with a kubeconfig of kasctl
     steps.py      what is done through the tunnel
     gitlab.py     the same with GitLab: `make demo GITLAB=1`
     sandbox/      a stand-in for a Kubernetes API server

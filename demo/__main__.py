@@ -8,12 +8,14 @@ import os
 import shlex
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from demo.client import preload
 from demo.cluster import CHOICES, Cluster, choose
 from demo.gitops import GitopsStory
 from demo.processes import DemoError, Program, end_all
@@ -111,6 +113,9 @@ def _show(
 ) -> Stack:
     """Everything up to where the user takes over."""
     environment = child_environment(os.environ)
+    # The libraries of the client read it, too.
+    os.environ.update({key: environment[key] for key in ("no_proxy", "NO_PROXY")})
+    threading.Thread(target=preload, daemon=True).start()
     story_of_its_own = options.gitlab or options.gitops
     free = options.free_ports or story_of_its_own
     ports = find_ports(any_free=free)

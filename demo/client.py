@@ -1,28 +1,22 @@
-"""A client of the Kubernetes API, by a kubeconfig that kasctl wrote."""
+"""
+A client of the Kubernetes API: the ``kubernetes`` library, by a kubeconfig of kasctl.
+
+So each step of the demo is one that other programs with this library may take, too.
+"""
 
 from __future__ import annotations
 
-import base64
-import http.client
+import functools
 import json
-import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import yaml
-from websockets.exceptions import InvalidHandshake, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
-from websockets.typing import Subprotocol
-
-__all__ = ["Client", "KubernetesError"]
+__all__ = ["Client", "KubernetesError", "errors", "preload"]
 
 #: Seconds without any answer.
 TIMEOUT = 15.0
-
-_CHANNELS = [Subprotocol("v5.channel.k8s.io"), Subprotocol("v4.channel.k8s.io")]
 
 
 class KubernetesError(Exception):
@@ -33,111 +27,172 @@ class KubernetesError(Exception):
         self.status = status
 
 
+def preload() -> None:
+    """Import the library: that takes two seconds, in which other programs start."""
+    import kubernetes.client
+    import kubernetes.config
+    import kubernetes.stream
+    import kubernetes.watch
+
+    # It imports each API when it is named first.
+    _ = kubernetes.client.CoreV1Api
+
+
 class Client:
-    """Speaks to the cluster of the current context of a kubeconfig."""
+    """
+    Speaks to the cluster of the current context of a kubeconfig.
+
+    :ivar core: the library's ``CoreV1Api``; its calls belong into `errors`.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
-        content = yaml.safe_load(kubeconfig.read_text())
-        cluster = content["clusters"][0]["cluster"]
-        self.server: str = cluster["server"]
-        # which agent is meant
-        self._base = urlsplit(self.server).path
-        self.token: str = content["users"][0]["user"]["token"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._context = ssl.create_default_context(cadata=authority)
-        self._kept: http.client.HTTPSConnection | None = None
+        from kubernetes import client, config
 
-    def _connect(self, timeout: float) -> http.client.HTTPSConnection:
-        parts = urlsplit(self.server)
-        assert parts.hostname is not None
-        return http.client.HTTPSConnection(
-            parts.hostname, parts.port, timeout=timeout, context=self._context
+        configuration = client.Configuration()
+        configuration.retries = False
+        config.load_kube_config(
+            str(kubeconfig),
+            client_configuration=configuration,
+            # With the certificate of the authority, which the library needs as a file.
+            temp_file_path=str(kubeconfig.parent / "client"),
         )
-
-    def _headers(self) -> dict[str, str]:
-        return self._authorization() | {"Accept": "application/json"}
-
-    def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}", "User-Agent": "kas-demo"}
+        # Nothing on this machine is reached through a proxy.
+        configuration.proxy = None
+        self._api = client.ApiClient(configuration)
+        self._api.user_agent = "kas-demo"
+        # To a type checker, each field of each of its objects may be None.
+        self.core: Any = client.CoreV1Api(self._api)
+        self.server: str = configuration.host
+        token = configuration.api_key["BearerToken"]
+        self.token: str = token.removeprefix("Bearer ")
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """
-        One request, on the connection that is kept for all of them.
+        One request for which `core` has no call.
 
         :raises KubernetesError: when it is refused.
         """
-        data, headers = None, self._headers()
-        if body is not None:
-            data = json.dumps(body).encode()
-            headers["Content-Type"] = "application/json"
-        if self._kept is None:
-            self._kept = self._connect(TIMEOUT)
-        try:
-            self._kept.request(method, self._base + path, data, headers)
-            response = self._kept.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException):
-            self.close()
-            raise
-        if response.status >= 300:
-            raise _error(response.status, content)
-        return json.loads(content)
+        return json.loads(self._request(method, path, body, (TIMEOUT, TIMEOUT)))
 
     def status(self, path: str, timeout: float) -> int | None:
         """The status of a GET, or None when there is no answer yet."""
-        connection = self._connect(timeout)
         try:
-            connection.request("GET", self._base + path, headers=self._headers())
-            return connection.getresponse().status
+            self._request("GET", path, None, (TIMEOUT, timeout))
+        except KubernetesError as error:
+            return error.status
         except TimeoutError:
             return None
-        finally:
-            connection.close()
+        return 200
 
-    @contextmanager
-    def stream(self, path: str, timeout: float = TIMEOUT) -> Iterator[Any]:
-        """An answer that goes on, to be read line by line."""
-        connection = self._connect(timeout)
-        try:
-            connection.request("GET", self._base + path, headers=self._headers())
-            response = connection.getresponse()
-            if response.status >= 300:
-                raise _error(response.status, response.read())
-            yield response
-        finally:
-            connection.close()
-
-    @contextmanager
-    def channels(self, path: str) -> Iterator[ClientConnection]:
-        """A WebSocket as for ``exec``."""
-        try:
-            opened = connect(
-                "wss" + self.server.removeprefix("https") + path,
-                ssl=self._context,
-                additional_headers=self._authorization(),
-                subprotocols=_CHANNELS,
-                compression=None,
-                proxy=None,
-                open_timeout=TIMEOUT,
-                close_timeout=1,
+    def _request(
+        self, method: str, path: str, body: object, timeout: tuple[float, float]
+    ) -> bytes:
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        with errors():
+            request = self._api.param_serialize(
+                method,
+                path,
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
             )
-        except InvalidStatus as error:
-            raise _error(error.response.status_code, error.response.body) from None
-        except InvalidHandshake as error:
-            raise KubernetesError(0, f"no WebSocket: {error}") from None
-        with opened:
-            yield opened
+            response = self._api.call_api(*request, _request_timeout=timeout)
+            content: bytes = response.read()
+        if response.status >= 300:
+            raise _refusal(response.status, content)
+        return content
+
+    @contextmanager
+    def stream(
+        self, call: Callable[..., Any], *arguments: Any, timeout: float, **options: Any
+    ) -> Iterator[Iterator[Any]]:
+        """
+        An answer that goes on: events of a watch, or lines of a log.
+
+        :param call: one of `core`, with ``watch`` or ``follow`` among its options.
+        :param timeout: seconds without any answer.
+        """
+        from kubernetes.watch import Watch
+
+        with errors():
+            # The library's watch would begin with the first event that is awaited.
+            response = call(
+                *arguments,
+                _preload_content=False,
+                _request_timeout=(TIMEOUT, timeout),
+                **options,
+            )
+            try:
+                if response.status >= 300:
+                    raise _refusal(response.status, response.data)
+                begun = functools.wraps(call)(lambda **_: response)
+                # It asks no second time with a limit of its own.
+                yield _items(Watch().stream(begun, timeout_seconds=int(timeout)))
+            finally:
+                response.close()
+
+    @contextmanager
+    def exec(self, name: str, namespace: str, **options: Any) -> Iterator[Any]:
+        """The library's client for the channels of ``exec``."""
+        from kubernetes.stream import stream
+
+        with errors():
+            opened = stream(
+                self.core.connect_get_namespaced_pod_exec,
+                name,
+                namespace,
+                _preload_content=False,
+                **options,
+            )
+            try:
+                yield opened
+            finally:
+                opened.close(timeout=1)
 
     def close(self) -> None:
-        """Close the connection that is kept."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        """Close the connections that are kept."""
+        self._api.rest_client.pool_manager.clear()
 
 
-def _error(status: int, content: bytes | bytearray | None) -> KubernetesError:
+def _items(found: Iterator[Any]) -> Iterator[Any]:
+    with errors():
+        yield from found
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """
+    Exceptions of the library become ours.
+
+    :raises KubernetesError: the request was refused.
+    :raises TimeoutError: no answer.
+    :raises ConnectionError: the connection failed.
+    """
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError
+    from websocket import WebSocketBadStatusException, WebSocketException
+
     try:
-        message = str(json.loads(content or b"")["message"])
+        yield
+    except ApiException as error:
+        # The library has hidden why there is no WebSocket.
+        cause = error.__context__
+        if isinstance(cause, WebSocketBadStatusException):
+            raise _refusal(cause.status_code, cause.resp_body) from None
+        if not error.status:
+            raise KubernetesError(0, f"no WebSocket: {error.reason}") from None
+        raise _refusal(error.status, error.body) from None
+    except (HTTPError, WebSocketException) as error:
+        # A connection that is refused is one of the first, to the library.
+        if type(error) in (ConnectTimeoutError, ReadTimeoutError):
+            raise TimeoutError("no answer in time") from None
+        raise ConnectionError(str(error) or type(error).__name__) from None
+
+
+def _refusal(status: int, content: str | bytes | None) -> KubernetesError:
+    data = content.encode() if isinstance(content, str) else content or b""
+    try:
+        message = str(json.loads(data)["message"])
     except (ValueError, KeyError, TypeError):
-        message = (content or b"")[:200].decode(errors="replace") or "no reason given"
+        message = data[:200].decode(errors="replace") or "no reason given"
     return KubernetesError(status, f"{status}: {' '.join(message.split())}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import re
 import secrets
@@ -13,7 +12,7 @@ import ssl
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -258,9 +257,11 @@ class GitLabStory:
 
     def _end(self, step: Step, programs: list[Program]) -> None:
         client = self._client(f"ci:{_ID}:{self._tokens['job']}")
-        events = "/api/v1/namespaces/default/configmaps?watch=true"
+        listing = client.core.list_namespaced_config_map
         try:
-            with client.stream(events, _TIMEOUT) as watch:
+            with client.stream(
+                listing, "default", timeout=_TIMEOUT, watch=True
+            ) as watch:
                 self._control(revoke=self._tokens["job"])
                 took = self._timed(lambda: _until_the_end(watch))
             step.note(f"its watch is cut {took} after GitLab forgot the token;")
@@ -395,11 +396,11 @@ def _opener(*handlers: urllib.request.BaseHandler) -> urllib.request.OpenerDirec
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
 
 
-def _until_the_end(stream: Any) -> None:
+def _until_the_end(events: Iterator[Any]) -> None:
     try:
-        while stream.read1(65536):
+        for _ in events:
             pass
-    except (OSError, http.client.HTTPException):
+    except OSError:
         # It is cut in the middle of an answer that has no end.
         pass
 

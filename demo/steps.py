@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import itertools
 import json
 import re
 import secrets
@@ -10,13 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import attrs
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection
 
-from demo.client import TIMEOUT, Client, KubernetesError
+from demo.client import TIMEOUT, Client, KubernetesError, errors
 from demo.cluster import Cluster
 from demo.processes import POLL, DemoError
 from demo.screen import Screen, Step, milliseconds
@@ -50,10 +47,6 @@ class _Pod:
     name: str
     container: str
 
-    @property
-    def path(self) -> str:
-        return f"/api/v1/namespaces/{quote(self.namespace)}/pods/{quote(self.name)}"
-
 
 class Steps:
     """
@@ -69,7 +62,8 @@ class Steps:
         self._screen = screen
         self._client = client
         self._cluster = cluster
-        self._base = f"/api/v1/namespaces/{quote(cluster.namespace)}"
+        self._core = client.core
+        self._namespace = cluster.namespace
 
     def run(self) -> None:
         """All of them, in order."""
@@ -87,20 +81,20 @@ class Steps:
 
     def _do(self, act: Callable[[Step], None], step: Step) -> None:
         try:
-            act(step)
+            with errors():
+                act(step)
         except KubernetesError as error:
             if not (self._cluster.is_yours and error.status == 403):
                 raise DemoError(str(error), self._log) from None
             step.leave_out(f"your cluster refuses it: {error}")
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             reason = f"the connection failed ({error or type(error).__name__})"
             raise DemoError(reason, self._log) from None
 
     def _make_pod(self, step: Step) -> None:
         container = {"name": "main", "image": "none", "command": ["sh", "-c", _TICKER]}
-        self._client.request(
-            "POST",
-            f"{self._base}/pods",
+        self._core.create_namespaced_pod(
+            self._namespace,
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -114,59 +108,57 @@ class Steps:
             if time.monotonic() > deadline:
                 raise DemoError(f"the pod {POD} is still {phase or 'not there'}")
             time.sleep(POLL)
-            phase = self._client.request("GET", f"{self._base}/pods/{POD}")["status"][
-                "phase"
-            ]
+            phase = self._core.read_namespaced_pod(POD, self._namespace).status.phase
         self._cluster.log_pod = self._cluster.exec_pod = POD
         step.note(f"{POD}, made for this in the namespace {self._cluster.namespace}")
 
     def _list(self, step: Step) -> None:
-        for what in ("namespaces", "pods"):
+        for what, call in (
+            ("namespaces", self._core.list_namespace),
+            ("pods", self._core.list_pod_for_all_namespaces),
+        ):
             began = time.monotonic()
-            found = self._client.request("GET", f"/api/v1/{what}?limit=500")["items"]
+            found = call(limit=500).items
             took = milliseconds(time.monotonic() - began)
-            names = ", ".join(one["metadata"]["name"] for one in found[:5])
+            names = ", ".join(one.metadata.name for one in found[:5])
             more = ", ..." if len(found) > 5 else ""
             step.note(f"{what} in {took}: {names or 'none'}{more}")
 
     def _watch(self, step: Step) -> None:
-        maps = f"{self._base}/configmaps"
+        listing = self._core.list_namespaced_config_map
         name = f"kas-demo-{secrets.token_hex(4)}"
-        version = self._client.request("GET", f"{maps}?limit=1")["metadata"]
-        query = {
-            "watch": "true",
-            "fieldSelector": f"metadata.name={name}",
-            "resourceVersion": version["resourceVersion"],
+        version = listing(self._namespace, limit=1).metadata.resource_version
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name},
+            "data": {"from": "the demo of kas; may be deleted"},
         }
-        with self._client.stream(f"{maps}?{urlencode(query)}") as events:
+        with self._client.stream(
+            listing,
+            self._namespace,
+            timeout=TIMEOUT,
+            watch=True,
+            field_selector=f"metadata.name={name}",
+            resource_version=version,
+        ) as events:
             try:
-                made = self._client.request(
-                    "POST",
-                    maps,
-                    {
-                        "apiVersion": "v1",
-                        "kind": "ConfigMap",
-                        "metadata": {"name": name},
-                        "data": {"from": "the demo of kas; may be deleted"},
-                    },
-                )
+                made = self._core.create_namespaced_config_map(self._namespace, body)
                 answered = time.monotonic()
-                event = json.loads(events.readline() or b"{}")
+                event: dict[str, Any] = next(events, {})
                 took = milliseconds(time.monotonic() - answered)
             finally:
-                self._delete(f"{maps}/{name}")
-        metadata = event.get("object", {}).get("metadata", {})
-        if (
-            event.get("type") != "ADDED"
-            or metadata.get("uid") != made["metadata"]["uid"]
-        ):
+                self._delete(name)
+        found: Any = event.get("object")
+        if event.get("type") != "ADDED" or found.metadata.uid != made.metadata.uid:
             raise DemoError(f"the watch told something else: {str(event)[:200]}")
         step.note(f"ADDED ConfigMap {name}, {took} after the answer to its POST")
         step.note("(and deleted again)")
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, name: str) -> None:
         try:
-            self._client.request("DELETE", path)
+            with errors():
+                self._core.delete_namespaced_config_map(name, self._namespace)
         except KubernetesError as error:
             if error.status not in (403, 404):
                 raise
@@ -174,16 +166,13 @@ class Steps:
     def _pods(self, name: str) -> list[_Pod]:
         """The pod of that name; in a cluster of somebody else, some that run."""
         if name:
-            found = [self._client.request("GET", f"{self._base}/pods/{name}")]
+            found = [self._core.read_namespaced_pod(name, self._namespace)]
         else:
-            query = urlencode({"fieldSelector": "status.phase=Running", "limit": 50})
-            found = self._client.request("GET", f"{self._base}/pods?{query}")["items"]
+            found = self._core.list_namespaced_pod(
+                self._namespace, field_selector="status.phase=Running", limit=50
+            ).items
         return [
-            _Pod(
-                pod["metadata"]["namespace"],
-                pod["metadata"]["name"],
-                pod["spec"]["containers"][0]["name"],
-            )
+            _Pod(pod.metadata.namespace, pod.metadata.name, pod.spec.containers[0].name)
             for pod in found
         ]
 
@@ -193,16 +182,22 @@ class Steps:
             step.leave_out(f"no pod runs in the namespace {self._cluster.namespace}")
             return
         pod = pods[0]
-        query = {"follow": "true", "tailLines": "2", "container": pod.container}
         seconds = _STRANGE_LOG_SECONDS if self._cluster.is_yours else TIMEOUT
         began = time.monotonic()
         lines: list[str] = []
-        with self._client.stream(f"{pod.path}/log?{urlencode(query)}", seconds) as log:
+        with self._client.stream(
+            self._core.read_namespaced_pod_log,
+            pod.name,
+            pod.namespace,
+            timeout=seconds,
+            container=pod.container,
+            follow=True,
+            tail_lines=2,
+        ) as log:
             try:
-                while len(lines) < _LOG_LINES and (line := log.readline()):
+                for line in itertools.islice(log, _LOG_LINES):
                     after = milliseconds(time.monotonic() - began)
-                    text = line.decode(errors="replace").rstrip()[:60]
-                    lines.append(f"{after:>8}  {text}")
+                    lines.append(f"{after:>8}  {line.rstrip()[:60]}")
             except TimeoutError:
                 lines.append(f"nothing more within {seconds:g} s")
         if len(lines) < _LOG_LINES and not self._cluster.is_yours:
@@ -232,12 +227,17 @@ class _NoTerminal(Exception):
 
 def _use_terminal(client: Client, pod: _Pod) -> list[str]:
     """Start a shell, resize its window, end it; gives what to say about it."""
-    words = ("sh", "-c", _TERMINAL)
-    query = [("command", word) for word in words]
-    query += [(name, "true") for name in ("stdin", "stdout", "tty")]
-    query.append(("container", pod.container))
     began = time.monotonic()
-    with client.channels(f"{pod.path}/exec?{urlencode(query)}") as socket:
+    with client.exec(
+        pod.name,
+        pod.namespace,
+        command=["sh", "-c", _TERMINAL],
+        container=pod.container,
+        stdin=True,
+        stdout=True,
+        stderr=False,
+        tty=True,
+    ) as socket:
         terminal = _Terminal(socket)
         said = [f"{pod.namespace}/{pod.name}: sh with a terminal"]
         for rows, columns in _SIZES:
@@ -247,8 +247,8 @@ def _use_terminal(client: Client, pod: _Pod) -> list[str]:
             said.append(
                 f"window of {rows} x {columns}: 'stty size' agrees after {took}"
             )
-        name = re.search(rb"/dev/\S+", terminal.output)
-        said[0] += f" {name[0].decode()}" if name else ""
+        name = re.search(r"/dev/\S+", terminal.output)
+        said[0] += f" {name[0]}" if name else ""
         said[0] += f", {socket.subprotocol}"
         status = terminal.end()
     if status != _EXIT_STATUS:
@@ -258,11 +258,11 @@ def _use_terminal(client: Client, pod: _Pod) -> list[str]:
 
 
 class _Terminal:
-    """The far end of a WebSocket of ``exec``."""
+    """The far end of ``exec``; *socket* is the library's ``WSClient``."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: Any) -> None:
         self._socket = socket
-        self.output = b""
+        self.output = ""
 
     def resize(self, rows: int, columns: int) -> None:
         """
@@ -270,12 +270,14 @@ class _Terminal:
 
         Size and input go different ways inside a kubelet, so either may be first.
         """
-        size = json.dumps({"Height": rows, "Width": columns}).encode()
-        self._socket.send(b"\x04" + size)
+        from kubernetes.stream.ws_client import RESIZE_CHANNEL
+
+        size = json.dumps({"Height": rows, "Width": columns})
+        self._socket.write_channel(RESIZE_CHANNEL, size)
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             known = len(self._sizes())
-            self._socket.send(b"\x00\n")
+            self._socket.write_stdin("\n")
             while len(sizes := self._sizes()) == known:
                 self._receive()
             if sizes[-1] == (rows, columns):
@@ -283,45 +285,38 @@ class _Terminal:
         raise _NoTerminal(f"the window never became {rows} x {columns}")
 
     def _sizes(self) -> Sequence[tuple[int, int]]:
-        found = re.findall(rb"(?m)^(\d+) (\d+)\r?\n", self.output)
+        found = re.findall(r"(?m)^(\d+) (\d+)\r?\n", self.output)
         return [(int(rows), int(columns)) for rows, columns in found]
 
     def _receive(self) -> None:
-        channel, data = self._message()
-        if channel in (1, 2):
-            self.output += data
-        elif channel == 3:
-            raise _NoTerminal(_explain(json.loads(data)))
-
-    def _message(self) -> tuple[int, bytes]:
-        try:
-            message: Any = self._socket.recv(timeout=TIMEOUT)
-        except TimeoutError:
-            raise _NoTerminal(f"no answer within {TIMEOUT:g} s") from None
-        except ConnectionClosed as error:
-            raise _NoTerminal(f"the connection ended: {error}") from None
-        data = message.encode() if isinstance(message, str) else message
-        return (data[0], data[1:]) if data else (-1, b"")
+        deadline = time.monotonic() + TIMEOUT
+        # Some messages have nothing for the screen.
+        while not (text := self._socket.read_stdout(deadline - time.monotonic())):
+            if not self._socket.is_open():
+                raise _NoTerminal(_explain(self._socket))
+            if time.monotonic() >= deadline:
+                raise _NoTerminal(f"no answer within {TIMEOUT:g} s")
+        self.output += text
 
     def end(self) -> int:
         """Let the shell exit; gives its status."""
-        self._socket.send(b"\x00end\n")
-        channel, data = self._message()
-        while channel != 3:
-            channel, data = self._message()
-        status = json.loads(data)
-        return 0 if status.get("status") == "Success" else _exit_code(status)
+        self._socket.write_stdin("end\n")
+        self._socket.run_forever(timeout=TIMEOUT)
+        status = self._socket.returncode
+        if status is None:
+            raise _NoTerminal(f"the shell did not end within {TIMEOUT:g} s")
+        return int(status)
 
 
-def _exit_code(status: dict[str, Any]) -> int:
+def _explain(socket: Any) -> str:
+    """Why the other end closed."""
+    from kubernetes.stream.ws_client import ERROR_CHANNEL
+
+    try:
+        status = json.loads(socket.peek_channel(ERROR_CHANNEL))
+    except ValueError:
+        return "the connection ended"
     causes = status.get("details", {}).get("causes", [])
-    for cause in causes:
-        if cause.get("reason") == "ExitCode":
-            return int(cause["message"])
-    return -1
-
-
-def _explain(status: dict[str, Any]) -> str:
-    if _exit_code(status) == _NO_STTY:
+    if {"reason": "ExitCode", "message": str(_NO_STTY)} in causes:
         return "there is no stty in the container"
     return str(status.get("message") or "the shell ended at once")

@@ -91,7 +91,7 @@ def _program(target: Target, plugin: ExecPlugin, path: str) -> str:
 def _info(target: Target, plugin: ExecPlugin) -> dict[str, Any]:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
-        cluster: dict[str, Any] = {"server": _server(target)}
+        cluster: dict[str, Any] = {"server": target.url}
         if target.tls_server_name:
             cluster["tls-server-name"] = target.tls_server_name
         if target.insecure:
@@ -104,11 +104,6 @@ def _info(target: Target, plugin: ExecPlugin) -> dict[str, Any]:
             cluster["certificate-authority-data"] = encoded
         spec["cluster"] = cluster
     return {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-
-
-def _server(target: Target) -> str:
-    scheme = "https" if target.tls else "http"
-    return f"{scheme}://{target.authority}{target.path_prefix}"
 
 
 def _parse(output: bytes, api_version: str) -> ExecCredential:

@@ -1,8 +1,8 @@
 """
 Where the Kubernetes API server is and how to prove who we are: kubeconfig and pod.
 
-The `kubernetes` package knows this too, at the price of 48 MiB of memory; what an agent
-needs of it is this file.
+The `kubernetes` package reads the same, which tests compare; docs/architecture.rst has
+the reasons why agentk does not use it.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ class Api:
         if pods is not None and method != "GET":
             raise Refusal(405, "MethodNotAllowed", "the pods of the sandbox stay")
         given = head.taken.get(b"content-type", [b""])[0].partition(b";")[0].strip()
-        kind = given.decode("latin-1")
+        # As an API server does: clients that name no type mean JSON.
+        kind = given.decode("latin-1") or "application/json"
         if body and not kind.endswith(("json", "apply-patch+yaml")):
             message = f"the sandbox takes JSON, and no {kind!r}"
             raise Refusal(415, "UnsupportedMediaType", message)

@@ -10,6 +10,8 @@
     kubeconfig.py   kubeconfig
     kubeconfig_file.py  the file that it merges into
     manifest.py     agent manifest
+    install.py      agent install
+    cluster_client.py  client of the API server for it
     authority.py    the CA for both
     checks.py       config check
     status.py       status

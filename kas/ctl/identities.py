@@ -48,7 +48,7 @@ def declare(group: click.Group) -> None:
     group.add_command(user)
 
 
-@click.group(cls=LazyGroup, files={"manifest": "manifest"})
+@click.group(cls=LazyGroup, files={"install": "install", "manifest": "manifest"})
 def agent() -> None:
     """Clusters that may connect."""
 

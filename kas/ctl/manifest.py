@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import click
 import yaml
 
@@ -40,7 +41,20 @@ from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, installed
 from tunnel.transport.address import KasAddress, parse_kas_address
 
-__all__ = ["declare", "fill_in", "template"]
+__all__ = [
+    "CREDENTIAL",
+    "AgentOptions",
+    "agent_options",
+    "check_options",
+    "declare",
+    "fill_in",
+    "grace_option",
+    "make_token",
+    "prepare",
+    "template",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: deploy/kustomize/agentk for a whole cluster: in a checkout these are links to it.
 _TEMPLATES = [
@@ -48,6 +62,8 @@ _TEMPLATES = [
 ]
 
 NAMESPACE = "txkas"
+#: The Secret whose key ``token`` has the token of the agent.
+CREDENTIAL = "agentk-token"
 #: It shows no Secrets and changes nothing.
 ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
@@ -67,68 +83,98 @@ _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def declare(group: click.Group) -> None:
-    """Add the command to *group*."""
-    command(group, "manifest")(_manifest)
+@attrs.frozen(kw_only=True)
+class AgentOptions:
+    """Options of every command that makes a manifest."""
+
+    image: str
+    kas_address: str | None
+    ca_file: Path | None
+    system_cas: bool
+    namespace: str
+    cluster_role: str
+    impersonate: bool
+    modules: tuple[str, ...]
+    force: bool
 
 
-@click.argument("name", shell_complete=complete_agents)
-@click.option(
-    "--image",
-    required=True,
-    help="An image with txkas in it, of a registry that the cluster can reach.",
+def agent_options(function: _F) -> _F:
+    """Add the options of `AgentOptions`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: Sequence[Callable[[Any], Any]] = (
+    click.option(
+        "--image",
+        required=True,
+        help="An image with txkas in it, of a registry that the cluster can reach.",
+    ),
+    click.option(
+        "--kas-address",
+        metavar="URL",
+        help="Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  "
+        "[default: where the running kas listens for agents, if that is one address]",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="CA of kas' certificate  [default: kas' development CA, where its "
+        "certificate is for that address]",
+    ),
+    system_cas_option,
+    click.option(
+        "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
+    ),
+    click.option(
+        "--cluster-role",
+        default=ROLE,
+        show_default=True,
+        metavar="ROLE",
+        help="The ClusterRole with whose rights agentk runs: what users may do through "
+        "kas is at most that.",
+    ),
+    click.option(
+        "--impersonate",
+        is_flag=True,
+        help="Let agentk act as other users and groups, except Kubernetes' own "
+        "(system:): 'kasctl user add --as' and access_as need it.",
+    ),
+    click.option(
+        "--module",
+        "modules",
+        multiple=True,
+        metavar="MODULE",
+        help="Turn on a module of agentk that is off by default, such as gitops, with "
+        "the rights that it needs in agentk's own namespace; may be given several "
+        "times.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Allow --kas-address to name the machine itself, such as localhost.",
+    ),
 )
-@click.option(
-    "--kas-address",
-    metavar="URL",
-    help="Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  [default: "
-    "where the running kas listens for agents, if that is one address]",
-)
-@click.option(
-    "--ca-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="CA of kas' certificate  [default: kas' development CA, where its certificate "
-    "is for that address]",
-)
-@system_cas_option
-@click.option(
-    "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
-)
-@click.option(
-    "--cluster-role",
-    default=ROLE,
-    show_default=True,
-    metavar="ROLE",
-    help="The ClusterRole with whose rights agentk runs: what users may do through kas "
-    "is at most that.",
-)
-@click.option(
-    "--impersonate",
-    is_flag=True,
-    help="Let agentk act as other users and groups, except Kubernetes' own "
-    "(system:): 'kasctl user add --as' and access_as need it.",
-)
-@click.option(
-    "--module",
-    "modules",
-    multiple=True,
-    metavar="MODULE",
-    help="Turn on a module of agentk that is off by default, such as gitops, with the "
-    "rights that it needs in agentk's own namespace; may be given several times.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Allow --kas-address to name the machine itself, such as localhost.",
-)
-@click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
-@click.option(
+
+grace_option = click.option(
     "--grace",
     type=DURATION,
     default=GRACE,
     show_default=True,
     help="With --rotate: how long the token before stays valid; 0 ends it now.",
 )
+
+
+def declare(group: click.Group) -> None:
+    """Add the command to *group*."""
+    command(group, "manifest")(_manifest)
+
+
+@click.argument("name", shell_complete=complete_agents)
+@agent_options
+@click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
+@grace_option
 @click.option(
     "--output-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -137,18 +183,10 @@ def declare(group: click.Group) -> None:
 def _manifest(
     ctl: Ctl,
     name: str,
-    image: str,
-    kas_address: str | None,
-    ca_file: Path | None,
-    system_cas: bool,
-    namespace: str,
-    cluster_role: str,
-    impersonate: bool,
-    modules: tuple[str, ...],
-    force: bool,
     rotate: bool,
     grace: timedelta,
     output_file: Path | None,
+    **options: Any,
 ) -> None:
     """
     Print a manifest for `kubectl apply -f -` that runs agentk in a cluster.
@@ -156,55 +194,16 @@ def _manifest(
     The manifest contains the agent's token, and kas keeps only its hash.  So this adds
     a new agent, and an existing agent needs --rotate for a new token.
     """
-    if not _NAMESPACE.fullmatch(namespace):
-        raise click.UsageError(
-            f"--namespace: {namespace!r} is not the name of a namespace"
-        )
-    if not _ROLE.fullmatch(cluster_role):
-        raise click.UsageError(
-            f"--cluster-role: {cluster_role!r} cannot be the name of a ClusterRole"
-        )
-    for module in modules:
-        if not _MODULE.fullmatch(module):
-            raise click.UsageError(f"--module: {module!r} is not a module's name")
-        known = {one.name for one in installed(AgentModule)}
-        # The image may have others.
-        if module not in known and (near := get_close_matches(module, known, 1)):
-            raise click.UsageError(
-                f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
-            )
-    if GITOPS in modules and cluster_role == ROLE:
-        ctl.note(
-            f"# GitOps applies objects with the rights of agentk, and {ROLE} only "
-            "reads: give --cluster-role, or name a service_account in each project and "
-            "let agentk impersonate it."
-        )
+    chosen = AgentOptions(**options)
+    check_options(ctl, chosen)
     if output_file is not None and output_file.exists():
         raise ConfigurationError(
             [f"{output_file}: is there already; name another file, or remove it"]
         )
-    address = parse_kas_address(kas_address or _listened(ctl))
-    if not force and _is_local(address.host):
-        raise click.UsageError(
-            f"--kas-address: in a pod {address.host!r} is the pod itself, and kas does "
-            "not answer there; name kas as the cluster reaches it (--force allows it, "
-            "for pods with hostNetwork).  No token was made"
-        )
-    if not system_cas:
-        _check_port(address, ctl.all_running())
-    store = ctl.store(create=True)
-    # The address of a running kas is not mistyped.
-    lenient = system_cas or kas_address is None
-    authority = _authority(ctl, store, address, ca_file, lenient)
+    store, objects = prepare(ctl, chosen)
 
     def text(token: str) -> tuple[dict[str, Any], str]:
-        documents = fill_in(
-            template(), image, str(address), namespace, token, authority, cluster_role
-        )
-        if impersonate:
-            documents += _right_to_impersonate(namespace)
-        if modules:
-            documents += _turned_on(documents, namespace, modules)
+        documents = objects(token)
         whole = {"apiVersion": "v1", "kind": "List", "items": documents}
         return whole, yaml.safe_dump_all(documents, sort_keys=False).rstrip()
 
@@ -214,11 +213,13 @@ def _manifest(
             with no_token_made():
                 ctl.result(*text(token))
 
-        _make(store, name, rotate, grace, show)
+        make_token(store, name, rotate, grace, show)
         ctl.note("# There is a token in it.  Pass it on with: | kubectl apply -f -")
         return
     with secret_file(output_file) as write:
-        _make(store, name, rotate, grace, lambda found, token: write(text(token)[1]))
+        make_token(
+            store, name, rotate, grace, lambda found, token: write(text(token)[1])
+        )
     ctl.result(
         {"manifest_file": str(output_file), "agent": name},
         f"the manifest of the agent {name} is in {output_file}; use it with: "
@@ -226,9 +227,88 @@ def _manifest(
     )
 
 
-def _make(
+def check_options(ctl: Ctl, options: AgentOptions) -> None:
+    """
+    Refuse mistyped options.
+
+    :raises click.UsageError: naming the option.
+    """
+    if not _NAMESPACE.fullmatch(options.namespace):
+        raise click.UsageError(
+            f"--namespace: {options.namespace!r} is not the name of a namespace"
+        )
+    if not _ROLE.fullmatch(options.cluster_role):
+        raise click.UsageError(
+            f"--cluster-role: {options.cluster_role!r} cannot be the name of a "
+            "ClusterRole"
+        )
+    for module in options.modules:
+        if not _MODULE.fullmatch(module):
+            raise click.UsageError(f"--module: {module!r} is not a module's name")
+        known = {one.name for one in installed(AgentModule)}
+        # The image may have others.
+        if module not in known and (near := get_close_matches(module, known, 1)):
+            raise click.UsageError(
+                f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
+            )
+    if GITOPS in options.modules and options.cluster_role == ROLE:
+        ctl.note(
+            f"# GitOps applies objects with the rights of agentk, and {ROLE} only "
+            "reads: give --cluster-role, or name a service_account in each project and "
+            "let agentk impersonate it."
+        )
+
+
+def prepare(
+    ctl: Ctl, options: AgentOptions
+) -> tuple[IdentityStore, Callable[[str], list[dict[str, Any]]]]:
+    """
+    Check the address of kas and find its CA, before a token is made.
+
+    :return: the store of agents, and a function that returns all objects for a token.
+    """
+    address = parse_kas_address(options.kas_address or _listened(ctl))
+    if not options.force and _is_local(address.host):
+        raise click.UsageError(
+            f"--kas-address: in a pod {address.host!r} is the pod itself, and kas does "
+            "not answer there; name kas as the cluster reaches it (--force allows it, "
+            "for pods with hostNetwork).  No token was made"
+        )
+    if not options.system_cas:
+        _check_port(address, ctl.all_running())
+    store = ctl.store(create=True)
+    # The address of a running kas is not mistyped.
+    lenient = options.system_cas or options.kas_address is None
+    authority = _authority(ctl, store, address, options.ca_file, lenient)
+
+    def objects(token: str) -> list[dict[str, Any]]:
+        documents = fill_in(
+            template(),
+            options.image,
+            str(address),
+            options.namespace,
+            token,
+            authority,
+            options.cluster_role,
+        )
+        if options.impersonate:
+            documents += _right_to_impersonate(options.namespace)
+        if options.modules:
+            documents += _turned_on(documents, options.namespace, options.modules)
+        return documents
+
+    return store, objects
+
+
+def make_token(
     store: IdentityStore, name: str, rotate: bool, grace: timedelta, show: Show[Agent]
 ) -> None:
+    """
+    Register the agent, or rotate its token.
+
+    :param show: gets the token before it becomes valid.
+    :raises IdentityError: the agent exists, and *rotate* is false.
+    """
     there = {one.name for one in store.load().agents}
     if name not in there:
         store.add_agent(name, show=show)
@@ -374,7 +454,7 @@ def fill_in(
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": "agentk-token", "namespace": namespace},
+            "metadata": {"name": CREDENTIAL, "namespace": namespace},
             "data": {"token": base64.b64encode(token.encode()).decode("ascii")},
         }
     ]

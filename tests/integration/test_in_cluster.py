@@ -9,6 +9,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import yaml
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import PATIENT, Kubectl
-from tests.integration.processes import ROOT, eventually, script
+from tests.integration.processes import ROOT, Process, eventually, kasctl, script
 from tests.integration.stack import Kas
 from tests.test_charts import rendered
 
@@ -155,18 +156,48 @@ def test_manifest_of_kasctl(
     """What kasctl prints runs where pods are restricted, and connects."""
     own = f"{namespace}-own"
     kubectl = make_kubectl("direct", namespace=own)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     text = kas.ctl(
         *("agent", "manifest", "printed", "--image", "any", "--namespace", own),
         *("--kas-address", f"tls://127.0.0.1:{kas.agents}", "--force"),
     )
     documents = list(yaml.safe_load_all(text))
     (deployment,) = (one for one in documents if one["kind"] == "Deployment")
+    container = _runnable_here(deployment, control_plane)
+    pod = deployment["spec"]["template"]["spec"]
+    whole = yaml.safe_dump_all(documents).encode()
+    try:
+        done = kubectl("apply", "-f", "-", input=whole)
+        # A warning would name what PodSecurity does not allow.
+        assert (done.code, done.err) == (0, b"")
+        rollout = ("rollout", "status", "deployment/agentk", PATIENT)
+        done = kubectl(*rollout)
+        assert done.code == 0, kubectl("get", "events").text
+        eventually(lambda: _connected(kas, "printed") is not None)
+        # And it is enforced: the same with a privilege makes no pod.
+        container["securityContext"]["allowPrivilegeEscalation"] = True
+        lax = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lax"}}
+        lax_pod = yaml.safe_dump({**lax, "spec": pod}).encode()
+        done = kubectl("apply", "-f", "-", input=lax_pod)
+        assert b"violates PodSecurity" in done.err
+    finally:
+        kubectl("delete", "--wait=false", f"namespace/{own}")
+        kubectl("delete", f"clusterrolebinding/{own}-agentk")
+
+
+def _runnable_here(
+    deployment: dict[str, Any], control_plane: ControlPlane
+) -> dict[str, Any]:
+    """
+    Change what this cluster without nodes and networks needs; see _MANIFEST.
+
+    :return: the container.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     deployment["spec"]["replicas"] = 1
     pod = deployment["spec"]["template"]["spec"]
+    container: dict[str, Any]
     (container,) = pod["containers"]
-    # What this cluster without nodes and networks needs; see _MANIFEST.
     pod["nodeName"] = "node-0"
     words = [one.replace("/config/", "config/") for one in container["command"]]
     container["command"] = [
@@ -186,21 +217,69 @@ def test_manifest_of_kasctl(
     for probe in ("livenessProbe", "readinessProbe"):
         # Pods have no address here, and where pods are restricted no other is asked.
         del container[probe]
-    whole = yaml.safe_dump_all(documents).encode()
+    return container
+
+
+def test_install_of_kasctl(
+    kas: Kas,
+    control_plane: ControlPlane,
+    namespace: str,
+    make_kubectl: Callable[..., Kubectl],
+    tmp_path: Path,
+) -> None:
+    """kasctl applies the objects itself, waits, and can be repeated."""
+    own = f"{namespace}-installed"
+    kubectl = make_kubectl("direct", namespace=own)
+    context = json.loads(control_plane.agent.read_text())["current-context"]
+    command: list[str | Path] = [
+        *("agent", "install", "installed", "--context", context, "--image", "any"),
+        *("--kubeconfig", control_plane.agent, "--namespace", own),
+        *("--kas-address", f"tls://127.0.0.1:{kas.agents}", "--force"),
+    ]
+    secret = ("get", "secret/agentk-token", "-o", "jsonpath={.data.token}")
     try:
-        done = kubectl("apply", "-f", "-", input=whole)
-        # A warning would name what PodSecurity does not allow.
-        assert (done.code, done.err) == (0, b"")
-        rollout = ("rollout", "status", "deployment/agentk", PATIENT)
-        done = kubectl(*rollout)
-        assert done.code == 0, kubectl("get", "events").text
-        eventually(lambda: _connected(kas, "printed") is not None)
-        # And it is enforced: the same with a privilege makes no pod.
-        container["securityContext"]["allowPrivilegeEscalation"] = True
-        lax = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lax"}}
-        lax_pod = yaml.safe_dump({**lax, "spec": pod}).encode()
-        done = kubectl("apply", "-f", "-", input=lax_pod)
-        assert b"violates PodSecurity" in done.err
+        # A wrong context makes nothing.
+        wrong = [*command, "--context", "nowhere"]
+        done = kasctl(*wrong, state=kas.state, check=False)
+        assert (done.returncode, "has no context 'nowhere'" in done.stderr) == (1, True)
+        assert "installed" not in kas.ctl("agent", "list")
+
+        first = Process(
+            "install",
+            [script("kasctl"), *command, "--state-directory", kas.state],
+            tmp_path / "install.log",
+        )
+        try:
+            first.wait_for("waiting for the agent installed: ")
+            deployment = json.loads(
+                kubectl.ok("get", "deployment/agentk", "-o", "json")
+            )
+            _runnable_here(deployment, control_plane)
+            spec = {key: deployment["spec"][key] for key in ("replicas", "template")}
+            merge = ("patch", "deployment/agentk", "--type=merge", "--patch")
+            kubectl.ok(*merge, json.dumps({"spec": spec}))
+            assert first.ended(120) == 0, first.said()
+        finally:
+            first.kill()
+        found = _connected(kas, "installed")
+        assert found is not None
+        assert f"is connected, from the pod {own}/{found[1]}" in first.said()
+        token = kubectl.ok(*secret)
+        assert token not in first.said()
+        assert base64.b64decode(token).decode() not in first.said()
+
+        # kubectl's changes of the pod are not overwritten, unless that is wanted.
+        done = kasctl(*command, state=kas.state, check=False)
+        assert done.returncode == 1
+        assert "conflict" in done.stderr and "--force-conflicts" in done.stderr
+        assert "No token was made" in done.stderr
+        forced = [*command, "--force-conflicts", "--timeout", "3s"]
+        done = kasctl(*forced, state=kas.state, check=False)
+        assert "Deployment agentk: changed" in done.stderr
+        assert "Namespace " + own + ": unchanged" in done.stderr
+        assert "is not connected after 3 s: the pod agentk-" in done.stderr
+        assert f"connected only from older pods: {found[1]}" in done.stderr
+        assert kubectl.ok(*secret) == token
     finally:
         kubectl("delete", "--wait=false", f"namespace/{own}")
         kubectl("delete", f"clusterrolebinding/{own}-agentk")

@@ -72,6 +72,9 @@ class RequestTests(ApiCase):
             self.assertEqual(self.ask("POST", MAPS, body).status, 400, body[:20])
         answer = self.ask("POST", MAPS, b"a: b", Content_Type="application/yaml")
         self.assertEqual(answer.status, 415)
+        # An empty field is not sent: so the Kubernetes library creates objects.
+        answer = self.ask("POST", MAPS, config_map("untyped"), Content_Type="")
+        self.assertEqual(answer.status, 201)
         for query in ("limit=x", "watch=1&resourceVersion=x"):
             self.assertEqual(self.ask("GET", f"{MAPS}?{query}").status, 400, query)
 
