@@ -21,6 +21,7 @@ import attrs
 from kas.config.schema import PrivateApiListen
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
+from tunnel.util.urls import quoted_address
 
 __all__ = [
     "OwnAddress",
@@ -68,19 +69,23 @@ def parse_peer_url(text: str) -> PeerURL:
     scheme = _SCHEMES.get(url.scheme.lower(), "")
     if not scheme:
         raise ValueError(
-            f"{text!r} is not an address of a kas; write tls://HOST:8155 (or "
-            "grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
+            f"{quoted_address(text)} is not an address of a kas; write "
+            "tls://HOST:8155 (or grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
         # The path as it is: it may have what is a query or a fragment elsewhere.
         path = text.strip().partition(":")[2].removeprefix("//")
         if not path.startswith("/"):
-            raise ValueError(f"{text!r}: write the whole path: unix:///run/kas.sock")
+            raise ValueError(
+                f"{quoted_address(text)}: write the whole path: unix:///run/kas.sock"
+            )
         return PeerURL("unix", "", 0, path)
     if url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc:
-        raise ValueError(f"{text!r}: only scheme, host and port belong here")
+        raise ValueError(
+            f"{quoted_address(text)}: only scheme, host and port belong here"
+        )
     if not url.hostname:
-        raise ValueError(f"{text!r}: it has no host")
+        raise ValueError(f"{quoted_address(text)}: it has no host")
     return PeerURL(scheme, url.hostname, url.port or 8155)
 
 

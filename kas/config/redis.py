@@ -20,6 +20,7 @@ from tunnel.config import (
     is_positive,
 )
 from tunnel.util.files import read_secret_file
+from tunnel.util.urls import quoted_address
 
 __all__ = [
     "REDIS_PORT",
@@ -48,10 +49,12 @@ def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
     :raises ValueError: it is something else.
     """
     if "://" in text:
-        raise ValueError(f"{text!r} is a URL; write host:port (TLS: 'tls.enabled')")
+        raise ValueError(
+            f"{quoted_address(text)} is a URL; write host:port (TLS: 'tls.enabled')"
+        )
     found = _REDIS_ADDRESS.fullmatch(text)
     if found is None or int(found[3] or port) not in range(1, 65536):
-        raise ValueError(f"{text!r} is not 'host:port'; write redis:6379")
+        raise ValueError(f"{quoted_address(text)} is not 'host:port'; write redis:6379")
     return found[1] or found[2], int(found[3] or port)
 
 

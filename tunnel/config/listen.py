@@ -15,6 +15,7 @@ from tunnel.config.certificates import authorities, identity
 from tunnel.config.names import certificate_names
 from tunnel.config.schema import ExistingFile, Invalid, field
 from tunnel.config.texts import Duration
+from tunnel.util.urls import quoted_address
 
 __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 
@@ -36,7 +37,8 @@ def _address(network: str, text: str) -> tuple[str, int]:
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is not 'host:port'; write 127.0.0.1:PORT, [::1]:PORT or :PORT"
+            f"{quoted_address(text)} is not 'host:port'; write 127.0.0.1:PORT, "
+            "[::1]:PORT or :PORT"
         )
     bracketed, plain, port = found.groups()
     host = bracketed if bracketed is not None else plain
@@ -49,7 +51,9 @@ def _address(network: str, text: str) -> tuple[str, int]:
         if bracketed is not None:
             raise ValueError(f"{host!r} is not an IPv6 address") from None
     if (network, version) in (("tcp4", 6), ("tcp6", 4)):
-        raise ValueError(f"{text!r} is not an address of the network {network}")
+        raise ValueError(
+            f"{quoted_address(text)} is not an address of the network {network}"
+        )
     if network == "tcp6" and host and version == 0:
         raise ValueError(f"with network tcp6 write an address, not {host!r}")
     return host, int(port)
@@ -215,7 +219,9 @@ class DrainingListen(Listen):
 def _check_endpoint(text: str) -> None:
     kind, colon, _ = text.partition(":")
     if not colon:
-        raise ValueError(f"{text!r} is not an endpoint; write, for instance, tcp:8150")
+        raise ValueError(
+            f"{quoted_address(text)} is not an endpoint; write, for instance, tcp:8150"
+        )
     if kind not in _CHECKABLE:
         return
     # kasctl listens nowhere, and starts sooner without Twisted's transports.
@@ -226,5 +232,5 @@ def _check_endpoint(text: str) -> None:
         serverFromString(nowhere, text)
     except Exception as error:
         raise ValueError(
-            f"{text!r} is not an endpoint that Twisted can use ({error})"
+            f"{quoted_address(text)} is not an endpoint that Twisted can use ({error})"
         ) from None

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Sequence
+from tunnel.util.urls import quoted_address
 
 __all__ = ["Problem", "leaves", "likely", "message_of", "nearest", "shown"]
 
@@ -57,7 +58,7 @@ def shown(node: Node, secret: bool) -> str:
         return "a list"
     if secret:
         return "something else"
-    text = repr(node.text)
+    text = quoted_address(node.text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 

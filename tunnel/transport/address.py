@@ -23,6 +23,7 @@ from tunnel.transport.sockets import join_host_port
 from tunnel.transport.tls import ALPN_HTTP, ALPN_TUNNEL, client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
 from tunnel.transport.websocket import WebSocketClientEndpoint
+from tunnel.util.urls import quoted_address
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 
@@ -83,7 +84,7 @@ def parse_kas_address(text: str) -> KasAddress:
     """
 
     def refuse(why: str) -> NoReturn:
-        raise ConfigurationError([f"address of kas {text!r}: {why}"])
+        raise ConfigurationError([f"address of kas {quoted_address(text)}: {why}"])
 
     stripped = text.strip()
     if stripped.lower().startswith("unix:"):
@@ -91,7 +92,7 @@ def parse_kas_address(text: str) -> KasAddress:
         if not path.startswith("/"):
             refuse("write the whole path: unix:/run/kas/agent.sock")
         return KasAddress("unix", "", 0, path, True)
-    if "@" in stripped.partition("://")[2].partition("/")[0]:
+    if "@" in stripped.rpartition("://")[2].partition("/")[0]:
         # Without the text: there may be a password in it.
         problem = "address of kas: it must not contain a user name or password"
         raise ConfigurationError([problem])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-__all__ = ["is_private"]
+__all__ = ["is_private", "quoted_address"]
+
+#: The user and password of a URL or of ``user:password@host``, however wrong the rest.
+_USER = re.compile(r"(?:(?<=//)|^)[^/]*@")
 
 
 def is_private(url: str) -> bool:
@@ -18,3 +22,10 @@ def is_private(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def quoted_address(text: str) -> str:
+    """
+    Return an address in quotes for a message, with ``***`` for user and password.
+    """
+    return repr(_USER.sub("***@", text))
