@@ -1181,12 +1181,15 @@ class KubernetesResource:
 @attrs.frozen
 class KubernetesWrite:
     """
-    A request that changed an object, made by a client of kas, and succeeded.
+    A request of a client of kas that changed an object, or may have changed it.
 
     :ivar credential_id: whose, as `Access` has it.
     :ivar manager: as which field manager.
-    :ivar time: seconds since 1970, by the API server's clock, to a second.
+    :ivar time: seconds since 1970, by the API server's clock, to a second; without an
+        answer, the latest time at which the API server may have executed the request.
     :ivar seconds: how long it took until then.
+    :ivar answered: the API server said that it made the change; False: agentk did not
+        get its answer, because the client left or a connection broke.
     """
 
     credential_id: str
@@ -1199,6 +1202,7 @@ class KubernetesWrite:
     manager: str
     time: float
     seconds: float
+    answered: bool = True
 
 
 class WatchEventType(Enum):
