@@ -216,12 +216,15 @@ class AuditEvent:
     :ivar access: the credential and its agent; None: kas accepted no credential.
     :ivar outcome: a status code, or a word.
     :ivar details: further fields for programs; never a secret.
+    :ivar stranger: kas refused a client whose credential it did not accept.  Anyone can
+        cause such events, so the audit log limits their number and size.
     """
 
     action: str
     access: Access | None = None
     outcome: str = ""
     details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
+    stranger: bool = False
 
 
 @attrs.frozen

@@ -628,7 +628,10 @@ class KubernetesApiServer:
             "user_agent": _user_agent(exchange.head),
         }
         said = {name: value for name, value in details.items() if value}
-        self.api.audit(AuditEvent("kubernetes.request", access, str(outcome), said))
+        event = AuditEvent(
+            "kubernetes.request", access, str(outcome), said, stranger=access is None
+        )
+        self.api.audit(event)
 
     def _client_address(self, exchange: Exchange) -> str:
         """Return the address of the client, behind trusted proxies too."""

@@ -360,3 +360,14 @@ def test_a_review_of_a_read_only_user(world: World) -> None:
     assert b"HTTP/1.1 201" in client.taken()
     assert ends(world) == [("201", False)]
     clean(world)
+
+
+def test_only_clients_without_an_accepted_credential_are_strangers(
+    world: World,
+) -> None:
+    """The audit log limits their events, and no others."""
+    world.request(DELETE, EMPTY, token=b"nonsense")
+    world.request(DELETE, EMPTY, token=b"user:1:nobody")
+    world.request(DELETE, EMPTY).lose()
+    found = [(one.outcome, one.stranger) for one in world.server_api.audited]
+    assert found == [("401", True), ("401", True), ("client left", False)]
