@@ -719,12 +719,18 @@ class IRepository(Interface):
         """
 
     def tree(
-        commit: str, path: str = "", *, recursive: bool = False
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> Awaitable[list[TreeEntry]]:
         """
         List the folder *path* of a commit, in Git's order.
 
         :param recursive: list all files, links and submodules below it, but no folders.
+        :param most: entries that the caller can use: of a larger folder, only the first
+            *most* + 1 are read and returned.
         """
 
     def read(commit: str, path: str, *, limit: int) -> Awaitable[bytes]:
