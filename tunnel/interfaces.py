@@ -216,12 +216,15 @@ class AuditEvent:
     :ivar access: the credential and its agent; None: kas accepted no credential.
     :ivar outcome: a status code, or a word.
     :ivar details: further fields for programs; never a secret.
+    :ivar stranger: kas refused a client whose credential it did not accept.  Anyone can
+        cause such events, so the audit log limits their number and size.
     """
 
     action: str
     access: Access | None = None
     outcome: str = ""
     details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
+    stranger: bool = False
 
 
 @attrs.frozen
@@ -716,12 +719,18 @@ class IRepository(Interface):
         """
 
     def tree(
-        commit: str, path: str = "", *, recursive: bool = False
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> Awaitable[list[TreeEntry]]:
         """
         List the folder *path* of a commit, in Git's order.
 
         :param recursive: list all files, links and submodules below it, but no folders.
+        :param most: entries that the caller can use: of a larger folder, only the first
+            *most* + 1 are read and returned.
         """
 
     def read(commit: str, path: str, *, limit: int) -> Awaitable[bytes]:
@@ -1181,12 +1190,15 @@ class KubernetesResource:
 @attrs.frozen
 class KubernetesWrite:
     """
-    A request that changed an object, made by a client of kas, and succeeded.
+    A request of a client of kas that changed an object, or may have changed it.
 
     :ivar credential_id: whose, as `Access` has it.
     :ivar manager: as which field manager.
-    :ivar time: seconds since 1970, by the API server's clock, to a second.
+    :ivar time: seconds since 1970, by the API server's clock, to a second; without an
+        answer, the latest time at which the API server may have executed the request.
     :ivar seconds: how long it took until then.
+    :ivar answered: the API server said that it made the change; False: agentk did not
+        get its answer, because the client left or a connection broke.
     """
 
     credential_id: str
@@ -1199,6 +1211,7 @@ class KubernetesWrite:
     manager: str
     time: float
     seconds: float
+    answered: bool = True
 
 
 class WatchEventType(Enum):

@@ -9,6 +9,7 @@ Git repositories, as modules read them (`tunnel.interfaces.IRepository`).
     http.py          a repository of a Git server, fetched into a folder of kas
     gitaly.py        a repository of GitLab, read through Gitaly
     outcomes.py      counts of requests to git and Gitaly, by outcome
+    pieces.py        long lists in pieces, with other work of kas in between
     metrics.py       these counts for Prometheus
     ref_resolver.py  one request at a time, shared by its callers
     repositories.py  the repositories, one object each

@@ -83,10 +83,15 @@ class HttpRepository:
         return "HEAD" if found is None else found[1].decode("utf-8", "replace")
 
     async def tree(
-        self, commit: str, path: str = "", *, recursive: bool = False
+        self,
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> list[TreeEntry]:
         """See `IRepository.tree`."""
-        return await self._here().tree(commit, path, recursive)
+        return await self._here().tree(commit, path, recursive, most)
 
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""

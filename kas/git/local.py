@@ -31,10 +31,15 @@ class LocalRepository:
         return await self._objects.default_branch()
 
     async def tree(
-        self, commit: str, path: str = "", *, recursive: bool = False
+        self,
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> list[TreeEntry]:
         """See `IRepository.tree`."""
-        return await self._objects.tree(commit, path, recursive)
+        return await self._objects.tree(commit, path, recursive, most)
 
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kas.git.names import MAX_NAME, check_commit, check_path
+from kas.git.pieces import in_pieces
 from kas.git.program import Ended, GitProgram
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
@@ -32,6 +33,13 @@ _FOLDER = TreeEntryKind.FOLDER
 
 #: Bytes of the line before a file's content: id, kind, size.
 _HEAD = 128
+
+
+class _Enough(CallError):
+    """The caller needs no more of a listing."""
+
+    def __init__(self) -> None:
+        super().__init__(Status.OK, "the rest is not needed")
 
 
 class Objects:
@@ -88,13 +96,14 @@ class Objects:
         # Git fails with one of several codes if it does not have one of the two.
         return ended.code == 0
 
-    async def tree(self, commit: str, path: str, recursive: bool) -> list[TreeEntry]:
+    async def tree(
+        self, commit: str, path: str, recursive: bool, most: int | None
+    ) -> list[TreeEntry]:
         """See `IRepository.tree`."""
         path = check_path(path, empty=True)
         where = (f"{path}/",) if path else ()
-        entries = await self._entries(commit, where, recursive)
         # git shows a submodule as what is in it.
-        entries = [one for one in entries if one.path != path]
+        entries = await self._entries(commit, where, recursive, most, without=path)
         if path and not entries:
             # Gitaly does not list a link or a file as an empty folder either.
             found = (await self._kinds(commit, path)).get(path)
@@ -174,49 +183,102 @@ class Objects:
         """See `IRepository.changed`."""
         where = (check_path(path, empty=True),) if path else ()
         # git diff-tree writes nothing until it has seen all, and so has no bound.
-        before = await self._lines(old, where, True)
-        after = await self._lines(new, where, True)
-        found = {self._entry(line) for line in set(before) ^ set(after)}
-        return sorted({one.path for one in found if one.kind is not _FOLDER})
+        before: dict[bytes, None] = {}
+        after: list[bytes] = []
+
+        def remember(line: bytes) -> None:
+            before[line] = None
+
+        def compare(line: bytes) -> None:
+            if line in before:
+                del before[line]
+            else:
+                after.append(line)
+
+        await self._listed(old, where, True, remember)
+        await self._listed(new, where, True, compare)
+        # Both are in Git's order: sorting them is quick.
+        paths: dict[str, None] = {}
+        async for lines in in_pieces(self._program.clock, [*before, *after]):
+            for one in map(self._entry, lines):
+                if one.kind is not _FOLDER:
+                    paths[one.path] = None
+        return sorted(paths)
 
     async def _kinds(self, commit: str, path: str) -> dict[str, TreeEntry]:
         found = await self._entries(commit, (path,), False)
         return {entry.path: entry for entry in found}
 
     async def _entries(
-        self, commit: str, where: tuple[str, ...], recursive: bool
+        self,
+        commit: str,
+        where: tuple[str, ...],
+        recursive: bool,
+        most: int | None = None,
+        without: str = "",
     ) -> list[TreeEntry]:
-        found = [
-            self._entry(line) for line in await self._lines(commit, where, recursive)
-        ]
-        if recursive:
-            found = [one for one in found if one.kind is not _FOLDER]
-        if len(found) > self._limits.entries:
-            text = f"there are more than {self._limits.entries} files"
-            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        found: list[TreeEntry] = []
+        limit = self._limits.entries
+
+        def take(line: bytes) -> None:
+            one = self._entry(line)
+            if (recursive and one.kind is _FOLDER) or one.path == without:
+                return
+            found.append(one)
+            if most is not None and len(found) > most:
+                raise _Enough
+            if len(found) > limit:
+                text = f"there are more than {limit} files"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+
+        try:
+            await self._listed(commit, where, recursive, take)
+        except _Enough:
+            pass
         return found
 
-    async def _lines(
-        self, commit: str, where: tuple[str, ...], recursive: bool
-    ) -> list[bytes]:
+    async def _listed(
+        self,
+        commit: str,
+        where: tuple[str, ...],
+        recursive: bool,
+        take: Callable[[bytes], None],
+    ) -> None:
         """
-        Of ``git ls-tree``, with folders.
+        Call *take* with each line of ``git ls-tree``, with folders, as it comes.
 
-        Those are visited in any case; as they are written, too, their number is seen.
+        git visits folders in any case; as it writes them, too, their number is seen.
+        The lines are read as parts of the output arrive, with other work of kas in
+        between: a listing of 100,000 files takes a second.
+
+        :param take: may raise a `CallError`, which ends git.
         """
         limits = self._limits
         left = limits.entries + limits.folders
+        rest = bytearray()
 
         def enough(_: bytes | bytearray, data: bytes) -> CallError | None:
-            nonlocal left
-            left -= data.count(b"\0")
-            if left >= 0:
+            nonlocal left, rest
+            rest += data
+            if b"\0" not in data:
                 return None
-            text = (
-                f"there are more than {limits.entries} files, or "
-                f"{limits.folders} folders"
-            )
-            return CallError(Status.RESOURCE_EXHAUSTED, text)
+            *lines, rest = rest.split(b"\0")
+            left -= len(lines)
+            if left < 0:
+                text = (
+                    f"there are more than {limits.entries} files, or "
+                    f"{limits.folders} folders"
+                )
+                return CallError(Status.RESOURCE_EXHAUSTED, text)
+            try:
+                for line in lines:
+                    take(bytes(line))
+            except CallError as error:
+                return error
+            except ValueError:
+                text = "git's list of files cannot be read"
+                return CallError(Status.UNAVAILABLE, text)
+            return None
 
         ended = await self._program.run(
             self.folder,
@@ -229,10 +291,10 @@ class Objects:
             *where,
             most=limits.listing,
             enough=enough,
+            keep=False,
         )
         if ended.code:
             raise self._gone(ended, commit[:12])
-        return ended.out.split(b"\0")[:-1]
 
     def _entry(self, line: bytes) -> TreeEntry:
         about, _, name = line.partition(b"\t")

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.error import ConnectionDone, ProcessExitedAlready
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -115,6 +116,7 @@ class GitProgram:
         self, reactor: Any, limits: GitLimits, environ: Mapping[str, str] = os.environ
     ) -> None:
         self.limits = limits
+        self.clock: IReactorTime = reactor
         self._reactor = reactor
         #: By command of git.
         self.outcomes = Outcomes(reactor.seconds)
@@ -136,6 +138,7 @@ class GitProgram:
         fetches: bool = False,
         configuration: Mapping[str, str] | None = None,
         enough: Enough | None = None,
+        keep: bool = True,
     ) -> Ended:
         """
         Return the output of git in the repository at *folder*.
@@ -146,6 +149,8 @@ class GitProgram:
         :param configuration: further settings; secrets here are in no list of
             processes.
         :param enough: may end it early.
+        :param keep: False: *enough* reads the output as it comes, and nothing of it is
+            kept or returned.
         :raises CallError: RESOURCE_EXHAUSTED, too much output; DEADLINE_EXCEEDED;
             UNAVAILABLE, git is missing, or too many runs wait.
         """
@@ -155,7 +160,7 @@ class GitProgram:
         await room.acquire()
         try:
             with self.outcomes.measure(arguments[0]) as said:
-                child = _Child(most, data, enough)
+                child = _Child(most, data, enough, keep)
                 self._children.add(child)
                 try:
                     ended = await self._run(
@@ -237,11 +242,14 @@ class _Child(ProcessProtocol):
         most: int,
         data: bytes,
         enough: Enough | None,
+        keep: bool,
     ) -> None:
         self.ended: Deferred[Ended] = Deferred(lambda _: self.give_up(CancelledError()))
         self._most = most
         self._data = data
         self._enough = enough
+        self._keep = keep
+        self._size = 0
         self._out = bytearray()
         self._complaint = b""
         self._reason: Exception | None = None
@@ -257,8 +265,10 @@ class _Child(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         if self._reason is not None:
             return
-        self._out += data
-        if len(self._out) > self._most:
+        self._size += len(data)
+        if self._keep:
+            self._out += data
+        if self._size > self._most:
             text = f"git printed more than {self._most} bytes"
             self.give_up(CallError(Status.RESOURCE_EXHAUSTED, text))
         elif self._enough is not None:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.identity.failed_checks import FailedChecks, address_of
+from kas.identity.failed_checks import Asker, FailedChecks, NoTurn, address_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, HasPeer, IAuthenticator
 from tunnel.util.recent import Recent
@@ -218,30 +217,37 @@ class Authenticators:
             self._give_up(answer)
             text = "too many credentials are being checked; try again"
             raise CallError(Status.UNAVAILABLE, text)
-        address = ""
+        counted: list[Asker] = []
         if peer is not None and digest not in self._accepted:
             address = address_of(peer.peer_address)
             refusal = self._refused.get(digest)
             if refusal is not None:
                 address = f"again {address}"
-            seconds = self.failed.begin(address)
-            if seconds is None:
+            port = getattr(peer.peer_address, "port", 0)
+            asker = Asker(address, port, digest)
+            try:
+                turn = self.failed.begin(asker)
+            except NoTurn:
                 self._give_up(answer)
-                if refusal is not None:
-                    raise CallError(refusal.status, refusal.message)
-                text = (
-                    "too many credentials from your address were refused: no further "
-                    "one is checked for some seconds"
-                )
-                raise CallError(Status.RESOURCE_EXHAUSTED, text)
-            if seconds:
+                raise _no_turn(refusal) from None
+            if turn is None:
+                counted.append(asker)
+            else:
                 # Nothing was asked yet: see `IAuthenticator`.
                 self._give_up(answer)
-                turn: Deferred[None] = deferLater(self._clock, seconds)
-                answer = turn.addCallback(lambda _: ask())
+
+                def begin(_: None) -> _T | Deferred[_T]:
+                    counted.append(asker)
+                    return ask()
+
+                def refuse(failure: Failure) -> NoReturn:
+                    failure.trap(NoTurn)
+                    raise _no_turn(refusal)
+
+                answer = turn.begins.addCallbacks(begin, refuse)
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
-        return answer.addBoth(self._checked, address, digest)
+        return answer.addBoth(self._checked, counted, digest)
 
     def _give_up(self, answer: Deferred[_T]) -> None:
         answer.addErrback(self._not_needed)
@@ -253,12 +259,19 @@ class Authenticators:
             self._log.failure("an authenticator failed", failure)
 
     def _checked(
-        self, result: _T | Failure, address: str, digest: bytes
+        self, result: _T | Failure, counted: list[Asker], digest: bytes
     ) -> _T | Failure:
+        """
+        Remember the end of a check.
+
+        :param counted: the client, if the check counts for its address; empty: it does
+            not count, or its turn did not come.
+        """
         self.checks -= 1
         self._remember(result, digest)
-        if address and not _counts_as_failed(result):
-            self.failed.succeeded(address)
+        for asker in counted:
+            if not _counts_as_failed(result):
+                self.failed.succeeded(asker)
         if isinstance(result, Failure) and not result.check(CallError, CancelledError):
             self._log.failure("an authenticator failed", result)
             text = "kas cannot check the credential; see the log of kas"
@@ -276,6 +289,21 @@ class Authenticators:
                 # Without its traceback, whose frames hold the credential.
                 message = error.message[:MAX_REASON]
                 self._refused[digest] = CallError(error.status, message)
+
+
+def _no_turn(refusal: CallError | None) -> CallError:
+    """
+    Return the answer for a credential that is not checked now.
+
+    :param refusal: of its last check.
+    """
+    if refusal is not None:
+        return CallError(refusal.status, refusal.message)
+    text = (
+        "too many credentials from your address were refused: no further one is "
+        "checked for some seconds"
+    )
+    return CallError(Status.RESOURCE_EXHAUSTED, text)
 
 
 def _digest(kind: str, agent: str, token: bytes) -> bytes:

@@ -1,16 +1,30 @@
-"""How many credentials were refused to one address."""
+"""
+How many credentials were refused to one address, and which one is checked next.
+
+If too many failed, the checks of an address wait in a short queue.  It is fair: the
+connection with the fewest checks comes first, and among equals the credential that has
+asked for longest, its earlier requests included.  A request beyond the length of the
+queue takes the place of the request that would be last.  So invented credentials delay
+a good one whose client asks again by some seconds, however many there are, unless they
+come by many connections and are each sent again and again, too.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address
+from typing import NamedTuple, TypeVar
 
-from twisted.internet.interfaces import IAddress, IReactorTime
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 
 from tunnel.util.recent import Recent
+from tunnel.util.timers import cancel_call
 from tunnel.util.token_bucket import TokenBucket
 
-__all__ = ["FailedChecks", "address_of"]
+__all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn", "address_of"]
 
 #: Addresses that are counted at once; beyond that, the oldest is forgotten, which can
 #: only permit a check.  150 bytes each.
@@ -20,8 +34,74 @@ MAX_ADDRESSES = 10_000
 #: is not refused because of a short burst of bad ones.
 MAX_WAIT = 4.0
 
+#: Credentials whose first request is remembered, and connections whose checks are
+#: counted, of all addresses.  A flood of 500 invented tokens a second pushes out those
+#: that did not ask for 40 seconds.  200 bytes each.
+MAX_REMEMBERED = 20_000
+
+#: Seconds without a request after which they are new again: a client repeats a request
+#: within seconds, and another connection may get the same port.
+REMEMBERED_SECONDS = 60.0
+
 #: Bits of an IPv6 address that are one customer's.
 _NETWORK = 64
+
+_K = TypeVar("_K")
+
+
+class NoTurn(Exception):
+    """Others come first: this credential is not checked now."""
+
+
+class Asker(NamedTuple):
+    """
+    A client with a credential.
+
+    :ivar address: see `address_of`.
+    :ivar port: of its connection; 0: unknown.
+    :ivar digest: of the credential.
+    """
+
+    address: str
+    port: int
+    digest: bytes
+
+
+@attrs.define
+class _Seen:
+    """
+    A credential or a connection, while it asks.
+
+    :ivar first: when it asked first.
+    :ivar last: when it asked last.
+    :ivar checks: checks that failed, or run.
+    """
+
+    first: float
+    last: float
+    checks: int = 0
+
+
+@attrs.define(eq=False)
+class CheckTurn:
+    """
+    Place of a check in the queue of its address.
+
+    :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling it
+        leaves the queue.
+    """
+
+    asker: Asker
+    begins: Deferred[None]
+    until: float
+
+
+@attrs.define(eq=False)
+class _Queue:
+    """Checks of one address that wait."""
+
+    turns: list[CheckTurn] = attrs.field(factory=list)
+    call: IDelayedCall | None = None
 
 
 class FailedChecks:
@@ -42,20 +122,114 @@ class FailedChecks:
         #: None: there are none.
         self.tell: Callable[[str, int], None] | None = None
         self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
+        #: Of addresses with checks that wait; `Authenticators` limits their number.
+        self._queues: dict[str, _Queue] = {}
+        self._credentials: Recent[tuple[str, bytes], _Seen] = Recent(MAX_REMEMBERED)
+        self._connections: Recent[tuple[str, int], _Seen] = Recent(MAX_REMEMBERED)
+        # The longest queue whose last check begins within `MAX_WAIT`.
+        self._longest = int(MAX_WAIT * per_minute / 60)
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def begin(self, address: str) -> float | None:
+    def begin(self, asker: Asker) -> CheckTurn | None:
         """
         Count a check that begins.
 
-        :return: seconds for which it has to wait first; None: too many failed.
+        :return: its place in the queue; None: it begins now.
+        :raises NoTurn: too many failed, and others come first.
         """
-        seconds = self._begin(address)
-        if seconds is not None and self.tell is not None:
+        now = self._clock.seconds()
+        address = asker.address
+        self._ask(asker, now)
+        queue = self._queues.get(address)
+        bucket = self._bucket(address, now)
+        if queue is None and bucket.spend(now):
+            self._begun(asker)
+            return None
+        turns = [] if queue is None else queue.turns
+        if len(turns) >= self._longest:
+            ranks = self._ranks([*(turn.asker for turn in turns), asker])
+            last = ranks.index(max(ranks))
+            if last == len(turns):
+                raise NoTurn
+            self._refuse(turns[last])
+        turn = CheckTurn(asker, Deferred(lambda _: self._leave(turn)), now + MAX_WAIT)
+        queue = self._queues.setdefault(address, _Queue())
+        queue.turns.append(turn)
+        self._look_later(address, queue)
+        return turn
+
+    # The queue.
+
+    def _ask(self, asker: Asker, now: float) -> None:
+        """Note that a client asks."""
+        address, port, digest = asker
+        _note(self._credentials, (address, digest), now)
+        _note(self._connections, (address, port), now)
+
+    def _ranks(self, askers: list[Asker]) -> list[tuple[int, float, int]]:
+        """Return the keys that sort the queue; the smallest is first."""
+        ahead: Counter[int] = Counter()
+        ranks = []
+        for place, (address, port, digest) in enumerate(askers):
+            connection = self._connections.get((address, port))
+            credential = self._credentials.get((address, digest))
+            checks = 0 if connection is None else connection.checks
+            first = self._clock.seconds() if credential is None else credential.first
+            ranks.append((checks + ahead[port], first, place))
+            ahead[port] += 1
+        return ranks
+
+    def _begun(self, asker: Asker) -> None:
+        """Note that the check of a client begins."""
+        address, port, digest = asker
+        # Once it is checked, its next request is a new one.
+        self._credentials.pop((address, digest), None)
+        connection = self._connections.get((address, port))
+        if connection is not None:
+            connection.checks += 1
+        if self.tell is not None:
             self.tell(address, 1)
-        return seconds
+
+    def _leave(self, turn: CheckTurn) -> None:
+        address = turn.asker.address
+        queue = self._queues[address]
+        queue.turns.remove(turn)
+        if not queue.turns:
+            del self._queues[address]
+            cancel_call(queue.call)
+            queue.call = None
+
+    def _refuse(self, turn: CheckTurn) -> None:
+        self._leave(turn)
+        turn.begins.errback(NoTurn())
+
+    def _look_later(self, address: str, queue: _Queue) -> None:
+        if queue.call is None:
+            now = self._clock.seconds()
+            seconds = self._bucket(address, now).due(now)
+            # Turns may end earlier, if other workers of this kas spend the rest.
+            seconds = min([seconds, *(turn.until - now for turn in queue.turns)])
+            queue.call = self._clock.callLater(max(0.0, seconds), self._next, address)
+
+    def _next(self, address: str) -> None:
+        """Begin the checks whose turn it is."""
+        queue = self._queues[address]
+        queue.call = None
+        now = self._clock.seconds()
+        bucket = self._bucket(address, now)
+        while queue.turns and bucket.spend(now):
+            ranks = self._ranks([turn.asker for turn in queue.turns])
+            turn = queue.turns[ranks.index(min(ranks))]
+            self._leave(turn)
+            self._begun(turn.asker)
+            turn.begins.callback(None)
+        for turn in [turn for turn in queue.turns if turn.until <= now]:
+            if turn in queue.turns:
+                self._refuse(turn)
+        if queue.turns:
+            self._look_later(address, queue)
 
     def count(self, address: str, amount: int) -> None:
         """Count another worker's failed checks."""
@@ -66,14 +240,21 @@ class FailedChecks:
 
     def _begin(self, address: str) -> float | None:
         now = self._clock.seconds()
+        return self._bucket(address, now).borrow(now, MAX_WAIT)
+
+    def _bucket(self, address: str, now: float) -> TokenBucket:
         bucket = self._buckets.get(address)
         if bucket is None:
             bucket = TokenBucket(self._size, self._size / 60, now)
         self._buckets[address] = bucket
-        return bucket.borrow(now, MAX_WAIT)
+        return bucket
 
-    def succeeded(self, address: str) -> None:
-        """Note that a check did not fail."""
+    def succeeded(self, asker: Asker) -> None:
+        """Note that a check that began did not fail."""
+        address = asker.address
+        connection = self._connections.get((address, asker.port))
+        if connection is not None and connection.checks:
+            connection.checks -= 1
         self._succeeded(address)
         if self.tell is not None:
             self.tell(address, -1)
@@ -84,6 +265,21 @@ class FailedChecks:
             bucket.earn()
             if bucket.fill(self._clock.seconds()) >= self._size:
                 del self._buckets[address]
+        queue = self._queues.get(address)
+        if queue is not None and queue.call is not None:
+            # The next turn comes earlier.
+            cancel_call(queue.call)
+            queue.call = None
+            self._look_later(address, queue)
+
+
+def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:
+    """Note that a credential or a connection asks."""
+    one = seen.get(key)
+    if one is None or now - one.last > REMEMBERED_SECONDS:
+        one = _Seen(now, now)
+    one.last = now
+    seen[key] = one
 
 
 def address_of(peer: IAddress) -> str:

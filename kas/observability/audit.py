@@ -5,11 +5,15 @@ Modules choose the events by the level that the operator configured.  The log ha
 JSON object per line, in its own file; a thread writes it, so that no request waits for
 a hanging disk.  Events that arrive faster than the thread can write are dropped and
 counted, and the file notes their number.
+
+Clients without an accepted credential cause events too.  Their number is limited, so
+that they cannot fill the disk; events of users are never left out by that limit.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +28,23 @@ from tunnel.errors import ConfigurationError
 from tunnel.interfaces import AuditEvent, AuditLevel
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.util.texts import clean
+from tunnel.util.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
 #: Characters of one text: paths may have 64 KiB, and whole ones fill the disk.
 MAX_TEXT = 2048
+
+#: The same for a client without an accepted credential.
+MAX_STRANGER_TEXT = 256
+
+#: Events for all clients without an accepted credential together, at once and per
+#: second: whole bursts of a mistyped token are recorded, and a flood writes 25 KB a
+#: second, which is 2 GB a day.
+STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
+
+#: Seconds after which the file tells how many of these events are missing.
+NOTE_SECONDS = 10.0
 
 
 class AuditLog(Collector):
@@ -38,15 +54,26 @@ class AuditLog(Collector):
     :param settings: None: nothing is written.
     :param kas_id: of this process, in hexadecimal digits.
     :param now: Unix time in seconds.
+    :param seconds: a monotonic clock.
     :raises ConfigurationError: the file cannot be written.
     """
 
     def __init__(
-        self, settings: Audit | None, kas_id: str, now: Callable[[], float]
+        self,
+        settings: Audit | None,
+        kas_id: str,
+        now: Callable[[], float],
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kas_id = kas_id
         self._now = now
+        self._seconds = seconds
         self._recorded = 0
+        self._reactor: Any = None
+        self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, seconds())
+        self._left_out = 0
+        #: Those of `_left_out` that the file does not tell of yet.
+        self._unsaid = 0
         self.level = AuditLevel.NONE
         self._writer: LogWriter | None = None
         if settings is not None:
@@ -56,8 +83,14 @@ class AuditLog(Collector):
     def start(self, reactor: Any) -> None:
         """From here on writing never waits."""
         if self._writer is not None:
+            self._reactor = reactor
             self._writer.start()
-            reactor.addSystemEventTrigger("after", "shutdown", self._writer.last_words)
+            reactor.addSystemEventTrigger("after", "shutdown", self._last_words)
+
+    def _last_words(self) -> None:
+        if self._writer is not None:
+            self._note_left_out()
+            self._writer.last_words()
 
     def reopen(self) -> None:
         """Begin a new file with the same name, because the old one was moved."""
@@ -66,6 +99,9 @@ class AuditLog(Collector):
 
     def record(self, module: str, event: AuditEvent) -> None:
         if self._writer is None:
+            return
+        if event.stranger and not self._strangers.spend(self._seconds()):
+            self._leave_out()
             return
         self._recorded += 1
         line: dict[str, Any] = {"module": module, "action": event.action}
@@ -79,14 +115,27 @@ class AuditLog(Collector):
         line["outcome"] = event.outcome
         for name, value in event.details.items():
             line.setdefault(name, value)
-        self._writer.write(self._line(line))
+        longest = MAX_STRANGER_TEXT if event.stranger else MAX_TEXT
+        self._writer.write(self._line(line, longest))
 
-    def _line(self, fields: dict[str, Any]) -> str:
+    def _leave_out(self) -> None:
+        self._left_out += 1
+        self._unsaid += 1
+        if self._unsaid == 1 and self._reactor is not None:
+            self._reactor.callLater(NOTE_SECONDS, self._note_left_out)
+
+    def _note_left_out(self) -> None:
+        count, self._unsaid = self._unsaid, 0
+        if count and self._writer is not None:
+            fields = {"action": "audit.left_out", "outcome": "", "count": count}
+            self._writer.write(self._line(fields))
+
+    def _line(self, fields: dict[str, Any], longest: int = MAX_TEXT) -> str:
         time = datetime.fromtimestamp(self._now(), UTC).isoformat()
         line: dict[str, Any] = {"time": time, "kas": self._kas_id}
         for name, value in fields.items():
             line.setdefault(
-                name, clean(value, MAX_TEXT) if isinstance(value, str) else value
+                name, clean(value, longest) if isinstance(value, str) else value
             )
         return json.dumps(line, ensure_ascii=False) + "\n"
 
@@ -100,6 +149,11 @@ class AuditLog(Collector):
                 "kas_audit_events_dropped_total",
                 "Events that kas dropped because they came faster than it could write",
                 0 if self._writer is None else self._writer.dropped,
+            ),
+            (
+                "kas_audit_events_left_out_total",
+                "Refusals of clients without an accepted credential beyond the limit",
+                self._left_out,
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -93,13 +94,20 @@ _AGENT: Final = b"agent"
 
 
 class KubernetesApiAgent:
-    """Serves kas' requests with the API server that agentk runs beside."""
+    """
+    Serves kas' requests with the API server that agentk runs beside.
+
+    :param now: seconds since 1970.
+    """
 
     name: ClassVar = "kubernetes_api"
     configuration: ClassVar = KubernetesApiAgentConfiguration
 
-    def __init__(self, api: IAgentModuleApi) -> None:
+    def __init__(
+        self, api: IAgentModuleApi, now: Callable[[], float] = time.time
+    ) -> None:
         self.api = api
+        self.now = now
         # kas wrote the caller's Impersonate-* into each request, and held read-only
         # users to reading: what comes here is sent as it is.
         self.cluster: ICluster = api.cluster_as_agentk
@@ -454,6 +462,7 @@ class AgentRequest:
         if self._over:
             return
         request = self._request
+        self._not_answered(request)
         self._end(broken=reason is not None)
         if request is not None and reason is not None:
             request.abort()
@@ -467,6 +476,8 @@ class AgentRequest:
     def response_started(self, head: ResponseHead) -> None:
         """See `tunnel.http1.ResponseReceiver`."""
         module = self._module
+        if self._write is not None:
+            self._written(self._write, head)
         fields = passed_by(head, _PSEUDONYM)
         if not head.keep_alive and not head.upgrade:
             # For kas, which tells it to the client; fields of this hop stay here.
@@ -484,8 +495,6 @@ class AgentRequest:
         if head.status == 401:
             # Ours, not the client's: time to look for a newer token.
             module.cluster.rejected()
-        if self._write is not None:
-            self._written(self._write, head)
         self._answered = True
         self._raw = head.status == 101
         request = self._request
@@ -506,6 +515,19 @@ class AgentRequest:
         api = self._module.api
         written = write.answered(head.status, head.fields, api.clock.seconds())
         self._write = None
+        if written is not None:
+            api.publish("kubernetes.written", written)
+
+    def _not_answered(self, request: UpstreamRequest | None) -> None:
+        """
+        Report a change that the API server may have made, although agentk gets no
+        answer.
+        """
+        write, self._write = self._write, None
+        if write is None or request is None or not request.may_have_run:
+            return
+        api = self._module.api
+        written = write.unanswered(api.clock.seconds(), self._module.now())
         if written is not None:
             api.publish("kubernetes.written", written)
 
@@ -549,6 +571,7 @@ class AgentRequest:
         """See `tunnel.http1.ResponseReceiver`."""
         if self._over:
             return
+        self._not_answered(self._request)
         if self._raw and isinstance(reason, UpstreamError):
             # A reset would overtake data that was read before.  The protocol inside an
             # upgraded connection detects its own truncation.

@@ -65,6 +65,7 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.http1 import (
+    ClientGone,
     Exchange,
     HeadError,
     HttpServerFactory,
@@ -106,6 +107,11 @@ from tunnel.util.for_each import for_each
 from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
+
+#: Outcomes of requests without an answer, in the audit log.
+CLIENT_LEFT: Final = "client left"
+KAS_STOPPED: Final = "kas stopped"
+NO_ANSWER: Final = "no answer"
 
 #: Usage of a request whose credential defines no other.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
@@ -230,6 +236,7 @@ class KubernetesApiServer:
             _together(api, settings),
         )
         self._unsubscribe: list[Callable[[], None]] = []
+        self._stopping = False
         self._cross_origin = CrossOrigin(api.page_origins) if api.page_origins else None
         self.front = HttpServerFactory(
             self,
@@ -261,6 +268,7 @@ class KubernetesApiServer:
             self._unsubscribe = []
             self.api.metrics.unregister(self.metrics)
             self.api.metrics.unregister(self.shares)
+        self._stopping = True
         self.front.drain()
         self.front.abort_all()
         for_each(
@@ -400,7 +408,34 @@ class KubernetesApiServer:
     ) -> None:
         """Count and audit the answer to a watch."""
         self.metrics.answered(status)
-        self.audit_answer(exchange, head.target, access, status, head)
+        self.audit_answer(exchange, head.target, access, status, head=head)
+
+    def watch_failed(
+        self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
+    ) -> None:
+        """Count and audit a watch that failed before its answer."""
+        status = reason.status if isinstance(reason, Refused) else _explain(reason)[0]
+        if isinstance(reason, TooMany):
+            status = 429
+        self.metrics.answered(status)
+        self.audit_answer(
+            exchange, head.target, access, status, _may_have_run(reason), head
+        )
+
+    def watch_cancelled(
+        self, exchange: Exchange, head: RequestHead, access: Access
+    ) -> None:
+        """Audit a watch that the client ended before its answer, or kas as it stops."""
+        outcome = self.left(ClientGone("the client watches no more"))
+        self.audit_answer(exchange, head.target, access, outcome, True, head)
+
+    def left(self, reason: Exception) -> int | str:
+        """Return the outcome of a request without an answer, which *reason* ended."""
+        if isinstance(reason, ClientGone) and reason.status is not None:
+            return reason.status
+        if self._stopping:
+            return KAS_STOPPED
+        return CLIENT_LEFT if isinstance(reason, ClientGone) else NO_ANSWER
 
     def explain(self, reason: Exception) -> str:
         """Say why a stream of a watch ended."""
@@ -557,12 +592,16 @@ class KubernetesApiServer:
         exchange: Exchange,
         target: bytes,
         access: Access | None,
-        status: int,
+        outcome: int | str,
+        unanswered: bool = False,
         head: RequestHead | None = None,
     ) -> None:
         """
-        Record an answer in the audit log, once.
+        Record the end of a request in the audit log, once.
 
+        :param outcome: the status of the answer, or why there is none.
+        :param unanswered: the request was sent on, and no answer of the API server
+            came: it may have been executed.
         :param head: of the request, if it is another one than the exchange's.
         """
         if not self.audits:
@@ -570,12 +609,13 @@ class KubernetesApiServer:
         head = head or exchange.head
         if (
             self.api.audit_level is AuditLevel.CHANGES
-            and status not in (401, 403)
+            and outcome not in (401, 403)
             and only_reads(head.method, target, bool(head.upgrade))
         ):
             return
         info = request_info(head.method, target)
-        details = {
+        details: dict[str, str | bool] = {
+            "unanswered": unanswered,
             "verb": info.verb,
             "path": info.path,
             "group": info.group,
@@ -588,7 +628,10 @@ class KubernetesApiServer:
             "user_agent": _user_agent(exchange.head),
         }
         said = {name: value for name, value in details.items() if value}
-        self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
+        event = AuditEvent(
+            "kubernetes.request", access, str(outcome), said, stranger=access is None
+        )
+        self.api.audit(event)
 
     def _client_address(self, exchange: Exchange) -> str:
         """Return the address of the client, behind trusted proxies too."""
@@ -616,9 +659,11 @@ class ProxiedRequest:
     """
 
     __slots__ = (
+        "_audited",
         "_boundary",
         "_ending",
         "_fields",
+        "_forwarded",
         "_heartbeats",
         "_informational",
         "_isolated",
@@ -665,6 +710,10 @@ class ProxiedRequest:
         self._informational = 0
         self._trailers = b""
         self._over = False
+        # Its end is in the audit log.
+        self._audited = False
+        # It was sent to the agent, which may have got it.
+        self._forwarded = False
         # The head did not fit into a frame as it is.
         self._packed = False
         # Of an upgraded connection, as long as the server has something to say.
@@ -742,6 +791,7 @@ class ProxiedRequest:
             method, block = found
         fin = head.length == 0 and not head.upgrade
         goes_on = lasts(head.method, self.target)
+        self._forwarded = True
         self._watch = goes_on is Lasts.WATCH
         try:
             stream = self.module.api.open_stream(
@@ -756,6 +806,7 @@ class ProxiedRequest:
                 ],
             )
         except TunnelError as error:
+            self._forwarded = False
             self.fail(*_explain(error))
             return
         # It may have been closed before it was returned.
@@ -801,6 +852,7 @@ class ProxiedRequest:
             self.module.take_turn(self, access)
             return
         self.module.metrics.answered(201)
+        self._audit(201)
         self._end()
         lines = b"\r\nContent-Type: application/json"
         self.exchange.respond(201, lines + self._fields, answer)
@@ -811,6 +863,7 @@ class ProxiedRequest:
         token = self.module.tokens.seal(credential, path)
         lines = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
         self.module.metrics.answered(200)
+        self._audit(200)
         self._end()
         body = json.dumps({"token": token}).encode()
         self.exchange.respond(200, lines + self._fields, body)
@@ -826,7 +879,7 @@ class ProxiedRequest:
             hop = message.partition(":")[0]
             self.module.metrics.failed(hop)
             self.module.metrics.answered(status)
-            self.module.audit_answer(self.exchange, self.target, self.access, status)
+            self._audit(status, self._forwarded)
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             if self._span is not None:
@@ -836,11 +889,22 @@ class ProxiedRequest:
             fields += self._fields
             self.module.refuse(self.exchange, status, message, fields, self.access)
 
-    def _end(self, broken: bool = False) -> None:
+    def _audit(self, outcome: int | str, unanswered: bool = False) -> None:
+        """Record the end of the request, unless its answer was recorded before."""
+        if not self._audited:
+            self._audited = True
+            self.module.audit_answer(
+                self.exchange, self.target, self.access, outcome, unanswered
+            )
+
+    def _end(self, broken: bool = False, outcome: int | str = NO_ANSWER) -> None:
         """Count the request as over, and drop the stream if it is still there."""
         if self._over:
             return
         self._over = True
+        if self.access is not None and self.module.audits:
+            # Each request of a user that had no answer until now.
+            self._audit(outcome, self._forwarded)
         if self._heartbeats is not None:
             self._heartbeats.stop()
         if self._span is not None:
@@ -887,7 +951,7 @@ class ProxiedRequest:
 
     def client_gone(self, reason: Exception) -> None:
         """See `tunnel.http1.RequestReceiver`."""
-        self._end(broken=True)
+        self._end(broken=True, outcome=self.module.left(reason))
         if self.checking is not None:
             self.checking.cancel()
 
@@ -920,10 +984,10 @@ class ProxiedRequest:
             else:
                 exchange.informational(head.block())
             return
-        self._head_passed(status)
+        hop = head.taken.get(FAILED_HOP)
+        self._head_passed(status, unanswered=hop == [b"api-server"])
         if exchange.head.upgrade:
             self.module.metrics.upgrades["refused"] += 1
-        hop = head.taken.get(FAILED_HOP)
         if hop is not None:
             self.module.metrics.failed(
                 "agent -> API server" if hop == [b"api-server"] else "agent"
@@ -960,13 +1024,13 @@ class ProxiedRequest:
         exchange.registerProducer(stream, True)
         exchange.upgrade(block)
 
-    def _head_passed(self, status: int) -> None:
+    def _head_passed(self, status: int, unanswered: bool = False) -> None:
         module = self.module
         module.metrics.head_passed(status, module.clock.seconds() - self.started_at)
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
         if module.audits:
-            module.audit_answer(self.exchange, self.target, self.access, status)
+            self._audit(status, unanswered)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:
@@ -1032,6 +1096,7 @@ class ProxiedRequest:
         ):
             access = self.access
             who = access and access.impersonation
+            self._forwarded = False
             self.fail(
                 502,
                 f"{_BROKEN_HOP}: agentk is too old for the large head of "
@@ -1039,6 +1104,7 @@ class ProxiedRequest:
                 "update agentk",
             )
         else:
+            self._forwarded = _may_have_run(reason)
             self.fail(*_explain(reason))
 
     def end_watch(self) -> None:
@@ -1079,6 +1145,13 @@ def _user_agent(head: RequestHead) -> str:
     """Return the program that a client says it is, with its version."""
     found = _USER_AGENT.search(b"\r\n" + head.fields)
     return "" if found is None else found[1].strip().decode("latin-1")
+
+
+def _may_have_run(reason: Exception) -> bool:
+    """Return whether the agent may have got a request whose stream ended so."""
+    if isinstance(reason, StreamReset):
+        return reason.code not in (ErrorCode.REFUSED, ErrorCode.UNKNOWN_METHOD)
+    return not isinstance(reason, AgentUnavailable | Refused | TooMany)
 
 
 def _explain(reason: Any) -> tuple[int, str, bytes]:

@@ -37,7 +37,7 @@ from zope.interface import implementer
 
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
-from tunnel.errors import ErrorCode
+from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
 from tunnel.interfaces import Access, IPathReceiver, IStream
 from tunnel.util.for_each import for_each
@@ -159,6 +159,16 @@ class WatchHost(Protocol):
         :param exchange: of the connection that the watch belongs to.
         :param head: of the watch itself.
         """
+
+    def watch_failed(
+        self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
+    ) -> None:
+        """Count and audit a watch that failed for *reason*, before its answer."""
+
+    def watch_cancelled(
+        self, exchange: Exchange, head: RequestHead, access: Access
+    ) -> None:
+        """Audit a watch that the client or kas ended before its answer."""
 
     def explain(self, reason: Exception) -> str:
         """Return why a stream ended."""
@@ -444,6 +454,8 @@ class _Watch:
         #: A stream was opened, and its end was not seen yet.
         self._live = False
         self._head: RequestHead | None = None
+        #: The present request was recorded in the audit log, or there is none.
+        self._recorded = True
         self._answer: ResponseHead | None = None
         #: Body of a response with a status other than 200.
         self._refusal = bytearray()
@@ -460,6 +472,8 @@ class _Watch:
         try:
             begins = self._connection.host.watch_enters(self, self._access)
         except TooMany as error:
+            self._prepare()
+            self._record_failure(error)
             self._fail({"message": f"too many requests {error}"})
             return
         if begins:
@@ -477,9 +491,11 @@ class _Watch:
     def begin_failed(self) -> None:
         """See `modules.kubernetes_api.shares.Sharing`."""
         if not self.over:
+            self._record_failure(HeadError(500, INTERNAL_ERROR))
             self._fail({"message": INTERNAL_ERROR})
 
-    def _request(self) -> None:
+    def _prepare(self) -> RequestHead:
+        """Make the head of the next request, and return it."""
         query = dict(self._query)
         if self._version:
             # The objects are known: from here on only what changes.
@@ -496,20 +512,42 @@ class _Watch:
             for name, values in came.taken.items()
             if name == b"via" or name.startswith(b"impersonate-")
         }
-        self._head = RequestHead(b"GET", target, 1, fields, taken=taken)
+        head = self._head = RequestHead(b"GET", target, 1, fields, taken=taken)
+        self._recorded = False
+        return head
+
+    def _record(self, status: int) -> None:
+        """Record the answer to the present request."""
+        if self._head is not None and not self._recorded:
+            self._recorded = True
+            connection = self._connection
+            host, exchange = connection.host, connection.exchange
+            host.watch_answered(exchange, self._head, self._access, status)
+
+    def _record_failure(self, reason: Exception) -> None:
+        """Record that the present request failed before its answer."""
+        if self._head is not None and not self._recorded:
+            self._recorded = True
+            connection = self._connection
+            host, exchange = connection.host, connection.exchange
+            host.watch_failed(exchange, self._head, self._access, reason)
+
+    def _request(self) -> None:
+        head = self._prepare()
         self._answer = None
         self.buffer.clear()
-        host, exchange = self._connection.host, self._connection.exchange
-        why = host.why_forbidden(self._head, self._access)
+        host = self._connection.host
+        why = host.why_forbidden(head, self._access)
         if why is not None:
-            host.watch_answered(exchange, self._head, self._access, 403)
+            self._record(403)
             self._fail({"message": why})
             return
         self._live = True
         try:
-            stream = host.open_watch(self._head, self._access, self)
+            stream = host.open_watch(head, self._access, self)
         except Exception as error:
             self._live = False
+            self._record_failure(error)
             self._fail({"message": host.explain(error)})
             return
         if not self._live:
@@ -545,6 +583,10 @@ class _Watch:
         self.buffer.clear()
         cancel_call(self._later)
         connection.host.watch_leaves(self, self._access)
+        if self._head is not None and not self._recorded:
+            self._recorded = True
+            exchange = connection.exchange
+            connection.host.watch_cancelled(exchange, self._head, self._access)
         self._live = False
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -570,15 +612,15 @@ class _Watch:
         try:
             head = host.read_head(block)
         except HeadError as error:
+            self._record_failure(error)
             self._fail({"message": f"kas -> agent: {error}"})
             return
         if head.status == 101:
+            self._record_failure(HeadError(502, "an upgrade"))
             self._fail({"message": "kas -> agent: an upgrade that nothing asked for"})
         elif head.status >= 200:
             self._answer = head
-            assert self._head is not None
-            exchange = self._connection.exchange
-            host.watch_answered(exchange, self._head, self._access, head.status)
+            self._record(head.status)
 
     def data_received(self, data: bytes) -> None:
         """See `tunnel.interfaces.IStreamReceiver`."""
@@ -616,6 +658,8 @@ class _Watch:
         self._live, self._stream = False, None
         if self.over:
             return
+        if reason is not None:
+            self._record_failure(reason)
         if reason is None:
             self._ended()
         elif self._version:
@@ -632,6 +676,8 @@ class _Watch:
         self._live = False
         stream, self._stream = self._stream, None
         if stream is not None and not self.over:
+            lost = SessionClosed(ErrorCode.PATH_LOST, "the agent's connection was lost")
+            self._record_failure(lost)
             stream.reset(ErrorCode.CANCELLED, "the watch goes on at another agentk")
             if self._version:
                 self._go_on()
@@ -640,6 +686,8 @@ class _Watch:
 
     def _ended(self) -> None:
         if self._answer is None:
+            text = "the agent ended the watch unanswered"
+            self._record_failure(HeadError(502, text))
             self._fail(
                 {"message": "kas -> agent: the agent ended the watch unanswered"}
             )

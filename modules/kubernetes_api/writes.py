@@ -25,6 +25,13 @@ READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 #: Characters of a field manager, as API servers take them.
 MAX_MANAGER = 128
 
+#: Seconds that an API server may go on with a request whose answer agentk does not wait
+#: for: admission webhooks, which run before the change, have 10 by default.
+LATE = 10.0
+
+#: Seconds by which the clocks of agentk and of the API server may differ.
+SKEW = 2.0
+
 #: Bytes of the options of a delete, which are its body: clients send a hundred.
 MAX_OPTIONS = 4096
 
@@ -71,8 +78,32 @@ class Write:
     ) -> KubernetesWrite | None:
         """Return the change; None if nothing changed, or not a single named object."""
         date = _DATE.search(fields)
+        if not 200 <= status < 300 or date is None:
+            return None
+        try:
+            time = parsedate_to_datetime(date[1].decode("latin-1")).timestamp()
+        except (ValueError, OverflowError):
+            return None
+        return self._of_object(time, now - self._begun, answered=True)
+
+    def unanswered(self, now: float, wall: float) -> KubernetesWrite | None:
+        """
+        Return the change that a request without an answer may have made.
+
+        :param now: by the clock of `of`.
+        :param wall: seconds since 1970, by the clock of agentk.
+        """
+        after = LATE + SKEW
+        return self._of_object(
+            wall + after, now - self._begun + after + SKEW, answered=False
+        )
+
+    def _of_object(
+        self, time: float, seconds: float, *, answered: bool
+    ) -> KubernetesWrite | None:
+        """Return the change of a single named object; None: it is none."""
         info = request_info(self._head.method, self._head.target)
-        if not 200 <= status < 300 or date is None or not info.name:
+        if not info.name:
             return None
         query = self._head.target.partition(b"?")[2]
         if info.subresource in _ASIDE or self._is_dry_run(query):
@@ -81,10 +112,6 @@ class Write:
         if not manager:
             agent = _USER_AGENT.search(b"\r\n" + self._head.fields)
             manager = agent[1] if agent is not None else UNKNOWN
-        try:
-            time = parsedate_to_datetime(date[1].decode("latin-1")).timestamp()
-        except (ValueError, OverflowError):
-            return None
         return KubernetesWrite(
             unquote(self._head.taken[CREDENTIAL][0].decode("latin-1")),
             info.verb,
@@ -95,7 +122,8 @@ class Write:
             info.subresource,
             manager.decode("utf-8", "replace")[:MAX_MANAGER],
             time,
-            now - self._begun,
+            seconds,
+            answered,
         )
 
     def _is_dry_run(self, query: bytes) -> bool:

@@ -149,6 +149,7 @@ class UpstreamRequest:
         "_producer",
         "answer_paused",
         "answer_resumed_at",
+        "begun",
         "expect_continue",
         "fields",
         "length",
@@ -186,6 +187,8 @@ class UpstreamRequest:
         self.expect_continue = expect_continue
         self.queued_at = 0.0
         self.retries = 0
+        #: The head was written to a connection, once at least.
+        self.begun = False
         #: The request, with its body, is written.
         self.sent = length == 0
         self._left = length
@@ -287,6 +290,11 @@ class UpstreamRequest:
         """Stop, because the consumer of the response is gone."""
         self.abort()
 
+    @property
+    def may_have_run(self) -> bool:
+        """The whole request was written: the upstream may have executed it."""
+        return self.begun and self.sent
+
     # For the pool and the connection.
 
     def attached(self, connection: UpstreamConnection) -> None:
@@ -295,6 +303,7 @@ class UpstreamRequest:
         far.
         """
         self._connection = connection
+        self.begun = True
         if self.answer_paused:
             connection.pause_reading()
         early, self._early = self._early, []

@@ -307,7 +307,15 @@ classImplements(Exchange, IPushProducer)
 
 
 class ClientGone(TunnelError):
-    """The client left, or broke the protocol, before it had its answer."""
+    """
+    The client left, or broke the protocol, before it had its answer.
+
+    :ivar status: of the answer that the client got instead; None: it got none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @attrs.frozen
@@ -648,7 +656,7 @@ class HttpServerConnection(HttpConnection):
             exchange = Exchange(self, None)
             self._exchange = exchange
         else:
-            self._tell(exchange, ClientGone(message))
+            self._tell(exchange, ClientGone(message, status))
         if exchange.head_sent:
             exchange.abort()
             return
@@ -661,6 +669,7 @@ class HttpServerConnection(HttpConnection):
         exchange = self._exchange
         if exchange is None or exchange.finished:
             return
+        self._tell(exchange, ClientGone("an internal error", 500))
         if exchange.head_sent:
             exchange.abort()
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import select
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -46,19 +47,41 @@ class Sink(Protocol):
 
 
 class StreamSink:
-    """A file descriptor that was open at the start, such as standard output."""
+    """
+    A file descriptor that was open at the start, such as standard output.
+
+    After a write that failed halfway, the next one begins on a line of its own.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        #: The last line has no end, because the disk was full in the middle of it.
+        self._is_partial = False
 
     def write(self, data: bytes) -> None:
+        if self._is_partial and not self._is_empty():
+            data = b"\n" + data
         rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:
-                # Another process that shares it has made it so.
-                select.select([], [self._descriptor], [])
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:
+                    # Another process that shares it has made it so.
+                    select.select([], [self._descriptor], [])
+        finally:
+            written = len(data) - len(rest)
+            self._written(written)
+            if written:
+                self._is_partial = bool(rest) and data[written - 1 : written] != b"\n"
+
+    def _is_empty(self) -> bool:
+        """Return whether it is a file that was truncated, for example by logrotate."""
+        status = os.fstat(self._descriptor)
+        return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+    def _written(self, count: int) -> None:
+        """Count bytes that were written."""
 
     def reopen(self) -> None:
         """Do nothing: the stream has no name to open."""
@@ -80,12 +103,16 @@ class FileSink(StreamSink):
         # twistd changes the working directory later.
         self._path = path.absolute()
         self._rotate_at = rotate_at
-        super().__init__(self._open())
+        self._size = 0
+        super().__init__(-1)
+        self._descriptor = self._open()
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = os.open(self._path, flags, 0o666)
         self._size = os.fstat(descriptor).st_size
+        # The process before this one may have met a full disk.
+        self._is_partial = _ends_within_line(self._path)
         return descriptor
 
     def write(self, data: bytes) -> None:
@@ -93,7 +120,9 @@ class FileSink(StreamSink):
             with suppress(OSError):
                 self.rotate()
         super().write(data)
-        self._size += len(data)
+
+    def _written(self, count: int) -> None:
+        self._size += count
 
     def reopen(self) -> None:
         """
@@ -121,6 +150,20 @@ class FileSink(StreamSink):
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _ends_within_line(path: Path) -> bool:
+    """Return whether a file has a last line without an end, as far as it is known."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            return file.read(1) not in (b"", b"\n")
+    except OSError:
+        # It may be writable and not readable.
+        return False
 
 
 class LogWriter:
@@ -186,6 +229,7 @@ class LogWriter:
         All of them together take `LAST_WORDS` at most.
         """
         self._patience = LAST_WORDS
+        self._do(self._say_dropped)
         self.flush()
 
     def flush(self) -> None:
@@ -216,24 +260,37 @@ class LogWriter:
                 item = self._queue.popleft()
                 if isinstance(item, str):
                     self._queued -= len(item)
-                unsaid = 0
-                if not self._queue:
-                    unsaid, self._unsaid = self._unsaid, 0
+                says = not self._queue and self._unsaid > 0
             if isinstance(item, str):
                 self._put(item)
             else:
                 self._attempt(item)
-            if unsaid:
-                self._put(self._note(unsaid))
+            if says:
+                self._say_dropped()
 
     def _put(self, line: str) -> None:
+        if not self._sent(line):
+            with self._changed:
+                self.dropped += 1
+                self._unsaid += 1
+
+    def _say_dropped(self) -> None:
+        """Write how many lines were dropped since the last note."""
+        with self._changed:
+            unsaid, self._unsaid = self._unsaid, 0
+        if unsaid and not self._sent(self._note(unsaid)):
+            with self._changed:
+                self._unsaid += unsaid
+
+    def _sent(self, line: str) -> bool:
+        """Write *line*; return whether it was written."""
         try:
             self._sink.write(line.encode("utf-8", "replace"))
         except (OSError, ValueError):
             # A full disk, a pipe without a reader, a file that could not be reopened:
-            # the log is the place where one would say so.
-            self.dropped += 1
-            self._unsaid += 1
+            # the log is the place where kas would say so.
+            return False
+        return True
 
     def _attempt(self, act: Callable[[], None]) -> None:
         with suppress(OSError):

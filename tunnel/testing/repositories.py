@@ -83,7 +83,12 @@ class FakeRepository:
         return self.head
 
     async def tree(
-        self, commit: str, path: str = "", *, recursive: bool = False
+        self,
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> list[TreeEntry]:
         """See `IRepository.tree`."""
         files, found = self._files(commit), {}
@@ -100,7 +105,8 @@ class FakeRepository:
                 found[name] = TreeEntry(name, TreeEntryKind.FILE, object_id.hexdigest())
         if path and not found:
             raise CallError(Status.NOT_FOUND, f"there is no {path!r}")
-        return list(found.values())
+        entries = list(found.values())
+        return entries if most is None else entries[: most + 1]
 
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""

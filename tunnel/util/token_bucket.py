@@ -41,6 +41,10 @@ class TokenBucket:
         self.left -= 1
         return True
 
+    def due(self, now: float) -> float:
+        """Return the seconds until `spend` permits an event."""
+        return max(0.0, (_WHOLE - self.fill(now)) / self.per_second)
+
     def borrow(self, now: float, longest: float) -> float | None:
         """
         Spend an event that may not be permitted yet.

@@ -12,7 +12,7 @@ import attrs
 from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.globs import SKIPPING, Glob
 from modules.gitops.server.links import PATH, Unusable, followed
-from modules.gitops.server.turns import COMPILING, SLICE, Work
+from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Work
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
@@ -234,7 +234,7 @@ async def _matching(
     """Return the paths of the files, as links show them, and their entries."""
     folder, most = chosen.folder, limits.max_number_of_files
     try:
-        entries = await repository.tree(commit, folder, recursive=True)
+        entries = await repository.tree(commit, folder, recursive=True, most=most)
     except CallError as error:
         if error.status is not Status.NOT_FOUND:
             raise
@@ -244,11 +244,12 @@ async def _matching(
         entries = []
     # Git has no empty folders: without entries it is missing, or not a folder.
     is_folder = bool(entries) or not folder
+    await chosen.take(LISTING * len(entries))
     if len(entries) > most:
         where = f"the folder {folder}" if folder else "the repository"
         raise Unusable(
-            f"{where} has {len(entries)} files, more than {most} of "
-            "max_number_of_files; write globs that begin with a folder"
+            f"{where} has more than {most} files (max_number_of_files); write globs "
+            "that begin with a folder"
         )
     found, ways = list[TreeEntry](), list[TreeEntry]()
     for one in entries:
@@ -267,7 +268,7 @@ async def _matching(
             if error.status is not Status.NOT_FOUND:
                 raise
             raise _damaged(error) from None
-        await chosen.take(PATH * len(entries))
+        await chosen.take((LISTING + PATH) * len(entries))
     known = {one.path: one for one in entries}
     link = None if is_folder else _link_to(folder, commit, known)
     if link is not None:

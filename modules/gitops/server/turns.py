@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tunnel.util.recent import Recent
 
-__all__ = ["COMPILING", "PARSING", "SLICE", "Turns", "Work"]
+__all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "Turns", "Work"]
 
 #: Steps of one turn, which takes one or two milliseconds. One step compares a character
 #: of a path with a character of a glob.
@@ -23,6 +23,10 @@ PAUSE = 0.003
 #: Steps that take as long as one character of a glob that kas parses, or compiles.
 PARSING, COMPILING = 300, 2000
 
+#: Steps that take as long as kas reads one entry of a listing.  It read the listing
+#: before they are counted, so they delay only the agent's next calculation; because of
+#: them, kas remembers the outcome for a large folder, refusals included.
+LISTING = 1000
 
 #: Agents whose steps are counted; kas forgets the agent that was counted longest ago.
 MAX_AGENTS = 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,21 @@ import attrs
 import pytest
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.testing import MemoryReactorClock
 
 from kas.git import gitaly
-from kas.git.gitaly import GitalyServers, _object_of
+from kas.git.gitaly import GitalyRepository, GitalyServers, _object_of
 from kas.git.limits import GitLimits
 from kas.git.metrics import GitCollector
+from kas.git.pieces import PIECE
 from kas.git.repositories import Repositories
 from kas.state.directory import StateDirectory
 from tunnel.errors import CallError, Status
+from tunnel.gitaly import gitaly_pb2 as pb
+from tunnel.interfaces import GitalyAddress
 
+COMMIT = "a" * 40
 SHA1, SHA256 = b"0123456789abcdef" * 2 + b"01234567", b"0123456789abcdef" * 4
 
 
@@ -158,3 +164,70 @@ def test_metrics(tmp_path: Path) -> None:
     assert value("kas_git_commands_total", labels) == 1
     assert value("kas_git_copies") == value("kas_git_copy_bytes") == 0
     assert value("kas_gitaly_calls_waiting") == value("kas_gitaly_servers") == 0
+
+
+class TurnCounter(MemoryReactorClock):
+    """A reactor that counts the calls for its next turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+
+    def callLater(
+        self, delay: float, callable: Callable[..., object], *args: object, **kw: object
+    ) -> IDelayedCall:
+        self.turns += delay == 0
+        return super().callLater(delay, callable, *args, **kw)
+
+
+class ListedByGitaly(GitalyRepository):
+    """A repository whose Gitaly answers *messages*."""
+
+    def __init__(self, clock: MemoryReactorClock, messages: list[Any]) -> None:
+        servers = GitalyServers(clock, GitLimits(), clock.seconds)
+        address = GitalyAddress(address="tcp://a:1", relative_path="a.git")
+        super().__init__(servers, address)
+        self.messages = messages
+        self.sent = 0
+
+    async def _stream(
+        self, service: str, method: str, request: Any
+    ) -> AsyncIterator[Any]:
+        for one in self.messages:
+            self.sent += 1
+            yield one
+
+
+def test_a_listing_of_gitaly_ends_early() -> None:
+    """It reads no more messages than the caller can use."""
+    entries = [pb.TreeEntry(path=b"%d" % n, mode=0o100644) for n in range(100)]
+    messages = [pb.GetTreeEntriesResponse(entries=entries)] * 50
+    repository = ListedByGitaly(MemoryReactorClock(), messages)
+    reading = Deferred.fromCoroutine(repository.tree(COMMIT, recursive=True, most=150))
+    found: list[Any] = []
+    reading.addCallback(found.extend)
+    assert (len(found), repository.sent) == (151, 2)
+
+
+@pytest.mark.parametrize("method", ["tree", "changed"])
+def test_a_large_message_of_gitaly_is_read_in_pieces(method: str) -> None:
+    clock, count = TurnCounter(), 3 * PIECE
+    entries = [pb.TreeEntry(path=b"%06d" % n, mode=0o100644) for n in range(count)]
+    deltas = [
+        pb.CommitDelta(from_path=b"%06d" % n, to_path=b"%06d" % n) for n in range(count)
+    ]
+    messages = {
+        "tree": pb.GetTreeEntriesResponse(entries=entries),
+        "changed": pb.CommitDeltaResponse(deltas=deltas),
+    }
+    repository = ListedByGitaly(clock, [messages[method]])
+    asked: Any = {
+        "tree": lambda: repository.tree(COMMIT, recursive=True),
+        "changed": lambda: repository.changed(COMMIT, COMMIT),
+    }
+    reading: Deferred[list[Any]] = Deferred.fromCoroutine(asked[method]())
+    clock.advance(0)
+    assert clock.turns == 3
+    found: list[Any] = []
+    reading.addCallback(found.extend)
+    assert len(found) == count

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
-from kas.identity.failed_checks import FailedChecks, address_of
+from kas.identity.failed_checks import Asker, FailedChecks, address_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 
@@ -269,3 +273,154 @@ class FailedChecksTests(SynchronousTestCase):
         self.assertEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:2:ffff::9"))
         self.assertNotEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:3::1"))
         self.assertEqual(address_of(UNIXAddress("/run/kas")), "local")
+
+
+# The queue of one address.
+
+RATE = 120
+
+
+class OneAddress:
+    """Clients behind one address, whose tokens are checked by a module that asks."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.asking = Asking(self.clock)
+        self.all = Authenticators(self.clock, FailedChecks(RATE, self.clock))
+        self.all.add(self.asking)
+        self.answers: dict[str, Any] = {}
+
+    def ask(self, token: str, port: int) -> None:
+        """Send *token* on a connection with this port; note the status."""
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            self.answers[token] = getattr(error, "status", error)
+
+        self.answers[token] = None
+        peer = ConnectionAtPort(IPv4Address("TCP", "192.0.2.1", port))
+        try:
+            answer = self.all.authorize_user("x", "1", token, peer)
+        except CallError as error:
+            self.answers[token] = error.status
+            return
+        assert isinstance(answer, Deferred)
+        answer.addCallbacks(lambda _: self.answers.update({token: ACCESS}), failed)
+
+    def spend_all(self) -> None:
+        for number in range(RATE):
+            self.ask(f"first{number}", 1)
+        self.clock.advance(0)
+
+    def in_after(self, bad: Callable[[int], tuple[str, int]], port: int) -> float:
+        """
+        Seconds until a good token is accepted, beside 500 others a second.
+
+        :param bad: token and port of the nth one.
+        """
+        self.spend_all()
+        number, begun = 0, self.clock.seconds()
+        for step in range(3000):
+            for _ in range(5):
+                number += 1
+                self.ask(*bad(number))
+            if self.answers.get("good") is ACCESS:
+                return self.clock.seconds() - begun - 5.0
+            waits = "good" in self.answers and self.answers["good"] is None
+            if step >= 500 and step % 100 == 0 and not waits:
+                self.ask("good", port)
+            self.clock.advance(0.01)
+        return math.inf
+
+
+@attrs.frozen
+class ConnectionAtPort:
+    peer_address: IAddress
+
+
+@pytest.mark.parametrize(("connections", "most"), [(1, 1.0), (64, 8.0)])
+def test_a_flood_of_a_few_connections(connections: int, most: float) -> None:
+    """A connection that had no check comes first."""
+    clients = OneAddress()
+    assert clients.in_after(lambda n: (f"bad{n}", 100 + n % connections), 9) < most
+    # GitLab gets no more requests than the limit permits.
+    seconds = clients.clock.seconds()
+    assert len(clients.asking.asked) <= RATE + 2 * seconds + 2
+
+
+def test_a_flood_of_many_connections() -> None:
+    """A token that is sent again comes before tokens that are sent once."""
+    clients = OneAddress()
+    assert clients.in_after(lambda n: (f"bad{n}", n + 10), 9) < 8.0
+    seconds = clients.clock.seconds()
+    assert len(clients.asking.asked) <= RATE + 2 * seconds + 2
+
+
+def test_a_flood_of_repeated_tokens() -> None:
+    """Each of its connections has a turn at most before a good token."""
+    clients = OneAddress()
+    assert clients.in_after(lambda n: (f"bad{n % 1000}", 100 + n % 20), 9) <= 20 / 2
+
+
+def test_a_queue_is_bounded() -> None:
+    """The request that would be last gives way, and learns it at once."""
+    clients = OneAddress()
+    clients.spend_all()
+    for number in range(20):
+        clients.ask(f"bad{number}", 2)
+    waiting = [token for token, answer in clients.answers.items() if answer is None]
+    assert waiting == [f"bad{number}" for number in range(8)]
+    clients.ask("good", 3)
+    assert clients.answers["bad7"] is Status.RESOURCE_EXHAUSTED
+    assert clients.answers.get("good") is None
+    # One for each connection, before the second one of the first connection.
+    clients.clock.pump([0.51, 0, 0.5, 0])
+    assert clients.answers["good"] is ACCESS
+    # A check that succeeds costs nothing: the next one follows at once.
+    assert clients.asking.asked[RATE:] == ["bad0", "good", "bad1"]
+    assert clients.all.checks == 5
+    clients.clock.pump([0.5] * 10)
+    assert clients.all.checks == 0
+    assert not clients.all.failed._queues
+    assert not clients.clock.getDelayedCalls()
+
+
+def test_turns_that_end_early() -> None:
+    """A check that succeeds lets the next one begin; one that waits too long ends."""
+    clients = OneAddress()
+    clients.asking.hangs = True
+    for number in range(RATE):
+        clients.ask(f"first{number}", 1)
+    clients.clock.advance(0)
+    clients.ask("good", 2)
+    checks = clients.all.failed
+    checks.succeeded(Asker("192.0.2.1", 1, b""))
+    clients.clock.pump([0, 0, 0])
+    assert clients.answers["good"] is None
+    assert clients.asking.asked[-1] == "good"
+    # Another worker of this kas spends what this one waits for.
+    clients.ask("late", 2)
+    for _ in range(20):
+        checks.count("192.0.2.1", 1)
+    clients.clock.pump([0.5] * 8)
+    assert clients.answers["late"] is Status.RESOURCE_EXHAUSTED
+
+
+def test_memory_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 3)
+    checks = FailedChecks(RATE, Clock())
+    for number in range(10):
+        checks._ask(Asker("192.0.2.1", number, b"%d" % number), 0.0)
+    assert len(checks._credentials) == len(checks._connections) == 3
+
+
+def test_clients_are_forgotten() -> None:
+    """Another client may get the same port."""
+    checks = FailedChecks(RATE, Clock())
+    asker = Asker("192.0.2.1", 1, b"x")
+    assert checks.begin(asker) is None
+    checks._ask(asker, 0.0)
+    assert checks._ranks([asker, asker]) == [(1, 0.0, 0), (2, 0.0, 1)]
+    later = module.REMEMBERED_SECONDS + 1
+    checks._ask(asker, later)
+    assert checks._ranks([asker]) == [(0, later, 0)]

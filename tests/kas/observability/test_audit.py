@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from twisted.internet.task import Clock
 
 from kas.config.schema import Audit
+from kas.observability import audit
 from kas.observability.audit import MAX_TEXT, AuditLog
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Access, AuditEvent, AuditLevel, Impersonation
@@ -95,3 +97,62 @@ def test_metrics(tmp_path: Path) -> None:
     log.record("echo", AuditEvent("say"))
     assert registry.get_sample_value("kas_audit_events_total") == 1
     assert registry.get_sample_value("kas_audit_events_dropped_total") == 0
+
+
+REFUSAL = AuditEvent(
+    "kubernetes.request", None, "401", {"path": "/" * 5000}, stranger=True
+)
+
+
+def test_strangers_cannot_fill_the_disk(tmp_path: Path) -> None:
+    """Their events are limited in number and size, and counted."""
+    file, clock = tmp_path / "audit.jsonl", Clock()
+    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
+    for _ in range(audit.STRANGER_BURST + 50):
+        log.record("kubernetes_api", REFUSAL)
+    clock.advance(1.0)
+    for _ in range(50):
+        log.record("kubernetes_api", REFUSAL)
+    found = lines(file)
+    assert len(found) == audit.STRANGER_BURST + audit.STRANGERS_PER_SECOND
+    assert {len(one["path"]) for one in found} == {audit.MAX_STRANGER_TEXT}
+    assert max(map(len, file.read_text().splitlines())) < 3000
+    registry = CollectorRegistry()
+    registry.register(log)
+    value = registry.get_sample_value
+    assert value("kas_audit_events_left_out_total") == 90
+    assert value("kas_audit_events_total") == len(found)
+
+
+def test_a_flood_of_strangers_hides_no_user(tmp_path: Path) -> None:
+    file, clock = tmp_path / "audit.jsonl", Clock()
+    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
+    for number in range(1000):
+        log.record("kubernetes_api", REFUSAL)
+        log.record("kubernetes_api", AuditEvent("deleted", ALICE, "403"))
+        # Without an access too: an operator's.
+        log.record("gitops", AuditEvent("gitops.approve", None, "OK", {"n": number}))
+    actions = [one["action"] for one in lines(file)]
+    assert actions.count("deleted") == actions.count("gitops.approve") == 1000
+
+
+class StoppableClock(Clock):
+    """A reactor that can be stopped."""
+
+    def addSystemEventTrigger(self, phase: str, event: str, call: Any) -> None:
+        self.stopped = call
+
+
+def test_the_number_of_refusals_left_out(tmp_path: Path) -> None:
+    """The file has it after a while, and when kas stops."""
+    file, clock = tmp_path / "audit.jsonl", StoppableClock()
+    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
+    log.start(clock)
+    for _ in range(audit.STRANGER_BURST + 7):
+        log.record("kubernetes_api", REFUSAL)
+    clock.advance(audit.NOTE_SECONDS)
+    for _ in range(audit.STRANGER_BURST + 3):
+        log.record("kubernetes_api", REFUSAL)
+    clock.stopped()
+    notes = [one for one in lines(file) if one["action"] == "audit.left_out"]
+    assert [one["count"] for one in notes] == [7, 3]

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents.acceptor import ConnectionRate
-from kas.identity.failed_checks import FailedChecks
+from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
 from kas.workers import limits
 from kas.workers.limits import MAX_KEYS, STEPS, SharedCount, SharedLimits
 from tests.kas.workers.stores import stores
@@ -143,11 +143,14 @@ class HappeningTests(SynchronousTestCase):
         checks = [FailedChecks(3, self.clock) for _ in range(2)]
         for each, one in zip(checks, self.workers.all, strict=True):
             each.tell = one.happening("failed", each.count)
-        self.assertEqual([checks[n].begin("x") for n in (0, 1, 0)], [0.0] * 3)
-        self.assertIsNone(checks[1].begin("x"))
-        checks[0].succeeded("x")
-        self.assertEqual(checks[1].begin("x"), 0.0)
-        self.assertIsNone(checks[0].begin("x"))
+        asker = Asker("x", 1, b"")
+        self.assertEqual([checks[n].begin(asker) for n in (0, 1, 0)], [None] * 3)
+        with self.assertRaises(NoTurn):
+            checks[1].begin(asker)
+        checks[0].succeeded(asker)
+        self.assertIsNone(checks[1].begin(asker))
+        with self.assertRaises(NoTurn):
+            checks[0].begin(asker)
 
     def test_nothing_is_remembered_of_a_worker(self) -> None:
         self.workers.all[0].happening("connections", lambda key, amount: None)

@@ -10,7 +10,7 @@ from modules.gitops.server import files
 from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import SKIPPING, Glob
-from modules.gitops.server.turns import COMPILING, SLICE, Turns, Work
+from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Turns, Work
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import TreeEntry, TreeEntryKind
 
@@ -21,14 +21,21 @@ class ListedRepository:
     """Has empty files alone, and counts how often kas asked for their names."""
 
     def __init__(self, *names: str) -> None:
-        self.asked = 0
+        self.asked = self.listed = 0
         self._entries = [TreeEntry(name, TreeEntryKind.FILE, "1") for name in names]
 
     async def tree(
-        self, commit: str, path: str = "", *, recursive: bool = False
+        self,
+        commit: str,
+        path: str = "",
+        *,
+        recursive: bool = False,
+        most: int | None = None,
     ) -> list[TreeEntry]:
         self.asked += 1
-        return self._entries
+        entries = self._entries if most is None else self._entries[: most + 1]
+        self.listed += len(entries)
+        return entries
 
     async def read_files(
         self, commit: str, entries: list[TreeEntry], *, limit: int, total: int
@@ -183,7 +190,7 @@ def test_a_server_that_denies_a_commit(denied: str | None) -> None:
     reader = Reader()
 
     async def tree(
-        commit: str, path: str = "", *, recursive: bool = False
+        commit: str, path: str = "", *, recursive: bool = False, most: int | None = None
     ) -> list[TreeEntry]:
         if denied in (path, None):
             raise CallError(Status.NOT_FOUND, "no such tree")
@@ -230,3 +237,18 @@ def test_globs_of_other_folders_are_counted() -> None:
     while not done.called:
         reader.clock.advance(1)
     assert work.total > 99 * 100 * SKIPPING
+
+
+def test_a_folder_with_too_many_files_is_not_read_to_its_end() -> None:
+    """kas remembers the refusal, and reads no more files than the limit and one."""
+    most = GitopsSettings().max_number_of_files
+    reader = Reader(*many(most + 500))
+    first, refusal = reader.read(source("**/none"))
+    assert isinstance(refusal, CallError)
+    assert f"more than {most} files (max_number_of_files)" in refusal.message
+    assert reader.repository.listed == most + 1
+    assert first.total == LISTING * (most + 1)
+    second, again = reader.read(source("**/none"))
+    assert isinstance(again, CallError)
+    assert again.message == refusal.message
+    assert (second.total, reader.repository.asked) == (0, 1)

@@ -607,9 +607,13 @@ class ServerTests(SynchronousTestCase):
         kinds = {"link": TreeEntryKind.LINK, "sub": TreeEntryKind.SUBMODULE}
 
         async def tree(
-            commit: str, path: str = "", *, recursive: bool = False
+            commit: str,
+            path: str = "",
+            *,
+            recursive: bool = False,
+            most: int | None = None,
         ) -> list[TreeEntry]:
-            found = await whole(commit, path, recursive=recursive)
+            found = await whole(commit, path, recursive=recursive, most=most)
             more = [TreeEntry(one, kind, "1") for one, kind in kinds.items()]
             return found if path else [*found, *more]
 
@@ -696,7 +700,9 @@ class ServerTests(SynchronousTestCase):
         self.server._api.publish("git.pushed", "apps")
         reading = self.ask()
         self.passes(MIN_PAUSE)
-        self.assertIn("has 4 files, more than 3", self.refused(reading)[1])
+        self.assertIn(
+            "has more than 3 files (max_number_of_files)", self.refused(reading)[1]
+        )
 
     def test_paths(self) -> None:
         self.again(max_number_of_paths=2)

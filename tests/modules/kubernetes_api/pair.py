@@ -381,7 +381,10 @@ class World:
             self.server_api,  # type: ignore[arg-type]
             token=lambda: "feed",
         )
-        self.agent: Any = KubernetesApiAgent(self.agent_api)  # type: ignore[arg-type]
+        self.agent: Any = KubernetesApiAgent(
+            self.agent_api,  # type: ignore[arg-type]
+            now=self.clock.seconds,
+        )
 
     def client(self) -> Wire:
         """A new connection of a client."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.program import log_writer
@@ -180,3 +182,128 @@ class SinkTests(SynchronousTestCase):
             got = source.read(3 * size + 1)
         self.addCleanup(os.close, write)
         self.assertEqual(len(got), 3 * size + 1)
+
+
+class FullDisk:
+    """
+    A disk with room for *room* bytes, which takes the beginning of a write.
+
+    :param monkeypatch: replaces `os.write` for the writer.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room = room
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "no space")
+        written = self._write(descriptor, data[: self.room])
+        self.room -= written
+        return written
+
+
+def test_a_line_after_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not continue the line that was cut off."""
+    file = tmp_path / "kas.log"
+    disk = FullDisk(monkeypatch, 10)
+    writer = LogWriter(FileSink(file), _note)
+    for name in ("first", "second", "third"):
+        writer.write(f"{name}\n")
+    disk.room = 100
+    writer.write("fourth\n")
+    writer.write("fifth\n")
+    assert file.read_text() == "first\nseco\nfourth\nfifth\n"
+    assert writer.dropped == 2
+
+
+def test_a_disk_that_is_full_at_the_end_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kas.log"
+    disk = FullDisk(monkeypatch, 6)
+    writer = LogWriter(FileSink(file), _note)
+    for name in ("first", "second"):
+        writer.write(f"{name}\n")
+    disk.room = 100
+    writer.write("third\n")
+    assert file.read_text() == "first\nthird\n"
+
+
+def test_a_pipe_after_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for standard output."""
+    read, write = os.pipe()
+    disk = FullDisk(monkeypatch, 3)
+    writer = LogWriter(StreamSink(write), _note)
+    writer.write("first\n")
+    disk.room = 100
+    writer.write("second\n")
+    os.close(write)
+    with open(read) as source:
+        assert source.read() == "fir\nsecond\n"
+
+
+def test_a_file_that_was_truncated_or_moved_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new file does not begin with an empty line."""
+    file = tmp_path / "kas.log"
+    disk = FullDisk(monkeypatch, 3)
+    writer = LogWriter(FileSink(file), _note)
+    writer.write("first\n")
+    os.truncate(file, 0)
+    disk.room = 10
+    writer.write("second\n")
+    assert file.read_text() == "second\n"
+    writer.write("third\n")
+    file.rename(tmp_path / "old")
+    writer.reopen()
+    disk.room = 100
+    writer.write("fourth\n")
+    assert file.read_text() == "fourth\n"
+
+
+def test_a_file_of_an_earlier_process(tmp_path: Path) -> None:
+    """The disk was full when it ended."""
+    file = tmp_path / "kas.log"
+    file.write_text("whole\nhal")
+    LogWriter(FileSink(file), _note).write("first\n")
+    assert file.read_text() == "whole\nhal\nfirst\n"
+    LogWriter(FileSink(file), _note).write("second\n")
+    assert file.read_text() == "whole\nhal\nfirst\nsecond\n"
+
+
+def test_lost_lines_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note that cannot be written is no line, and its number is told later."""
+    file = tmp_path / "kas.log"
+    disk = FullDisk(monkeypatch, 0)
+    writer = LogWriter(FileSink(file), _note)
+    writer.start()
+    writer._patience = 30.0
+    for number in range(5):
+        writer.write(f"{number}\n")
+    assert writer.dropped == 5
+    disk.room = 100
+    writer.write("there\n")
+    assert file.read_text() == "there\n5 dropped\n"
+    assert writer.dropped == 5
+
+
+def test_lost_lines_are_told_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kas.log"
+    disk = FullDisk(monkeypatch, 0)
+    writer = LogWriter(FileSink(file), _note)
+    writer.start()
+    writer.write("lost\n")
+    writer._patience = 30.0
+    writer.flush()
+    disk.room = 100
+    writer.last_words()
+    assert file.read_text() == "1 dropped\n"

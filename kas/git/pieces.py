@@ -1,0 +1,27 @@
+"""Long lists in pieces, with other work of the reactor in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+__all__ = ["PIECE", "in_pieces"]
+
+#: Entries of one piece: kas reads them in one or two milliseconds.
+PIECE: Final = 500
+
+_T = TypeVar("_T")
+
+
+async def in_pieces(
+    clock: IReactorTime, items: Sequence[_T]
+) -> AsyncIterator[Sequence[_T]]:
+    """Yield *items* in pieces; the reactor has a turn after each full piece."""
+    for begin in range(0, len(items), PIECE):
+        piece = items[begin : begin + PIECE]
+        yield piece
+        if len(piece) == PIECE:
+            await deferLater(clock, 0)
