@@ -79,27 +79,21 @@ _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 class TurnShare:
     """
-    TurnShare of each turn for the sockets of one owner, however many the owner has.
+    Share of each turn for the sockets of one owner, however many the owner has.
 
     Without it, an owner with hundreds of sockets would keep all other sockets waiting
     for the events of all of its own.
+
+    :ivar turn: the number of the turn that *left* is about.
+    :ivar left: seconds of that turn that are left.
     """
 
-    __slots__ = ("__weakref__", "_left", "_turn")
+    # `Poller.turn` reads and writes them for each event: a method would cost more.
+    __slots__ = ("__weakref__", "left", "turn")
 
     def __init__(self) -> None:
-        self._turn = -1
-        self._left = 0.0
-
-    def is_spent(self, turn: int) -> bool:
-        """Whether nothing is left in the turn of this number."""
-        if self._turn != turn:
-            self._turn, self._left = turn, SHARE_SECONDS
-        return self._left <= 0
-
-    def spend(self, seconds: float) -> None:
-        """Count the time that an event took, in the turn of the last `is_spent`."""
-        self._left -= seconds
+        self.turn = -1
+        self.left = 0.0
 
 
 class Poller:
@@ -112,11 +106,10 @@ class Poller:
 
     _log: ClassVar = Logger()
 
-    def __init__(
-        self, reactor: Any, seconds: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._seconds = seconds
+        self._seconds: Callable[[], float] = time.perf_counter
+        self._cpu_seconds: Callable[[], float] = time.thread_time
         self._turn = 0
         #: Descriptors whose owner had no time left in the last turn, in their order.
         self._late: list[int] = []
@@ -319,7 +312,9 @@ class Poller:
             self._several = SEVERAL_TURNS
         self.dispatching = True
         self._turn = turn = self._turn + 1
-        begin = 0.0
+        now = self._seconds()
+        # In a turn with one event, nothing else waits.
+        cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
         if self._late:
             # The kernel reports sockets in the same order in each turn.
             order = {fd: place for place, fd in enumerate(self._late)}
@@ -333,10 +328,14 @@ class Poller:
                 continue
             share = member.share
             if share is not None:
-                if share.is_spent(turn):
-                    self._late.append(fd)
-                    continue
-                begin = self._seconds()
+                if share.turn != turn:
+                    share.turn, share.left = turn, SHARE_SECONDS
+                elif share.left <= 0:
+                    # Other processes may have had the core meanwhile.
+                    share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
+                    if share.left <= 0:
+                        self._late.append(fd)
+                        continue
             # As the reactor does: what one socket raises must not reach the others.
             try:
                 if event == _IN:
@@ -351,8 +350,9 @@ class Poller:
             if why:
                 self._end(member, why, reading)
             if share is not None:
-                spent = self._seconds() - begin
-                share.spend(spent)
+                begin, now = now, self._seconds()
+                spent = now - begin
+                share.left -= spent
                 if spent > SLOW_READ:
                     member.bufferSize = max(SMALLEST_READ, member.bufferSize // 2)
                 elif spent < QUICK_READ and member.bufferSize < Connection.bufferSize:

@@ -399,7 +399,7 @@ def slow() -> Iterator[Callable[[float, str], _Slow]]:
     poller = Poller.of(reactor)
     if poller is None:
         pytest.skip("no epoll here")
-    poller._seconds = reactor.seconds
+    poller._seconds = poller._cpu_seconds = reactor.seconds
     made = []
 
     def make(seconds: float, owner: str) -> _Slow:
@@ -432,6 +432,17 @@ def test_share(slow: Callable[[float, str], _Slow]) -> None:
     # Two of them fit into a turn, and each has its turns.
     assert sum(len(one.got) for one in hostile) == 20 * 1024
     assert min(len(one.got) for one in hostile) >= 3 * 1024
+
+
+def test_share_while_others_have_the_core(
+    slow: Callable[[float, str], _Slow],
+) -> None:
+    """Time in which this process did not run takes nothing from a share."""
+    several = [slow(SHARE_SECONDS, "one") for _ in range(3)]
+    poller = cast(Any, several[0].reactor)
+    poller._cpu_seconds = lambda: 0.0
+    poller.turn(0)
+    assert [len(one.got) for one in several] == [1024] * 3
 
 
 def test_shares_of_two(slow: Callable[[float, str], _Slow]) -> None:
