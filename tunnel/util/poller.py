@@ -26,7 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
@@ -41,6 +41,7 @@ from twisted.python.failure import Failure
 from zope.interface import classImplements
 
 from tunnel.util.for_each import for_each
+from tunnel.util.recent import Recent
 
 __all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "TurnShare"]
 
@@ -55,6 +56,9 @@ MAX_EVENTS: Final = 256
 #: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long
 #: for them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
+
+#: Owners of shares that are remembered, 150 bytes each.
+MAX_OWNERS: Final = 20_000
 
 #: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while
 #: they take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames
@@ -89,7 +93,7 @@ class TurnShare:
     """
 
     # `Poller.turn` reads and writes them for each event: a method would cost more.
-    __slots__ = ("__weakref__", "left", "turn")
+    __slots__ = ("left", "turn")
 
     def __init__(self) -> None:
         self.turn = -1
@@ -121,8 +125,8 @@ class Poller:
         #: By descriptor: the transport to call, and its events.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
-        #: By owner; the connections of an owner hold its share.
-        self._shares: WeakValueDictionary[Hashable, TurnShare] = WeakValueDictionary()
+        #: By owner.  New connections of an owner that was forgotten share anew.
+        self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
