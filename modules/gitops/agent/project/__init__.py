@@ -3,6 +3,7 @@ One project of an agent.
 
     project.py       when the project works on which commit, and its orders
     reconcile.py     brings the cluster to the state of one commit
+    transfers.py     objects that move between projects or agents, in one pass
     dependencies.py  which projects wait for which others
     leftovers.py     objects of inventories whose project is gone
     preview.py       the effects of a commit; changes nothing

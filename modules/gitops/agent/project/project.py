@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from functools import partial
 from hmac import compare_digest
@@ -24,8 +24,6 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops.agent.apply.act import (
-    CLAIMED_MEANWHILE,
-    NOT_WHILE_FAILING,
     Outcome,
     Pruning,
     Result,
@@ -38,7 +36,7 @@ from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
 from modules.gitops.agent.drift.change_authors import Writes
 from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
 from modules.gitops.agent.drift.watches import KindWatches
-from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims, Waits
+from modules.gitops.agent.inventory.claims import Claims, Waits
 from modules.gitops.agent.inventory.handover import ProjectHandover, names
 from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.inventory.inventory import InventoryStore
@@ -46,10 +44,11 @@ from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderSt
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
-from modules.gitops.agent.plan.plan import INCOMPLETE, Plan, SourceSettings
+from modules.gitops.agent.plan.plan import Plan, SourceSettings
 from modules.gitops.agent.project.dependencies import Dependencies
 from modules.gitops.agent.project.preview import Preview, below, preview_of, with_drift
 from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.project.transfers import Transfers
 from modules.gitops.agent.source.commits import Commits, Rendering
 from modules.gitops.agent.source.decryption import Decryptor
 from modules.gitops.agent.source.rendering import Renderer
@@ -58,7 +57,7 @@ from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.settings import ManifestProject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
+from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.allowance import Allowance
 from tunnel.util.backoff import Backoff
 from tunnel.util.parallel import in_parallel
@@ -123,9 +122,6 @@ _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 #: Operator of an approval, if kas did not name the operator.
 UNKNOWN = "unknown"
-
-#: Where an account asks what it may do.
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 #: Outcomes of objects that need no approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
@@ -250,36 +246,12 @@ class Project:
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: Of deletes, for other agents; see `Claims`.
-        self._deletes_wait = Waits()
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
-        self._handover = handover
-        #: An object waits for another project, which keeps it or is to take it.
-        self._waits_for_others = False
-        #: Objects that the handover keeps, and whether nothing else of Git is missing.
-        self._handed: set[ObjectKey] = set()
-        self._hands_over = False
-        #: The same with the objects that wait for other agents.
-        self._only_waits = False
-        self._delayed: set[ObjectKey] = set()
-        #: When the first of the waits for other agents ends; infinite: none does.
-        self._wait_ends = math.inf
-        #: Objects that other projects have not yet given up, and will; and the start of
-        #: the wait for objects whose hand-over is not certain.
-        self._awaited: set[ObjectKey] = set()
-        self._awaited_since: dict[ObjectKey, float] = {}
-        #: Inventories of others, and whether they follow the same, in one pass.
-        self._follows_same: dict[str, bool] = {}
-        #: An object was taken from another project.
-        self._took = False
-        #: Objects that others have given up for this one.
-        self._offered: set[ObjectKey] = set()
-        #: Objects that the service account may not take, and since when.
-        self._forbidden: dict[ObjectKey, float] = {}
-        #: Objects of them that others need not keep any longer.
-        self._given_up: frozenset[ObjectKey] = frozenset()
+        self._transfers = Transfers(
+            handover, api.clock, self._client, bool(account), self._claims_of
+        )
         #: The orders were read, and the commit that they pin.
         self.knows_orders = False
         #: Commits that were read before the last one.
@@ -380,11 +352,12 @@ class Project:
         An object that the service account may not write does not count after some
         time: the project could not keep it from others either.
         """
-        return key not in self._given_up and any(named(key) for named in self._named)
+        given_up = self._transfers.has_given_up(key)
+        return not given_up and any(named(key) for named in self._named)
 
     def others_changed(self) -> None:
         """Look again, where this one waits for others."""
-        if self._waits_for_others:
+        if self._transfers.waits:
             self._interrupt()
 
     @property
@@ -465,14 +438,9 @@ class Project:
             return State.FAILED if self._said else State.WAITING
         if self.report.release:
             return State.HELD
-        if self._said and self._awaits_agents:
+        if self._said and self._transfers.awaits_agents:
             return State.WAITING
         return State.FAILED if self._said else State.CURRENT
-
-    @property
-    def _awaits_agents(self) -> bool:
-        """Only deletes are left, which wait for other agents for some time."""
-        return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
 
     @property
     def is_current(self) -> bool:
@@ -483,13 +451,14 @@ class Project:
         may wait for this one.
         """
         done = not self.next_commit or bool(self.orders.pinned)
-        hands_over = self.state is State.FAILED and self._hands_over
+        hands_over = self.state is State.FAILED and self._transfers.hands_over
         return done and (self.state is State.CURRENT or hands_over)
 
     @property
     def hands_over(self) -> bool:
         """Objects stay until another project takes them, and nothing else is wrong."""
-        return self.state in (State.FAILED, State.WAITING) and self._only_waits
+        waits = self._transfers.only_waits
+        return self.state in (State.FAILED, State.WAITING) and waits
 
     @property
     def drift_delay(self) -> str:
@@ -654,9 +623,9 @@ class Project:
             self._reconciler(snapshot, store),
             # A preview changes nothing for the pass that may be running; it begins no
             # wait, and ends none.
-            stays=self._handover.stays,
-            given=self._gives,
-            claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
+            stays=self._transfers.handover.stays,
+            given=self._transfers.gives,
+            claims=self._claims_of(snapshot, self._transfers.deletes_wait.copy()).of,
             threads=self._preview_threads,
         )
         plan = await reconciler.plan(snapshot.commit, source)
@@ -724,7 +693,7 @@ class Project:
         if found is not self._absent:
             self._absent = found
             self._note_named()
-            self._handover.changed()
+            self._transfers.handover.changed()
             if self._snapshot is None:
                 self._interrupt()
 
@@ -740,11 +709,10 @@ class Project:
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
-        # Another commit begins other waits.
-        self._awaited_since.clear()
+        self._transfers.new_commit()
         self._note_named()
         self._interrupt()
-        self._handover.changed()
+        self._transfers.handover.changed()
 
     def _note_named(self) -> None:
         pinned = None if self._pinned is None else self._pinned[1]
@@ -787,7 +755,7 @@ class Project:
                 backoff.reset()
             if not self._changed:
                 pause = self._pause() if well else backoff.pause()
-                left = self._wait_ends - self._api.clock.seconds()
+                left = self._transfers.wait_ends - self._api.clock.seconds()
                 pause = min(pause, max(left, LOOK_SOONEST))
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
@@ -851,11 +819,9 @@ class Project:
             self.drifts.worked()
         return True
 
-    async def _reconciled(  # noqa: PLR0915 - to be split
-        self, snapshot: Snapshot, source: Source
-    ) -> bool:
+    async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
-        self._hands_over = self._only_waits = False
+        self._transfers.idle()
         if not self.knows_orders:
             try:
                 await self._read_orders(snapshot)
@@ -876,13 +842,7 @@ class Project:
             self._tell(snapshot.commit, [why], is_wrong=False)
             return False
         self._busy = True
-        self._waits_for_others = self._took = False
-        self._offered.clear()
-        self._handed.clear()
-        self._delayed.clear()
-        self._wait_ends = math.inf
-        self._awaited.clear()
-        self._follows_same.clear()
+        self._transfers.begin()
         try:
             store = self._order_store(snapshot)
             self.orders = await store.read()
@@ -894,9 +854,10 @@ class Project:
                 snapshot, source = await self._of_pinned(self.orders.pinned)
             self._worked = snapshot.commit
             self._store = self._inventory(snapshot, store)
+            self._transfers.use(self._store)
             report = await self._reported(snapshot, source)
             await self._remember(report, store)
-            forbidden = await self._not_to_be_taken(report)
+            await self._transfers.end(report)
         except Superseded:
             self._log.info(
                 "project {project}: another agentk changed the inventory, or an "
@@ -921,34 +882,11 @@ class Project:
         lines += [str(one) for one in (*report.failed, *self._guarded(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
-        stays = {one.key: one.reason for one in report.blocked}
-        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
-        if late:
-            self._delayed |= late
-            self._waits_for_others = True
-        if self._awaited:
-            # It goes once they have come.
-            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
-            self._delayed |= {key for key, why in stays.items() if why in why_not}
-        failed = {
-            one.key for one in report.failed if one.outcome is Outcome.FAILED
-        } - self._awaited
-        wrong = report.problems or report.held
-        self._hands_over = (
-            not wrong and not report.failed and stays.keys() <= self._handed
-        )
-        self._only_waits = (
-            not wrong and not failed and stays.keys() <= self._handed | self._delayed
-        )
-        self._tell(snapshot.commit, lines, is_wrong=not self._awaits_agents)
+        self._tell(snapshot.commit, lines, is_wrong=not self._transfers.awaits_agents)
         if not report.problems:
             self._summarize(report)
         self._dependencies.worked(self.settings.label)
-        given_up = self._given_up_of(forbidden)
-        if self._took or given_up != self._given_up:
-            self._given_up = given_up
-            self._handover.changed()
-        return not (report.problems or report.failed or self._waits_for_others)
+        return not (report.problems or report.failed or self._transfers.waits)
 
     async def _read_orders(self, snapshot: Snapshot) -> None:
         """
@@ -961,7 +899,7 @@ class Project:
         if self.orders.pinned not in ("", snapshot.commit):
             await self._of_pinned(self.orders.pinned)
         self.knows_orders = True
-        self._handover.changed()
+        self._transfers.handover.changed()
 
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
@@ -971,119 +909,6 @@ class Project:
         approval = self.orders.approval
         by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
         self._tell_pruned(self.name, commit, key, by)
-
-    # Questions of a plan; a pass also remembers their answers.
-
-    def _stays(self, key: ObjectKey) -> str:
-        """See `make_plan`."""
-        why = self._handover.stays(key)
-        if why:
-            self._waits_for_others = True
-            self._handed.add(key)
-        return why
-
-    async def _gives(self, key: ObjectKey, owner: str) -> bool:
-        """Return whether the source with the inventory *owner* has given up *key*."""
-        gives = self._handover.gives(key, owner)
-        if gives is None:
-            # Of a project that the configuration has under another name now.
-            store = self._store
-            gives = self._handover.is_complete and (
-                store is not None and await store.is_of_us(owner)
-            )
-        return gives
-
-    async def _will_be_given(
-        self, snapshot: Snapshot, key: ObjectKey, owner: str
-    ) -> bool:
-        """Whether the source with the inventory *owner* may give up *key* soon."""
-        if self._handover.will_read(owner):
-            return True
-        if owner in self._handover.inventories:
-            return False
-        # Another project of before, or another agent, which may also keep it.
-        now = self._api.clock.seconds()
-        since = self._awaited_since.setdefault(key, now)
-        if now - since >= OTHERS_SECONDS:
-            return False
-        store = self._store
-        if not self._handover.is_complete and store and await store.is_of_us(owner):
-            return True
-        found = self._follows_same.get(owner)
-        if found is None:
-            claims = self._claims_of(snapshot, Waits())
-            found = self._follows_same[owner] = await claims.may_follow(owner)
-        return found
-
-    async def _given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
-        """See `make_plan`."""
-        gives = await self._gives(key, owner)
-        if gives:
-            self._offered.add(key)
-        elif await self._will_be_given(snapshot, key, owner):
-            self._awaited.add(key)
-        self._took = self._took or gives
-        self._waits_for_others = self._waits_for_others or not gives
-        return gives
-
-    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
-        """Which objects the service account may not write that others have given up."""
-        failed = {one.key for one in report.failed} & self._offered
-        if not failed or not self.settings.service_account:
-            return frozenset()
-        every = await self._client.resources()
-        kinds = {(one.group, one.kind): one.name for one in every}
-        return frozenset(
-            [
-                key
-                for key in sorted(failed)
-                if not await self._may_write(key, kinds.get((key.group, key.kind)))
-            ]
-        )
-
-    def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
-        """
-        Return the objects that the service account may not write for too long.
-
-        The permission often comes with the same commit, from another project.
-        """
-        now = self._api.clock.seconds()
-        before = self._forbidden
-        self._forbidden = {key: before.get(key, now) for key in forbidden}
-        return frozenset(
-            key
-            for key, since in self._forbidden.items()
-            if now - since >= OTHERS_SECONDS
-        )
-
-    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
-        """Whether the service account may write an object, as far as is known."""
-        attributes = {
-            "verb": "patch",
-            "group": key.group,
-            "resource": resource,
-            "namespace": key.namespace,
-            "name": key.name,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        try:
-            said = await self._client.json("POST", _REVIEWS, review)
-        except CallError:
-            return True
-        return (said.get("status") or {}).get("allowed") is not False
-
-    async def _others_claims(
-        self,
-        snapshot: Snapshot,
-        waits: Waits,
-        objects: Mapping[ObjectKey, KubernetesObject],
-    ) -> Mapping[ObjectKey, Claim]:
-        """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
-        return await self._claims_of(snapshot, waits).of(objects)
 
     def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
         return Claims(
@@ -1096,19 +921,6 @@ class Project:
             waits,
             self._api.clock.seconds(),
         )
-
-    async def _claims(
-        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
-    ) -> Mapping[ObjectKey, Claim]:
-        """See `make_plan`."""
-        found = await self._others_claims(snapshot, self._deletes_wait, objects)
-        delayed = {key for key, one in found.items() if not one.is_made}
-        self._delayed |= delayed
-        if delayed:
-            self._waits_for_others = True
-            left = min(found[key].seconds for key in delayed)
-            self._wait_ends = self._api.clock.seconds() + left
-        return found
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -1226,7 +1038,7 @@ class Project:
             settings=SourceSettings(
                 inventory_id=self._inventory_id(snapshot),
                 source=snapshot.followed,
-                siblings=self._handover.inventories,
+                siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 only_keeps=self._absent is not None and snapshot is self._snapshot,
@@ -1248,9 +1060,9 @@ class Project:
             settled=self._settled,
             kept=self._kept(snapshot),
             leaves=self.drifts.leaves,
-            stays=self._stays,
-            given=partial(self._given, snapshot),
-            claims=partial(self._claims, snapshot),
+            stays=self._transfers.stays,
+            given=partial(self._transfers.given, snapshot),
+            claims=partial(self._transfers.claims, snapshot),
             prunes=self._note_pruning,
             pruned=self._note_pruned,
             threads=self._threads,
