@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import partial
 from hmac import compare_digest
@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeVar
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
 
 from modules.gitops.agent.apply.act import (
     Outcome,
@@ -31,34 +30,28 @@ from modules.gitops.agent.apply.act import (
     Superseded,
     digest_of,
 )
-from modules.gitops.agent.apply.backups import KeptState, KeptStates
-from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
-from modules.gitops.agent.drift.change_authors import Writes
-from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
-from modules.gitops.agent.drift.watches import KindWatches
-from modules.gitops.agent.inventory.claims import Claims, Waits
+from modules.gitops.agent.apply.backups import KeptState
+from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts
 from modules.gitops.agent.inventory.handover import ProjectHandover, names
-from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderStore
-from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
 from modules.gitops.agent.plan.plan import Plan, SourceSettings
+from modules.gitops.agent.project.context import Programs, ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
+from modules.gitops.agent.project.journal import MAX_LINE, Journal, bounded, counted
 from modules.gitops.agent.project.preview import Preview, below, preview_of, with_drift
 from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.project.stores import ProjectStores
 from modules.gitops.agent.project.transfers import Transfers
 from modules.gitops.agent.source.commits import Commits, Rendering
 from modules.gitops.agent.source.decryption import Decryptor
-from modules.gitops.agent.source.rendering import Renderer
 from modules.gitops.agent.source.snapshot import Location, Snapshot
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.settings import ManifestProject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
-from tunnel.util.allowance import Allowance
 from tunnel.util.backoff import Backoff
 from tunnel.util.parallel import in_parallel
 from tunnel.util.texts import clean
@@ -83,9 +76,6 @@ AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 #: Kinds that cannot be watched, which status names.
 MAX_KINDS = 5
 
-#: Lines about drift in a minute; what there is beyond that is counted.
-DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
-
 #: Seconds of one pause while nothing is to be done.
 REST = 3600.0
 
@@ -95,27 +85,12 @@ MAX_PAST = 100
 #: Objects in deletion for which status says why they still exist.
 MAX_STAYING = 5
 
-#: Lines of one report; what it has beyond that is counted.  Characters of one: names of
-#: files and keys are what anyone likes, and a circle names thousands of objects.
-MAX_LINES, MAX_LINE = 20, 2000
-
 _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
     "background": "Background",
     "foreground": "Foreground",
     "orphan": "Orphan",
 }
 
-
-#: Ends of lines about drift.
-_STATE_WORDS = {
-    DriftState.REPORTED: "it is left as it is",
-    DriftState.DUE: "it is repaired",
-    DriftState.REPAIRED: "it was repaired",
-    DriftState.PAUSED: "it is left for an hour",
-    DriftState.FAILED: "it could not be repaired",
-    DriftState.ENDED: "it is as Git has it again",
-}
-_GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 
 #: Outcomes of objects that keep a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
@@ -151,21 +126,10 @@ class Project:
     """
     A manifest project.
 
-    :param service: client of the service of kas that sends files.
-    :param now: seconds since 1970.
+    :param context: what all projects of this agentk share.
     :param claim: whether an inventory belongs to this project alone.
-    :param watches: of all projects of this agent.
-    :param drifted: called with drift, and the users who caused it.
-    :param writes: recent writes of clients of kas.
-    :param renderer: runs kustomize and Helm.
-    :param decryptor: runs sops.
-    :param preview_renderer: runs kustomize and Helm for previews; *preview_decryptor*
-        runs sops for them.
-    :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: between this project and other projects of this agent.
     :param handover: of objects, between this project and others.
-    :param pruned: called for each prune with project, commit, object, and the approving
-        user.
     :ivar orders: the operators' orders, as last read.
     :ivar knows_orders: whether `has_in_git` knows the commit that an operator pinned,
         if any.
@@ -177,41 +141,26 @@ class Project:
         cluster; None: it has worked on no commit.
     """
 
-    _log = Logger()
-
-    def __init__(  # noqa: PLR0913 - to be split
+    def __init__(
         self,
-        api: IAgentModuleApi,
-        service: IServiceClient,
+        context: ProjectContext,
         settings: ManifestProject,
-        random: Callable[[], float],
-        now: Callable[[], float],
         claim: Callable[[str], bool],
-        watches: KindWatches,
-        writes: Writes,
-        audit_log: KubernetesAuditLog | None,
-        drifted: Callable[[str, Drift], None],
-        renderer: Renderer,
-        decryptor: Decryptor,
-        preview_renderer: Renderer,
-        preview_decryptor: Decryptor,
-        inventories: str,
         dependencies: Dependencies,
         handover: ProjectHandover,
-        pruned: Callable[[str, str, ObjectKey, str], None],
     ) -> None:
+        api = context.api
         self.settings = settings
         self.orders = Orders()
         self.report: Report | None = None
         self.worked_at: float | None = None
         self.out_of_sync_since: float | None = None
         self._api = api
-        self._random = random
-        self._now = now
-        self._threads = renderer.threads
-        self._preview_threads = preview_renderer.threads
+        self._context = context
+        self._now = context.now
         self._claim = claim
-        self._inventories = inventories
+        self._stores = ProjectStores(api, settings, context.inventories, context.now)
+        self._journal = Journal(self.name, api.clock)
         account = settings.service_account
         #: Client for changes of objects; inventories use agentk's own client.
         self._client = (
@@ -221,26 +170,22 @@ class Project:
         )
         self.drifts = Drifts(
             self._client,
-            watches,
+            context.watches,
             api.clock,
-            now,
-            writes,
-            audit_log,
+            context.now,
+            context.writes,
+            context.audit_log,
             settings.drift.mode == "repair",
             self._drifted,
         )
-        self._tell_drift = drifted
-        self._tell_pruned = pruned
-        self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
-        self._unsaid_drifts = 0
         self._commits = Commits(
             self.name,
             api,
-            service,
+            context.service,
             settings,
-            random,
-            Rendering(renderer, partial(self._decrypted, decryptor)),
-            Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
+            context.random,
+            self._rendering(context.programs),
+            self._rendering(context.preview_programs),
             self._came,
             self._note_kas,
         )
@@ -250,7 +195,7 @@ class Project:
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
         self._transfers = Transfers(
-            handover, api.clock, self._client, bool(account), self._claims_of
+            handover, api.clock, self._client, bool(account), self._stores.claims
         )
         #: The orders were read, and the commit that they pin.
         self.knows_orders = False
@@ -276,14 +221,13 @@ class Project:
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
         self._ends = False
-        #: Problems of the orders; each is logged once.
-        self._said: list[str] = []
-        #: The commit that they are of.
-        self._said_of = ""
         #: The last commit that came, where it cannot be used, and why; the one before
         #: is worked on.
         self._refused = Report("")
-        self._summary = ("", "")
+
+    def _rendering(self, programs: Programs) -> Rendering:
+        decrypted = partial(self._decrypted, programs.decryptor)
+        return Rendering(programs.renderer, decrypted)
 
     async def _decrypted(self, decryptor: Decryptor, source: Source) -> Source:
         """Return a source with its encrypted Secrets decrypted."""
@@ -305,7 +249,7 @@ class Project:
     def inventory(self) -> str:
         """Id of its inventory; empty: no commit has come yet."""
         found = self._snapshot or self._commits.absent
-        return "" if found is None else self._inventory_id(found)
+        return "" if found is None else self._stores.id_of(found)
 
     @property
     def commit(self) -> str:
@@ -378,15 +322,15 @@ class Project:
         if self.orders.pinned:
             return f"the project is pinned to {self.orders.pinned[:12]}"
         if self._refused.problems and self._refused.commit == newest:
-            return _bounded(self._refused.problems)[0]
+            return bounded(self._refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
         # Else what was said is of a commit before.
         if self.commit == newest:
             if self._busy:
                 return "agentk is applying it"
-            if self._said and self._said_of == newest:
-                return self._said[0]
+            if self._journal.problems and self._journal.commit == newest:
+                return self._journal.problems[0]
         return "agentk is about to apply it"
 
     @property
@@ -394,14 +338,14 @@ class Project:
         """Problems, as the log shows them."""
         refused = self._refused
         pruning = self._pruning
-        said = self._said
-        if self._busy and self._said_of != (self.orders.pinned or self.commit):
+        said = self._journal.problems
+        if self._busy and self._journal.commit != (self.orders.pinned or self.commit):
             # Another commit is worked on.
             said = []
         if pruning is not None:
             # Of what was said before some is waited for no longer.
             said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
-        why = _bounded(
+        why = bounded(
             f"commit {refused.commit[:12]}: {one}"
             for one in refused.problems
             # The commit is not followed.
@@ -435,12 +379,12 @@ class Project:
             if self._commits.not_read:
                 return State.WAITING
         if self.report is None:
-            return State.FAILED if self._said else State.WAITING
+            return State.FAILED if self._journal.problems else State.WAITING
         if self.report.release:
             return State.HELD
-        if self._said and self._transfers.awaits_agents:
+        if self._journal.problems and self._transfers.awaits_agents:
             return State.WAITING
-        return State.FAILED if self._said else State.CURRENT
+        return State.FAILED if self._journal.problems else State.CURRENT
 
     @property
     def is_current(self) -> bool:
@@ -589,11 +533,11 @@ class Project:
 
     async def history(self) -> tuple[AppliedCommit, ...]:
         """Return the applied commits, newest last; :raises CallError: as `suspend`."""
-        return (await self._order_store(self._first_snapshot()).read()).history
+        return (await self._stores.orders(self._first_snapshot()).read()).history
 
     async def kept(self) -> list[KeptState]:
         """Return the kept states of objects; :raises CallError: as `suspend`."""
-        return await self._kept(self._first_snapshot()).read()
+        return await self._stores.backups(self._first_snapshot()).read()
 
     def _first_snapshot(self) -> Snapshot:
         """Return the snapshot that names the inventory."""
@@ -603,7 +547,7 @@ class Project:
         return self._snapshot
 
     async def _order(self, change: Callable[[Orders], Orders]) -> None:
-        await self._order_store(self._first_snapshot()).change(change)
+        await self._stores.orders(self._first_snapshot()).change(change)
         self._interrupt()
 
     async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
@@ -618,15 +562,16 @@ class Project:
         if ref.commit:
             asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
-        store = self._inventory(snapshot, self._order_store(snapshot))
+        store = self._stores.inventory(snapshot, self._stores.orders(snapshot))
+        waits = self._transfers.deletes_wait.copy()
         reconciler = attrs.evolve(
             self._reconciler(snapshot, store),
             # A preview changes nothing for the pass that may be running; it begins no
             # wait, and ends none.
             stays=self._transfers.handover.stays,
             given=self._transfers.gives,
-            claims=self._claims_of(snapshot, self._transfers.deletes_wait.copy()).of,
-            threads=self._preview_threads,
+            claims=self._stores.claims(snapshot, waits).of,
+            threads=self._context.preview_programs.renderer.threads,
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -702,7 +647,7 @@ class Project:
         if source.problems:
             # The commit before goes on, as it was.
             self._refused = Report(snapshot.commit, source.problems)
-            self._log_lines(snapshot.commit, _bounded(source.problems))
+            self._journal.list_all(snapshot.commit, bounded(source.problems))
             self._note_sync()
             return
         self._refused = Report("")
@@ -742,7 +687,7 @@ class Project:
             self._working = None
 
     async def _work(self) -> None:
-        backoff = Backoff(self._random, TRY_FIRST, TRY_MOST)
+        backoff = Backoff(self._context.random, TRY_FIRST, TRY_MOST)
         while True:
             self._changed = False
             snapshot, source = self._snapshot, self._source
@@ -768,7 +713,7 @@ class Project:
         try:
             await self._read_orders(absent)
         except CallError as error:
-            self._tell(absent.commit, [self._explained(error)])
+            self._journal.explain(absent.commit, [self._explained(error)])
             await deferLater(self._api.clock, backoff.failed())
 
     def _pause(self) -> float:
@@ -777,8 +722,8 @@ class Project:
             # Changes by others stay until the next commit.
             return math.inf
         if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
-            return WATCHED_AGAIN * (0.5 + self._random() / 2)
-        return AGAIN * (0.9 + self._random() / 10)
+            return WATCHED_AGAIN * (0.5 + self._context.random() / 2)
+        return AGAIN * (0.9 + self._context.random() / 10)
 
     async def _rest(self, seconds: float) -> None:
         """
@@ -800,8 +745,8 @@ class Project:
         snapshot = self._snapshot
         assert snapshot is not None
         keys = [one.key for one in manifests]
-        store = self._order_store(snapshot)
-        reconciler = self._reconciler(snapshot, self._inventory(snapshot, store))
+        store = self._stores.orders(snapshot)
+        reconciler = self._reconciler(snapshot, self._stores.inventory(snapshot, store))
         try:
             orders = await store.read()
             if orders.bound != self.orders.bound:
@@ -826,47 +771,43 @@ class Project:
             try:
                 await self._read_orders(snapshot)
             except CallError as error:
-                self._tell(snapshot.commit, [self._explained(error)])
+                self._journal.explain(snapshot.commit, [self._explained(error)])
                 return False
-        if not self._claim(self._inventory_id(snapshot)):
+        if not self._claim(self._stores.id_of(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
                 "either: give one of them a 'name'"
             )
-            self._tell(snapshot.commit, [why])
+            self._journal.explain(snapshot.commit, [why])
             return False
         missing = self._dependencies.missing(self.settings.depends_on)
         self._waits = bool(missing)
         if missing:
             why = f"it waits for {', '.join(missing)} (depends_on)"
-            self._tell(snapshot.commit, [why], is_wrong=False)
+            self._journal.explain(snapshot.commit, [why], is_wrong=False)
             return False
         self._busy = True
         self._transfers.begin()
         try:
-            store = self._order_store(snapshot)
+            store = self._stores.orders(snapshot)
             self.orders = await store.read()
             if self.orders.suspended:
                 why = "suspended: nothing is changed"
-                self._tell(snapshot.commit, [why], is_wrong=False)
+                self._journal.explain(snapshot.commit, [why], is_wrong=False)
                 return False
             if self.orders.pinned not in ("", snapshot.commit):
                 snapshot, source = await self._of_pinned(self.orders.pinned)
             self._worked = snapshot.commit
-            self._store = self._inventory(snapshot, store)
+            self._store = self._stores.inventory(snapshot, store)
             self._transfers.use(self._store)
             report = await self._reported(snapshot, source)
             await self._remember(report, store)
             await self._transfers.end(report)
         except Superseded:
-            self._log.info(
-                "project {project}: another agentk changed the inventory, or an "
-                "operator changed the orders; retrying",
-                project=self.name,
-            )
+            self._journal.superseded()
             return False
         except CallError as error:
-            self._tell(snapshot.commit, [self._explained(error)])
+            self._journal.explain(snapshot.commit, [self._explained(error)])
             if self.report is not None:
                 # Callers that wait for this pass learn that it is over.
                 self.worked_at = self._now()
@@ -882,9 +823,11 @@ class Project:
         lines += [str(one) for one in (*report.failed, *self._guarded(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
-        self._tell(snapshot.commit, lines, is_wrong=not self._transfers.awaits_agents)
+        self._journal.explain(
+            snapshot.commit, lines, is_wrong=not self._transfers.awaits_agents
+        )
         if not report.problems:
-            self._summarize(report)
+            self._journal.summarize(report)
         self._dependencies.worked(self.settings.label)
         return not (report.problems or report.failed or self._transfers.waits)
 
@@ -895,7 +838,7 @@ class Project:
 
         :raises CallError: they cannot be read now.
         """
-        self.orders = await self._order_store(snapshot).read()
+        self.orders = await self._stores.orders(snapshot).read()
         if self.orders.pinned not in ("", snapshot.commit):
             await self._of_pinned(self.orders.pinned)
         self.knows_orders = True
@@ -908,19 +851,7 @@ class Project:
         """Have kas write the delete of an object to its audit log."""
         approval = self.orders.approval
         by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
-        self._tell_pruned(self.name, commit, key, by)
-
-    def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
-        return Claims(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._writer.mark,
-            self._inventories or self._own_namespace,
-            snapshot.followed,
-            snapshot.commit,
-            waits,
-            self._api.clock.seconds(),
-        )
+        self._context.pruned(self.name, commit, key, by)
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -948,7 +879,7 @@ class Project:
         dry = self.settings.dry_run_strategy != "none"
         if dry or report.problems:
             return
-        summary = _counted(one.outcome.value for one in report.results.values())
+        summary = counted(one.outcome.value for one in report.results.values())
         complete = not any(one.outcome in _IN_PART for one in report.results.values())
         replaces = bool(history) and history[-1].commit == report.commit
         gone = [
@@ -981,54 +912,9 @@ class Project:
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return plan
-        self._log.info(
-            "project {project}: commit {commit} would {what} (dry run)",
-            project=self.name,
-            commit=snapshot.commit,
-            what=_counted(
-                one.verb.value
-                for one in (*plan.wanted.values(), *plan.leaving.values())
-            ),
-        )
+        actions = (*plan.wanted.values(), *plan.leaving.values())
+        self._journal.dry_run(snapshot.commit, (one.verb.value for one in actions))
         return Report(snapshot.commit)
-
-    @property
-    def _own_namespace(self) -> str:
-        """The namespace of agentk itself."""
-        return self._api.own_namespace.name
-
-    def _order_store(self, snapshot: Snapshot) -> OrderStore:
-        return OrderStore(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._own_namespace,
-        )
-
-    def _inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
-        return InventoryStore(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._inventories or self._own_namespace,
-            self.settings.default_namespace,
-            self._writer,
-            orders,
-        )
-
-    @property
-    def _writer(self) -> InventoryWriter:
-        """This agentk, for inventories."""
-        api = self._api
-        client = api.kubernetes_as_agentk()
-        return InventoryWriter(client, api.agent_name, api.lease, self._now)
-
-    def _kept(self, snapshot: Snapshot) -> KeptStates:
-        return KeptStates(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._own_namespace,
-            self._now,
-            self.settings.keep_states,
-        )
 
     def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
         settings = self.settings
@@ -1036,7 +922,7 @@ class Project:
             client=self._client,
             store=store,
             settings=SourceSettings(
-                inventory_id=self._inventory_id(snapshot),
+                inventory_id=self._stores.id_of(snapshot),
                 source=snapshot.followed,
                 siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
@@ -1055,17 +941,17 @@ class Project:
             leads=lambda: self._api.leads,
             clock=self._api.clock,
             now=self._now,
-            planned=partial(self._planned, self._inventory_id(snapshot)),
+            planned=partial(self._planned, self._stores.id_of(snapshot)),
             applied=self._applied,
             settled=self._settled,
-            kept=self._kept(snapshot),
+            kept=self._stores.backups(snapshot),
             leaves=self.drifts.leaves,
             stays=self._transfers.stays,
             given=partial(self._transfers.given, snapshot),
             claims=partial(self._transfers.claims, snapshot),
             prunes=self._note_pruning,
             pruned=self._note_pruned,
-            threads=self._threads,
+            threads=self._context.programs.renderer.threads,
         )
 
     # Changes by others.
@@ -1092,29 +978,9 @@ class Project:
             self.out_of_sync_since = self._now()
 
     def _drifted(self, drift: Drift) -> None:
-        """Say it, where there is not too much of it."""
         self._note_sync()
-        self._tell_drift(self.name, drift)
-        now = self._api.clock.seconds()
-        if self._drift_lines.wait(now):
-            self._unsaid_drifts += 1
-            return
-        self._drift_lines.take(now)
-        if self._unsaid_drifts:
-            self._log.warn(
-                "project {project}: {count} more lines about drift",
-                project=self.name,
-                count=self._unsaid_drifts,
-            )
-            self._unsaid_drifts = 0
-        say = self._log.info if drift.state in _GOOD else self._log.warn
-        say(
-            "project {project}: drift: {drift}; {state}{reason}",
-            project=self.name,
-            drift=str(drift),
-            state=_STATE_WORDS[drift.state],
-            reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
-        )
+        self._context.drifted(self.name, drift)
+        self._journal.drift(drift)
 
     def _guarded(self, report: Report) -> list[Result]:
         """
@@ -1146,14 +1012,6 @@ class Project:
             f"{' '.join(words)}"
         )
 
-    def _inventory_id(self, snapshot: Snapshot) -> str:
-        return inventory_id(
-            self._api.agent_id,
-            snapshot.project_id,
-            snapshot.project,
-            self.settings.name,
-        )
-
     def _explained(self, error: CallError) -> str:
         """Why nothing could be done."""
         if isinstance(error, _Unreadable):
@@ -1171,50 +1029,6 @@ class Project:
         if error.status is Status.PERMISSION_DENIED:
             return error.message
         return f"the cluster cannot be asked: {error.message}"
-
-    def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
-        """
-        Log once why the project is not current, for as long as the reasons stay the
-        same.
-        """
-        lines = _bounded(lines)
-        self._said_of = commit
-        if lines == self._said:
-            return
-        self._said = lines
-        self._log_lines(commit, lines, is_wrong=is_wrong)
-
-    def _log_lines(
-        self, commit: str, lines: list[str], *, is_wrong: bool = True
-    ) -> None:
-        log = self._log.error if is_wrong else self._log.info
-        for line in lines[:MAX_LINES]:
-            log(
-                "project {project}, commit {commit}: {line}",
-                project=self.name,
-                commit=commit[:12],
-                line=line,
-            )
-        if len(lines) > MAX_LINES:
-            log(
-                "project {project}, commit {commit}: and {count} more",
-                project=self.name,
-                commit=commit[:12],
-                count=len(lines) - MAX_LINES,
-            )
-
-    def _summarize(self, report: Report) -> None:
-        summary = _counted(one.outcome.value for one in report.results.values())
-        if (report.commit, summary) == self._summary:
-            return
-        self._summary = (report.commit, summary)
-        self._log.info(
-            "project {project}: commit {commit} is {what}: {summary}",
-            project=self.name,
-            commit=report.commit,
-            what="in the cluster" if not report.failed else "in the cluster in part",
-            summary=summary,
-        )
 
 
 def _pruning_lines(pruning: Pruning) -> Iterator[str]:
@@ -1242,13 +1056,3 @@ def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
 def _argument(key: ObjectKey) -> str:
     """Return what ``kasctl gitops repair`` takes for an object."""
     return str(key).replace(" ", "/", 1)[:MAX_LINE]
-
-
-def _bounded(lines: Iterable[object]) -> list[str]:
-    return [clean(str(one), MAX_LINE, " ") for one in lines]
-
-
-def _counted(words: Iterable[str]) -> str:
-    """How often there is each: ``3 created, 1 pruned``."""
-    counts = Counter(words)
-    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "0"
