@@ -22,6 +22,7 @@ from modules.gitops.agent.inventory.handover import ProjectHandover
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.inventory.orders import OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.project.context import Programs, ProjectContext
 from modules.gitops.agent.project.control import Control
 from modules.gitops.agent.project.dependencies import Dependencies
 from modules.gitops.agent.project.failing import FailingReports
@@ -277,28 +278,30 @@ class GitopsAgent:
         """
         return self._claims.setdefault(name, project_id) == project_id
 
+    def _context(self) -> ProjectContext:
+        return ProjectContext(
+            api=self._api,
+            service=self._api.client(GITOPS),
+            random=self._random,
+            now=time.time,
+            programs=Programs(self._renderer, self._decryptor),
+            preview_programs=Programs(self._preview_renderer, self._preview_decryptor),
+            inventories=self._inventories,
+            watches=self._watches,
+            writes=self._writes,
+            audit_log=self._audit_log,
+            drifted=self._reports.add,
+            pruned=self._pruned.add,
+        )
+
     async def _run(self, settings: ManifestProject) -> None:
-        service = self._api.client(GITOPS)
         while True:
             project = self.projects[settings.label] = Project(
-                self._api,
-                service,
+                self._context(),
                 settings,
-                self._random,
-                time.time,
                 partial(self._claimed, settings.label),
-                self._watches,
-                self._writes,
-                self._audit_log,
-                self._reports.add,
-                self._renderer,
-                self._decryptor,
-                self._preview_renderer,
-                self._preview_decryptor,
-                self._inventories,
                 Dependencies(self.projects),
                 ProjectHandover(settings.label, self.projects, lambda: self._refused),
-                self._pruned.add,
             )
             try:
                 await project.run()

@@ -10,7 +10,8 @@ from zope.interface.verify import verifyObject
 
 from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.objects.prune_guards import OWNER
-from modules.gitops.agent.project.project import AGAIN, MAX_LINE, State
+from modules.gitops.agent.project.journal import MAX_LINE
+from modules.gitops.agent.project.project import AGAIN, State
 from modules.gitops.agent.source.commits import LOOK_MOST
 from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.agent.source.threads import TextThreads

@@ -10,8 +10,9 @@ from modules.gitops.agent.objects.differences import ChangedField
 from modules.gitops.agent.objects.manifests import ObjectKey, Origin
 from modules.gitops.agent.project import control
 from modules.gitops.agent.project.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
+from modules.gitops.agent.project.journal import MAX_LINES
 from modules.gitops.agent.project.preview import ObjectPreview
-from modules.gitops.agent.project.project import MAX_LINES, Project
+from modules.gitops.agent.project.project import Project
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect

@@ -68,22 +68,25 @@ class HandoverTests(HalvesTestCase):
         self.begin(A, B)
         commit = self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
         names = (
-            *("_handed", "_offered", "_took", "_waits_for_others", "_delayed"),
-            "_deletes_wait",
+            *("_handed", "_offered", "took", "waits", "_delayed"),
+            "deletes_wait",
         )
         twin = self.project("twin")
-        twin._waits_for_others = False
+        twin._transfers.waits = False
         for name in ("apps", "twin"):
             project = self.project(name)
-            before = {one: copy.deepcopy(getattr(project, one)) for one in names}
+            transfers = project._transfers
+            before = {one: copy.deepcopy(getattr(transfers, one)) for one in names}
             self.pair.run(project.preview(rpc_pb2.Ref(commit=commit)))
-            after = {one: getattr(project, one) for one in names}
+            after = {one: getattr(transfers, one) for one in names}
             self.assertEqual(after, before, name)
         # A pass remembers the same answer.
         key = ObjectKey("", "ConfigMap", "default", "moves")
         snapshot = twin._first_snapshot()
-        self.pair.run(twin._given(snapshot, key, self.project("apps").inventory))
-        self.assertTrue(twin._waits_for_others)
+        self.pair.run(
+            twin._transfers.given(snapshot, key, self.project("apps").inventory)
+        )
+        self.assertTrue(twin._transfers.waits)
 
     def move(self) -> None:
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
@@ -298,14 +301,14 @@ class HandoverTests(HalvesTestCase):
         head = self.apps.commit({"a/a.yaml": text(STAYS)}, "refs/heads/next")
         preview = self.project("apps").preview(rpc_pb2.Ref(branch="next"))
         self.assertEqual(self.pair.run(preview).commit, head)
-        self.assertEqual(self.project("apps")._deletes_wait, Waits())
+        self.assertEqual(self.project("apps")._transfers.deletes_wait, Waits())
         self.move()
         self.passes(5)
         (why,) = self.project("apps").problems
         self.assertIn("waits up to 2 minutes for agent other, which follows", why)
         self.assertIs(self.project("apps").state, State.WAITING)
         self.assertTrue(self.project("apps").hands_over)
-        self.assertEqual(len(self.project("apps")._deletes_wait.begun), 1)
+        self.assertEqual(len(self.project("apps")._transfers.deletes_wait.begun), 1)
         bad = object_("bad", "Unknown", "x.io/v1")
         self.apps.commit({"a/a.yaml": text(STAYS, bad)})
         self.pushed()

@@ -3,6 +3,10 @@ One project of an agent.
 
     project.py       when the project works on which commit, and its orders
     reconcile.py     brings the cluster to the state of one commit
+    context.py       what all projects of an agentk share
+    stores.py        what agentk keeps of a project in the cluster
+    journal.py       log lines of a project
+    transfers.py     objects that move between projects or agents, in one pass
     dependencies.py  which projects wait for which others
     leftovers.py     objects of inventories whose project is gone
     preview.py       the effects of a commit; changes nothing

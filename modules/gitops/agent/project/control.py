@@ -13,13 +13,14 @@ import attrs
 
 from modules.gitops.agent.apply.act import Outcome, Result
 from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.project.journal import MAX_LINES
 from modules.gitops.agent.project.messages import (
     drift_message,
     object_reference,
     timestamp,
 )
 from modules.gitops.agent.project.preview import ObjectPreview
-from modules.gitops.agent.project.project import MAX_LINES, Project, State
+from modules.gitops.agent.project.project import Project, State
 from modules.gitops.agent.project.receivers import Receiver, key_of
 from modules.gitops.agent.source.snapshot import ref_message
 from modules.gitops.wire import control_pb2 as pb

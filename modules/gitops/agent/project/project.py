@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import partial
 from hmac import compare_digest
@@ -21,11 +21,8 @@ from typing import Any, Literal, TypeVar
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
-from twisted.logger import Logger
 
 from modules.gitops.agent.apply.act import (
-    CLAIMED_MEANWHILE,
-    NOT_WHILE_FAILING,
     Outcome,
     Pruning,
     Result,
@@ -33,33 +30,28 @@ from modules.gitops.agent.apply.act import (
     Superseded,
     digest_of,
 )
-from modules.gitops.agent.apply.backups import KeptState, KeptStates
-from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
-from modules.gitops.agent.drift.change_authors import Writes
-from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts, DriftState
-from modules.gitops.agent.drift.watches import KindWatches
-from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims, Waits
+from modules.gitops.agent.apply.backups import KeptState
+from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts
 from modules.gitops.agent.inventory.handover import ProjectHandover, names
-from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderStore
-from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
-from modules.gitops.agent.plan.plan import INCOMPLETE, Plan, SourceSettings
+from modules.gitops.agent.plan.plan import Plan, SourceSettings
+from modules.gitops.agent.project.context import Programs, ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
+from modules.gitops.agent.project.journal import MAX_LINE, Journal, bounded, counted
 from modules.gitops.agent.project.preview import Preview, below, preview_of, with_drift
 from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.project.stores import ProjectStores
+from modules.gitops.agent.project.transfers import Transfers
 from modules.gitops.agent.source.commits import Commits, Rendering
 from modules.gitops.agent.source.decryption import Decryptor
-from modules.gitops.agent.source.rendering import Renderer
 from modules.gitops.agent.source.snapshot import Location, Snapshot
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.settings import ManifestProject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
-from tunnel.util.allowance import Allowance
 from tunnel.util.backoff import Backoff
 from tunnel.util.parallel import in_parallel
 from tunnel.util.texts import clean
@@ -84,9 +76,6 @@ AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 #: Kinds that cannot be watched, which status names.
 MAX_KINDS = 5
 
-#: Lines about drift in a minute; what there is beyond that is counted.
-DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
-
 #: Seconds of one pause while nothing is to be done.
 REST = 3600.0
 
@@ -96,10 +85,6 @@ MAX_PAST = 100
 #: Objects in deletion for which status says why they still exist.
 MAX_STAYING = 5
 
-#: Lines of one report; what it has beyond that is counted.  Characters of one: names of
-#: files and keys are what anyone likes, and a circle names thousands of objects.
-MAX_LINES, MAX_LINE = 20, 2000
-
 _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
     "background": "Background",
     "foreground": "Foreground",
@@ -107,25 +92,11 @@ _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
 }
 
 
-#: Ends of lines about drift.
-_STATE_WORDS = {
-    DriftState.REPORTED: "it is left as it is",
-    DriftState.DUE: "it is repaired",
-    DriftState.REPAIRED: "it was repaired",
-    DriftState.PAUSED: "it is left for an hour",
-    DriftState.FAILED: "it could not be repaired",
-    DriftState.ENDED: "it is as Git has it again",
-}
-_GOOD = (DriftState.REPAIRED, DriftState.ENDED)
-
 #: Outcomes of objects that keep a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 #: Operator of an approval, if kas did not name the operator.
 UNKNOWN = "unknown"
-
-#: Where an account asks what it may do.
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 #: Outcomes of objects that need no approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
@@ -155,21 +126,10 @@ class Project:
     """
     A manifest project.
 
-    :param service: client of the service of kas that sends files.
-    :param now: seconds since 1970.
+    :param context: what all projects of this agentk share.
     :param claim: whether an inventory belongs to this project alone.
-    :param watches: of all projects of this agent.
-    :param drifted: called with drift, and the users who caused it.
-    :param writes: recent writes of clients of kas.
-    :param renderer: runs kustomize and Helm.
-    :param decryptor: runs sops.
-    :param preview_renderer: runs kustomize and Helm for previews; *preview_decryptor*
-        runs sops for them.
-    :param inventories: the namespace of all inventories; empty: agentk's own.
     :param dependencies: between this project and other projects of this agent.
     :param handover: of objects, between this project and others.
-    :param pruned: called for each prune with project, commit, object, and the approving
-        user.
     :ivar orders: the operators' orders, as last read.
     :ivar knows_orders: whether `has_in_git` knows the commit that an operator pinned,
         if any.
@@ -181,41 +141,26 @@ class Project:
         cluster; None: it has worked on no commit.
     """
 
-    _log = Logger()
-
-    def __init__(  # noqa: PLR0913 - to be split
+    def __init__(
         self,
-        api: IAgentModuleApi,
-        service: IServiceClient,
+        context: ProjectContext,
         settings: ManifestProject,
-        random: Callable[[], float],
-        now: Callable[[], float],
         claim: Callable[[str], bool],
-        watches: KindWatches,
-        writes: Writes,
-        audit_log: KubernetesAuditLog | None,
-        drifted: Callable[[str, Drift], None],
-        renderer: Renderer,
-        decryptor: Decryptor,
-        preview_renderer: Renderer,
-        preview_decryptor: Decryptor,
-        inventories: str,
         dependencies: Dependencies,
         handover: ProjectHandover,
-        pruned: Callable[[str, str, ObjectKey, str], None],
     ) -> None:
+        api = context.api
         self.settings = settings
         self.orders = Orders()
         self.report: Report | None = None
         self.worked_at: float | None = None
         self.out_of_sync_since: float | None = None
         self._api = api
-        self._random = random
-        self._now = now
-        self._threads = renderer.threads
-        self._preview_threads = preview_renderer.threads
+        self._context = context
+        self._now = context.now
         self._claim = claim
-        self._inventories = inventories
+        self._stores = ProjectStores(api, settings, context.inventories, context.now)
+        self._journal = Journal(self.name, api.clock)
         account = settings.service_account
         #: Client for changes of objects; inventories use agentk's own client.
         self._client = (
@@ -225,61 +170,33 @@ class Project:
         )
         self.drifts = Drifts(
             self._client,
-            watches,
+            context.watches,
             api.clock,
-            now,
-            writes,
-            audit_log,
+            context.now,
+            context.writes,
+            context.audit_log,
             settings.drift.mode == "repair",
             self._drifted,
         )
-        self._tell_drift = drifted
-        self._tell_pruned = pruned
-        self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
-        self._unsaid_drifts = 0
         self._commits = Commits(
             self.name,
             api,
-            service,
+            context.service,
             settings,
-            random,
-            Rendering(renderer, partial(self._decrypted, decryptor)),
-            Rendering(preview_renderer, partial(self._decrypted, preview_decryptor)),
+            context.random,
+            self._rendering(context.programs),
+            self._rendering(context.preview_programs),
             self._came,
             self._note_kas,
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
-        #: Of deletes, for other agents; see `Claims`.
-        self._deletes_wait = Waits()
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         self._dependencies = dependencies
-        self._handover = handover
-        #: An object waits for another project, which keeps it or is to take it.
-        self._waits_for_others = False
-        #: Objects that the handover keeps, and whether nothing else of Git is missing.
-        self._handed: set[ObjectKey] = set()
-        self._hands_over = False
-        #: The same with the objects that wait for other agents.
-        self._only_waits = False
-        self._delayed: set[ObjectKey] = set()
-        #: When the first of the waits for other agents ends; infinite: none does.
-        self._wait_ends = math.inf
-        #: Objects that other projects have not yet given up, and will; and the start of
-        #: the wait for objects whose hand-over is not certain.
-        self._awaited: set[ObjectKey] = set()
-        self._awaited_since: dict[ObjectKey, float] = {}
-        #: Inventories of others, and whether they follow the same, in one pass.
-        self._follows_same: dict[str, bool] = {}
-        #: An object was taken from another project.
-        self._took = False
-        #: Objects that others have given up for this one.
-        self._offered: set[ObjectKey] = set()
-        #: Objects that the service account may not take, and since when.
-        self._forbidden: dict[ObjectKey, float] = {}
-        #: Objects of them that others need not keep any longer.
-        self._given_up: frozenset[ObjectKey] = frozenset()
+        self._transfers = Transfers(
+            handover, api.clock, self._client, bool(account), self._stores.claims
+        )
         #: The orders were read, and the commit that they pin.
         self.knows_orders = False
         #: Commits that were read before the last one.
@@ -304,14 +221,13 @@ class Project:
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
         self._ends = False
-        #: Problems of the orders; each is logged once.
-        self._said: list[str] = []
-        #: The commit that they are of.
-        self._said_of = ""
         #: The last commit that came, where it cannot be used, and why; the one before
         #: is worked on.
         self._refused = Report("")
-        self._summary = ("", "")
+
+    def _rendering(self, programs: Programs) -> Rendering:
+        decrypted = partial(self._decrypted, programs.decryptor)
+        return Rendering(programs.renderer, decrypted)
 
     async def _decrypted(self, decryptor: Decryptor, source: Source) -> Source:
         """Return a source with its encrypted Secrets decrypted."""
@@ -333,7 +249,7 @@ class Project:
     def inventory(self) -> str:
         """Id of its inventory; empty: no commit has come yet."""
         found = self._snapshot or self._commits.absent
-        return "" if found is None else self._inventory_id(found)
+        return "" if found is None else self._stores.id_of(found)
 
     @property
     def commit(self) -> str:
@@ -380,11 +296,12 @@ class Project:
         An object that the service account may not write does not count after some
         time: the project could not keep it from others either.
         """
-        return key not in self._given_up and any(named(key) for named in self._named)
+        given_up = self._transfers.has_given_up(key)
+        return not given_up and any(named(key) for named in self._named)
 
     def others_changed(self) -> None:
         """Look again, where this one waits for others."""
-        if self._waits_for_others:
+        if self._transfers.waits:
             self._interrupt()
 
     @property
@@ -405,15 +322,15 @@ class Project:
         if self.orders.pinned:
             return f"the project is pinned to {self.orders.pinned[:12]}"
         if self._refused.problems and self._refused.commit == newest:
-            return _bounded(self._refused.problems)[0]
+            return bounded(self._refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
         # Else what was said is of a commit before.
         if self.commit == newest:
             if self._busy:
                 return "agentk is applying it"
-            if self._said and self._said_of == newest:
-                return self._said[0]
+            if self._journal.problems and self._journal.commit == newest:
+                return self._journal.problems[0]
         return "agentk is about to apply it"
 
     @property
@@ -421,14 +338,14 @@ class Project:
         """Problems, as the log shows them."""
         refused = self._refused
         pruning = self._pruning
-        said = self._said
-        if self._busy and self._said_of != (self.orders.pinned or self.commit):
+        said = self._journal.problems
+        if self._busy and self._journal.commit != (self.orders.pinned or self.commit):
             # Another commit is worked on.
             said = []
         if pruning is not None:
             # Of what was said before some is waited for no longer.
             said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
-        why = _bounded(
+        why = bounded(
             f"commit {refused.commit[:12]}: {one}"
             for one in refused.problems
             # The commit is not followed.
@@ -462,17 +379,12 @@ class Project:
             if self._commits.not_read:
                 return State.WAITING
         if self.report is None:
-            return State.FAILED if self._said else State.WAITING
+            return State.FAILED if self._journal.problems else State.WAITING
         if self.report.release:
             return State.HELD
-        if self._said and self._awaits_agents:
+        if self._journal.problems and self._transfers.awaits_agents:
             return State.WAITING
-        return State.FAILED if self._said else State.CURRENT
-
-    @property
-    def _awaits_agents(self) -> bool:
-        """Only deletes are left, which wait for other agents for some time."""
-        return self._only_waits and bool(self._delayed) and self._wait_ends < math.inf
+        return State.FAILED if self._journal.problems else State.CURRENT
 
     @property
     def is_current(self) -> bool:
@@ -483,13 +395,14 @@ class Project:
         may wait for this one.
         """
         done = not self.next_commit or bool(self.orders.pinned)
-        hands_over = self.state is State.FAILED and self._hands_over
+        hands_over = self.state is State.FAILED and self._transfers.hands_over
         return done and (self.state is State.CURRENT or hands_over)
 
     @property
     def hands_over(self) -> bool:
         """Objects stay until another project takes them, and nothing else is wrong."""
-        return self.state in (State.FAILED, State.WAITING) and self._only_waits
+        waits = self._transfers.only_waits
+        return self.state in (State.FAILED, State.WAITING) and waits
 
     @property
     def drift_delay(self) -> str:
@@ -620,11 +533,11 @@ class Project:
 
     async def history(self) -> tuple[AppliedCommit, ...]:
         """Return the applied commits, newest last; :raises CallError: as `suspend`."""
-        return (await self._order_store(self._first_snapshot()).read()).history
+        return (await self._stores.orders(self._first_snapshot()).read()).history
 
     async def kept(self) -> list[KeptState]:
         """Return the kept states of objects; :raises CallError: as `suspend`."""
-        return await self._kept(self._first_snapshot()).read()
+        return await self._stores.backups(self._first_snapshot()).read()
 
     def _first_snapshot(self) -> Snapshot:
         """Return the snapshot that names the inventory."""
@@ -634,7 +547,7 @@ class Project:
         return self._snapshot
 
     async def _order(self, change: Callable[[Orders], Orders]) -> None:
-        await self._order_store(self._first_snapshot()).change(change)
+        await self._stores.orders(self._first_snapshot()).change(change)
         self._interrupt()
 
     async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
@@ -649,15 +562,16 @@ class Project:
         if ref.commit:
             asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
-        store = self._inventory(snapshot, self._order_store(snapshot))
+        store = self._stores.inventory(snapshot, self._stores.orders(snapshot))
+        waits = self._transfers.deletes_wait.copy()
         reconciler = attrs.evolve(
             self._reconciler(snapshot, store),
             # A preview changes nothing for the pass that may be running; it begins no
             # wait, and ends none.
-            stays=self._handover.stays,
-            given=self._gives,
-            claims=partial(self._others_claims, snapshot, self._deletes_wait.copy()),
-            threads=self._preview_threads,
+            stays=self._transfers.handover.stays,
+            given=self._transfers.gives,
+            claims=self._stores.claims(snapshot, waits).of,
+            threads=self._context.preview_programs.renderer.threads,
         )
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -724,7 +638,7 @@ class Project:
         if found is not self._absent:
             self._absent = found
             self._note_named()
-            self._handover.changed()
+            self._transfers.handover.changed()
             if self._snapshot is None:
                 self._interrupt()
 
@@ -733,18 +647,17 @@ class Project:
         if source.problems:
             # The commit before goes on, as it was.
             self._refused = Report(snapshot.commit, source.problems)
-            self._log_lines(snapshot.commit, _bounded(source.problems))
+            self._journal.list_all(snapshot.commit, bounded(source.problems))
             self._note_sync()
             return
         self._refused = Report("")
         if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
             self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
-        # Another commit begins other waits.
-        self._awaited_since.clear()
+        self._transfers.new_commit()
         self._note_named()
         self._interrupt()
-        self._handover.changed()
+        self._transfers.handover.changed()
 
     def _note_named(self) -> None:
         pinned = None if self._pinned is None else self._pinned[1]
@@ -774,7 +687,7 @@ class Project:
             self._working = None
 
     async def _work(self) -> None:
-        backoff = Backoff(self._random, TRY_FIRST, TRY_MOST)
+        backoff = Backoff(self._context.random, TRY_FIRST, TRY_MOST)
         while True:
             self._changed = False
             snapshot, source = self._snapshot, self._source
@@ -787,7 +700,7 @@ class Project:
                 backoff.reset()
             if not self._changed:
                 pause = self._pause() if well else backoff.pause()
-                left = self._wait_ends - self._api.clock.seconds()
+                left = self._transfers.wait_ends - self._api.clock.seconds()
                 pause = min(pause, max(left, LOOK_SOONEST))
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
@@ -800,7 +713,7 @@ class Project:
         try:
             await self._read_orders(absent)
         except CallError as error:
-            self._tell(absent.commit, [self._explained(error)])
+            self._journal.explain(absent.commit, [self._explained(error)])
             await deferLater(self._api.clock, backoff.failed())
 
     def _pause(self) -> float:
@@ -809,8 +722,8 @@ class Project:
             # Changes by others stay until the next commit.
             return math.inf
         if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
-            return WATCHED_AGAIN * (0.5 + self._random() / 2)
-        return AGAIN * (0.9 + self._random() / 10)
+            return WATCHED_AGAIN * (0.5 + self._context.random() / 2)
+        return AGAIN * (0.9 + self._context.random() / 10)
 
     async def _rest(self, seconds: float) -> None:
         """
@@ -832,8 +745,8 @@ class Project:
         snapshot = self._snapshot
         assert snapshot is not None
         keys = [one.key for one in manifests]
-        store = self._order_store(snapshot)
-        reconciler = self._reconciler(snapshot, self._inventory(snapshot, store))
+        store = self._stores.orders(snapshot)
+        reconciler = self._reconciler(snapshot, self._stores.inventory(snapshot, store))
         try:
             orders = await store.read()
             if orders.bound != self.orders.bound:
@@ -851,61 +764,50 @@ class Project:
             self.drifts.worked()
         return True
 
-    async def _reconciled(  # noqa: PLR0915 - to be split
-        self, snapshot: Snapshot, source: Source
-    ) -> bool:
+    async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
-        self._hands_over = self._only_waits = False
+        self._transfers.idle()
         if not self.knows_orders:
             try:
                 await self._read_orders(snapshot)
             except CallError as error:
-                self._tell(snapshot.commit, [self._explained(error)])
+                self._journal.explain(snapshot.commit, [self._explained(error)])
                 return False
-        if not self._claim(self._inventory_id(snapshot)):
+        if not self._claim(self._stores.id_of(snapshot)):
             why = (
                 "another project of this agent has the same repository and no name "
                 "either: give one of them a 'name'"
             )
-            self._tell(snapshot.commit, [why])
+            self._journal.explain(snapshot.commit, [why])
             return False
         missing = self._dependencies.missing(self.settings.depends_on)
         self._waits = bool(missing)
         if missing:
             why = f"it waits for {', '.join(missing)} (depends_on)"
-            self._tell(snapshot.commit, [why], is_wrong=False)
+            self._journal.explain(snapshot.commit, [why], is_wrong=False)
             return False
         self._busy = True
-        self._waits_for_others = self._took = False
-        self._offered.clear()
-        self._handed.clear()
-        self._delayed.clear()
-        self._wait_ends = math.inf
-        self._awaited.clear()
-        self._follows_same.clear()
+        self._transfers.begin()
         try:
-            store = self._order_store(snapshot)
+            store = self._stores.orders(snapshot)
             self.orders = await store.read()
             if self.orders.suspended:
                 why = "suspended: nothing is changed"
-                self._tell(snapshot.commit, [why], is_wrong=False)
+                self._journal.explain(snapshot.commit, [why], is_wrong=False)
                 return False
             if self.orders.pinned not in ("", snapshot.commit):
                 snapshot, source = await self._of_pinned(self.orders.pinned)
             self._worked = snapshot.commit
-            self._store = self._inventory(snapshot, store)
+            self._store = self._stores.inventory(snapshot, store)
+            self._transfers.use(self._store)
             report = await self._reported(snapshot, source)
             await self._remember(report, store)
-            forbidden = await self._not_to_be_taken(report)
+            await self._transfers.end(report)
         except Superseded:
-            self._log.info(
-                "project {project}: another agentk changed the inventory, or an "
-                "operator changed the orders; retrying",
-                project=self.name,
-            )
+            self._journal.superseded()
             return False
         except CallError as error:
-            self._tell(snapshot.commit, [self._explained(error)])
+            self._journal.explain(snapshot.commit, [self._explained(error)])
             if self.report is not None:
                 # Callers that wait for this pass learn that it is over.
                 self.worked_at = self._now()
@@ -921,34 +823,13 @@ class Project:
         lines += [str(one) for one in (*report.failed, *self._guarded(report))]
         if report.release:
             lines.insert(0, self._how_to_release(report))
-        stays = {one.key: one.reason for one in report.blocked}
-        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
-        if late:
-            self._delayed |= late
-            self._waits_for_others = True
-        if self._awaited:
-            # It goes once they have come.
-            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
-            self._delayed |= {key for key, why in stays.items() if why in why_not}
-        failed = {
-            one.key for one in report.failed if one.outcome is Outcome.FAILED
-        } - self._awaited
-        wrong = report.problems or report.held
-        self._hands_over = (
-            not wrong and not report.failed and stays.keys() <= self._handed
+        self._journal.explain(
+            snapshot.commit, lines, is_wrong=not self._transfers.awaits_agents
         )
-        self._only_waits = (
-            not wrong and not failed and stays.keys() <= self._handed | self._delayed
-        )
-        self._tell(snapshot.commit, lines, is_wrong=not self._awaits_agents)
         if not report.problems:
-            self._summarize(report)
+            self._journal.summarize(report)
         self._dependencies.worked(self.settings.label)
-        given_up = self._given_up_of(forbidden)
-        if self._took or given_up != self._given_up:
-            self._given_up = given_up
-            self._handover.changed()
-        return not (report.problems or report.failed or self._waits_for_others)
+        return not (report.problems or report.failed or self._transfers.waits)
 
     async def _read_orders(self, snapshot: Snapshot) -> None:
         """
@@ -957,11 +838,11 @@ class Project:
 
         :raises CallError: they cannot be read now.
         """
-        self.orders = await self._order_store(snapshot).read()
+        self.orders = await self._stores.orders(snapshot).read()
         if self.orders.pinned not in ("", snapshot.commit):
             await self._of_pinned(self.orders.pinned)
         self.knows_orders = True
-        self._handover.changed()
+        self._transfers.handover.changed()
 
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
@@ -970,145 +851,7 @@ class Project:
         """Have kas write the delete of an object to its audit log."""
         approval = self.orders.approval
         by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
-        self._tell_pruned(self.name, commit, key, by)
-
-    # Questions of a plan; a pass also remembers their answers.
-
-    def _stays(self, key: ObjectKey) -> str:
-        """See `make_plan`."""
-        why = self._handover.stays(key)
-        if why:
-            self._waits_for_others = True
-            self._handed.add(key)
-        return why
-
-    async def _gives(self, key: ObjectKey, owner: str) -> bool:
-        """Return whether the source with the inventory *owner* has given up *key*."""
-        gives = self._handover.gives(key, owner)
-        if gives is None:
-            # Of a project that the configuration has under another name now.
-            store = self._store
-            gives = self._handover.is_complete and (
-                store is not None and await store.is_of_us(owner)
-            )
-        return gives
-
-    async def _will_be_given(
-        self, snapshot: Snapshot, key: ObjectKey, owner: str
-    ) -> bool:
-        """Whether the source with the inventory *owner* may give up *key* soon."""
-        if self._handover.will_read(owner):
-            return True
-        if owner in self._handover.inventories:
-            return False
-        # Another project of before, or another agent, which may also keep it.
-        now = self._api.clock.seconds()
-        since = self._awaited_since.setdefault(key, now)
-        if now - since >= OTHERS_SECONDS:
-            return False
-        store = self._store
-        if not self._handover.is_complete and store and await store.is_of_us(owner):
-            return True
-        found = self._follows_same.get(owner)
-        if found is None:
-            claims = self._claims_of(snapshot, Waits())
-            found = self._follows_same[owner] = await claims.may_follow(owner)
-        return found
-
-    async def _given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
-        """See `make_plan`."""
-        gives = await self._gives(key, owner)
-        if gives:
-            self._offered.add(key)
-        elif await self._will_be_given(snapshot, key, owner):
-            self._awaited.add(key)
-        self._took = self._took or gives
-        self._waits_for_others = self._waits_for_others or not gives
-        return gives
-
-    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
-        """Which objects the service account may not write that others have given up."""
-        failed = {one.key for one in report.failed} & self._offered
-        if not failed or not self.settings.service_account:
-            return frozenset()
-        every = await self._client.resources()
-        kinds = {(one.group, one.kind): one.name for one in every}
-        return frozenset(
-            [
-                key
-                for key in sorted(failed)
-                if not await self._may_write(key, kinds.get((key.group, key.kind)))
-            ]
-        )
-
-    def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
-        """
-        Return the objects that the service account may not write for too long.
-
-        The permission often comes with the same commit, from another project.
-        """
-        now = self._api.clock.seconds()
-        before = self._forbidden
-        self._forbidden = {key: before.get(key, now) for key in forbidden}
-        return frozenset(
-            key
-            for key, since in self._forbidden.items()
-            if now - since >= OTHERS_SECONDS
-        )
-
-    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
-        """Whether the service account may write an object, as far as is known."""
-        attributes = {
-            "verb": "patch",
-            "group": key.group,
-            "resource": resource,
-            "namespace": key.namespace,
-            "name": key.name,
-        }
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        try:
-            said = await self._client.json("POST", _REVIEWS, review)
-        except CallError:
-            return True
-        return (said.get("status") or {}).get("allowed") is not False
-
-    async def _others_claims(
-        self,
-        snapshot: Snapshot,
-        waits: Waits,
-        objects: Mapping[ObjectKey, KubernetesObject],
-    ) -> Mapping[ObjectKey, Claim]:
-        """Return the claims of other agents to *objects*; for *waits*, see `Claims`."""
-        return await self._claims_of(snapshot, waits).of(objects)
-
-    def _claims_of(self, snapshot: Snapshot, waits: Waits) -> Claims:
-        return Claims(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._writer.mark,
-            self._inventories or self._own_namespace,
-            snapshot.followed,
-            snapshot.commit,
-            waits,
-            self._api.clock.seconds(),
-        )
-
-    async def _claims(
-        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
-    ) -> Mapping[ObjectKey, Claim]:
-        """See `make_plan`."""
-        found = await self._others_claims(snapshot, self._deletes_wait, objects)
-        delayed = {key for key, one in found.items() if not one.is_made}
-        self._delayed |= delayed
-        if delayed:
-            self._waits_for_others = True
-            left = min(found[key].seconds for key in delayed)
-            self._wait_ends = self._api.clock.seconds() + left
-        return found
+        self._context.pruned(self.name, commit, key, by)
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
@@ -1136,7 +879,7 @@ class Project:
         dry = self.settings.dry_run_strategy != "none"
         if dry or report.problems:
             return
-        summary = _counted(one.outcome.value for one in report.results.values())
+        summary = counted(one.outcome.value for one in report.results.values())
         complete = not any(one.outcome in _IN_PART for one in report.results.values())
         replaces = bool(history) and history[-1].commit == report.commit
         gone = [
@@ -1169,54 +912,9 @@ class Project:
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return plan
-        self._log.info(
-            "project {project}: commit {commit} would {what} (dry run)",
-            project=self.name,
-            commit=snapshot.commit,
-            what=_counted(
-                one.verb.value
-                for one in (*plan.wanted.values(), *plan.leaving.values())
-            ),
-        )
+        actions = (*plan.wanted.values(), *plan.leaving.values())
+        self._journal.dry_run(snapshot.commit, (one.verb.value for one in actions))
         return Report(snapshot.commit)
-
-    @property
-    def _own_namespace(self) -> str:
-        """The namespace of agentk itself."""
-        return self._api.own_namespace.name
-
-    def _order_store(self, snapshot: Snapshot) -> OrderStore:
-        return OrderStore(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._own_namespace,
-        )
-
-    def _inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
-        return InventoryStore(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._inventories or self._own_namespace,
-            self.settings.default_namespace,
-            self._writer,
-            orders,
-        )
-
-    @property
-    def _writer(self) -> InventoryWriter:
-        """This agentk, for inventories."""
-        api = self._api
-        client = api.kubernetes_as_agentk()
-        return InventoryWriter(client, api.agent_name, api.lease, self._now)
-
-    def _kept(self, snapshot: Snapshot) -> KeptStates:
-        return KeptStates(
-            self._api.kubernetes_as_agentk(),
-            self._inventory_id(snapshot),
-            self._own_namespace,
-            self._now,
-            self.settings.keep_states,
-        )
 
     def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
         settings = self.settings
@@ -1224,9 +922,9 @@ class Project:
             client=self._client,
             store=store,
             settings=SourceSettings(
-                inventory_id=self._inventory_id(snapshot),
+                inventory_id=self._stores.id_of(snapshot),
                 source=snapshot.followed,
-                siblings=self._handover.inventories,
+                siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 only_keeps=self._absent is not None and snapshot is self._snapshot,
@@ -1243,17 +941,17 @@ class Project:
             leads=lambda: self._api.leads,
             clock=self._api.clock,
             now=self._now,
-            planned=partial(self._planned, self._inventory_id(snapshot)),
+            planned=partial(self._planned, self._stores.id_of(snapshot)),
             applied=self._applied,
             settled=self._settled,
-            kept=self._kept(snapshot),
+            kept=self._stores.backups(snapshot),
             leaves=self.drifts.leaves,
-            stays=self._stays,
-            given=partial(self._given, snapshot),
-            claims=partial(self._claims, snapshot),
+            stays=self._transfers.stays,
+            given=partial(self._transfers.given, snapshot),
+            claims=partial(self._transfers.claims, snapshot),
             prunes=self._note_pruning,
             pruned=self._note_pruned,
-            threads=self._threads,
+            threads=self._context.programs.renderer.threads,
         )
 
     # Changes by others.
@@ -1280,29 +978,9 @@ class Project:
             self.out_of_sync_since = self._now()
 
     def _drifted(self, drift: Drift) -> None:
-        """Say it, where there is not too much of it."""
         self._note_sync()
-        self._tell_drift(self.name, drift)
-        now = self._api.clock.seconds()
-        if self._drift_lines.wait(now):
-            self._unsaid_drifts += 1
-            return
-        self._drift_lines.take(now)
-        if self._unsaid_drifts:
-            self._log.warn(
-                "project {project}: {count} more lines about drift",
-                project=self.name,
-                count=self._unsaid_drifts,
-            )
-            self._unsaid_drifts = 0
-        say = self._log.info if drift.state in _GOOD else self._log.warn
-        say(
-            "project {project}: drift: {drift}; {state}{reason}",
-            project=self.name,
-            drift=str(drift),
-            state=_STATE_WORDS[drift.state],
-            reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
-        )
+        self._context.drifted(self.name, drift)
+        self._journal.drift(drift)
 
     def _guarded(self, report: Report) -> list[Result]:
         """
@@ -1334,14 +1012,6 @@ class Project:
             f"{' '.join(words)}"
         )
 
-    def _inventory_id(self, snapshot: Snapshot) -> str:
-        return inventory_id(
-            self._api.agent_id,
-            snapshot.project_id,
-            snapshot.project,
-            self.settings.name,
-        )
-
     def _explained(self, error: CallError) -> str:
         """Why nothing could be done."""
         if isinstance(error, _Unreadable):
@@ -1359,50 +1029,6 @@ class Project:
         if error.status is Status.PERMISSION_DENIED:
             return error.message
         return f"the cluster cannot be asked: {error.message}"
-
-    def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
-        """
-        Log once why the project is not current, for as long as the reasons stay the
-        same.
-        """
-        lines = _bounded(lines)
-        self._said_of = commit
-        if lines == self._said:
-            return
-        self._said = lines
-        self._log_lines(commit, lines, is_wrong=is_wrong)
-
-    def _log_lines(
-        self, commit: str, lines: list[str], *, is_wrong: bool = True
-    ) -> None:
-        log = self._log.error if is_wrong else self._log.info
-        for line in lines[:MAX_LINES]:
-            log(
-                "project {project}, commit {commit}: {line}",
-                project=self.name,
-                commit=commit[:12],
-                line=line,
-            )
-        if len(lines) > MAX_LINES:
-            log(
-                "project {project}, commit {commit}: and {count} more",
-                project=self.name,
-                commit=commit[:12],
-                count=len(lines) - MAX_LINES,
-            )
-
-    def _summarize(self, report: Report) -> None:
-        summary = _counted(one.outcome.value for one in report.results.values())
-        if (report.commit, summary) == self._summary:
-            return
-        self._summary = (report.commit, summary)
-        self._log.info(
-            "project {project}: commit {commit} is {what}: {summary}",
-            project=self.name,
-            commit=report.commit,
-            what="in the cluster" if not report.failed else "in the cluster in part",
-            summary=summary,
-        )
 
 
 def _pruning_lines(pruning: Pruning) -> Iterator[str]:
@@ -1430,13 +1056,3 @@ def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
 def _argument(key: ObjectKey) -> str:
     """Return what ``kasctl gitops repair`` takes for an object."""
     return str(key).replace(" ", "/", 1)[:MAX_LINE]
-
-
-def _bounded(lines: Iterable[object]) -> list[str]:
-    return [clean(str(one), MAX_LINE, " ") for one in lines]
-
-
-def _counted(words: Iterable[str]) -> str:
-    """How often there is each: ``3 created, 1 pruned``."""
-    counts = Counter(words)
-    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "0"

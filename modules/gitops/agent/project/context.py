@@ -1,0 +1,63 @@
+"""What all projects of an agentk share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
+from modules.gitops.agent.drift.change_authors import Writes
+from modules.gitops.agent.drift.drift import Drift
+from modules.gitops.agent.drift.watches import KindWatches
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.source.decryption import Decryptor
+from modules.gitops.agent.source.rendering import Renderer
+from tunnel.interfaces import IAgentModuleApi, IServiceClient
+
+__all__ = ["Programs", "ProjectContext"]
+
+
+@attrs.frozen(eq=False)
+class Programs:
+    """
+    The programs that process commits.
+
+    :ivar renderer: runs kustomize and Helm.
+    :ivar decryptor: runs sops.
+    """
+
+    renderer: Renderer
+    decryptor: Decryptor
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class ProjectContext:
+    """
+    What all projects of an agentk share.
+
+    :ivar service: client of the service of kas that sends files.
+    :ivar random: returns a number between 0 and 1.
+    :ivar now: returns seconds since 1970.
+    :ivar programs: process commits that are applied; *preview_programs* process others.
+    :ivar inventories: the namespace of all inventories; empty: agentk's own.
+    :ivar watches: watches on the kinds of all projects.
+    :ivar writes: recent writes of clients of kas.
+    :ivar audit_log: the audit log of the API server; None: agentk cannot read it.
+    :ivar drifted: called with the name of a project and its drift.
+    :ivar pruned: called for each prune with project, commit, object, and the approving
+        users.
+    """
+
+    api: IAgentModuleApi
+    service: IServiceClient
+    random: Callable[[], float]
+    now: Callable[[], float]
+    programs: Programs
+    preview_programs: Programs
+    inventories: str
+    watches: KindWatches
+    writes: Writes
+    audit_log: KubernetesAuditLog | None
+    drifted: Callable[[str, Drift], None]
+    pruned: Callable[[str, str, ObjectKey, str], None]

@@ -1,0 +1,153 @@
+"""Log lines of a project: each problem once, and no more drift than can be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from modules.gitops.agent.drift.drift import Drift, DriftState
+from modules.gitops.agent.project.reconcile import Report
+from tunnel.util.allowance import Allowance
+from tunnel.util.texts import clean
+
+__all__ = ["MAX_LINE", "MAX_LINES", "Journal", "bounded", "counted"]
+
+#: Lines about drift in a minute; further ones are counted.
+DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
+
+#: Lines of one report; further ones are counted.  Characters of a line: authors choose
+#: the names of files and keys, and a circle names thousands of objects.
+MAX_LINES, MAX_LINE = 20, 2000
+
+#: Ends of lines about drift.
+_STATE_WORDS = {
+    DriftState.REPORTED: "it is left as it is",
+    DriftState.DUE: "it is repaired",
+    DriftState.REPAIRED: "it was repaired",
+    DriftState.PAUSED: "it is left for an hour",
+    DriftState.FAILED: "it could not be repaired",
+    DriftState.ENDED: "it is as Git has it again",
+}
+_GOOD = (DriftState.REPAIRED, DriftState.ENDED)
+
+
+@attrs.define(eq=False)
+class Journal:
+    """
+    The log of one project.
+
+    :param project: the name of the project.
+    :ivar problems: why the project is not current, as the log shows it.
+    :ivar commit: the commit that *problems* are of.
+    """
+
+    _log = Logger()
+
+    _project: str
+    _clock: IReactorTime
+    problems: list[str] = attrs.field(factory=list, init=False)
+    commit: str = attrs.field(default="", init=False)
+    _summary: tuple[str, str] = attrs.field(default=("", ""), init=False)
+    _drift_lines: Allowance = attrs.field(
+        factory=lambda: Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS), init=False
+    )
+    _unsaid_drifts: int = attrs.field(default=0, init=False)
+
+    def explain(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
+        """
+        Log why the project is not current, once for as long as the reasons stay the
+        same.
+        """
+        lines = bounded(lines)
+        self.commit = commit
+        if lines == self.problems:
+            return
+        self.problems = lines
+        self.list_all(commit, lines, is_wrong=is_wrong)
+
+    def list_all(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
+        """Log all *lines*, or as many as can be read."""
+        log = self._log.error if is_wrong else self._log.info
+        for line in lines[:MAX_LINES]:
+            log(
+                "project {project}, commit {commit}: {line}",
+                project=self._project,
+                commit=commit[:12],
+                line=line,
+            )
+        if len(lines) > MAX_LINES:
+            log(
+                "project {project}, commit {commit}: and {count} more",
+                project=self._project,
+                commit=commit[:12],
+                count=len(lines) - MAX_LINES,
+            )
+
+    def summarize(self, report: Report) -> None:
+        """Log the outcomes of a commit, if they differ from those before."""
+        summary = counted(one.outcome.value for one in report.results.values())
+        if (report.commit, summary) == self._summary:
+            return
+        self._summary = (report.commit, summary)
+        self._log.info(
+            "project {project}: commit {commit} is {what}: {summary}",
+            project=self._project,
+            commit=report.commit,
+            what="in the cluster" if not report.failed else "in the cluster in part",
+            summary=summary,
+        )
+
+    def superseded(self) -> None:
+        """Log that a pass ended early."""
+        self._log.info(
+            "project {project}: another agentk changed the inventory, or an "
+            "operator changed the orders; retrying",
+            project=self._project,
+        )
+
+    def dry_run(self, commit: str, verbs: Iterable[str]) -> None:
+        """Log what a commit would change."""
+        self._log.info(
+            "project {project}: commit {commit} would {what} (dry run)",
+            project=self._project,
+            commit=commit,
+            what=counted(verbs),
+        )
+
+    def drift(self, drift: Drift) -> None:
+        """Log drift, if there is not too much of it."""
+        now = self._clock.seconds()
+        if self._drift_lines.wait(now):
+            self._unsaid_drifts += 1
+            return
+        self._drift_lines.take(now)
+        if self._unsaid_drifts:
+            self._log.warn(
+                "project {project}: {count} more lines about drift",
+                project=self._project,
+                count=self._unsaid_drifts,
+            )
+            self._unsaid_drifts = 0
+        say = self._log.info if drift.state in _GOOD else self._log.warn
+        say(
+            "project {project}: drift: {drift}; {state}{reason}",
+            project=self._project,
+            drift=str(drift),
+            state=_STATE_WORDS[drift.state],
+            reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
+        )
+
+
+def bounded(lines: Iterable[object]) -> list[str]:
+    """Return lines as texts that a log can show."""
+    return [clean(str(one), MAX_LINE, " ") for one in lines]
+
+
+def counted(words: Iterable[str]) -> str:
+    """Return how often each word occurs: ``3 created, 1 pruned``."""
+    counts = Counter(words)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "0"

@@ -1,0 +1,94 @@
+"""What agentk keeps of one project in the cluster, and may read of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from modules.gitops.agent.apply.backups import KeptStates
+from modules.gitops.agent.inventory.claims import Claims, Waits
+from modules.gitops.agent.inventory.identity import inventory_id
+from modules.gitops.agent.inventory.inventory import InventoryStore
+from modules.gitops.agent.inventory.orders import OrderStore
+from modules.gitops.agent.inventory.writer import InventoryWriter
+from modules.gitops.agent.source.snapshot import Snapshot
+from modules.gitops.wire.settings import ManifestProject
+from tunnel.interfaces import IAgentModuleApi
+
+__all__ = ["ProjectStores"]
+
+
+@attrs.frozen(eq=False)
+class ProjectStores:
+    """
+    Inventory, orders and backups of one project; agentk's own account writes them.
+
+    :param inventories: the namespace of all inventories; empty: agentk's own.
+    :param now: returns seconds since 1970.
+    """
+
+    _api: IAgentModuleApi
+    _settings: ManifestProject
+    _inventories: str
+    _now: Callable[[], float]
+
+    def id_of(self, snapshot: Snapshot) -> str:
+        """Return the id of the inventory for commits of a repository."""
+        return inventory_id(
+            self._api.agent_id,
+            snapshot.project_id,
+            snapshot.project,
+            self._settings.name,
+        )
+
+    def orders(self, snapshot: Snapshot) -> OrderStore:
+        """Return the orders of operators."""
+        client = self._api.kubernetes_as_agentk()
+        return OrderStore(client, self.id_of(snapshot), self._own_namespace)
+
+    def inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
+        """Return the inventory."""
+        return InventoryStore(
+            self._api.kubernetes_as_agentk(),
+            self.id_of(snapshot),
+            self._inventories or self._own_namespace,
+            self._settings.default_namespace,
+            self._writer,
+            orders,
+        )
+
+    def backups(self, snapshot: Snapshot) -> KeptStates:
+        """Return the states of objects before agentk changed them."""
+        return KeptStates(
+            self._api.kubernetes_as_agentk(),
+            self.id_of(snapshot),
+            self._own_namespace,
+            self._now,
+            self._settings.keep_states,
+        )
+
+    def claims(self, snapshot: Snapshot, waits: Waits) -> Claims:
+        """Return the claims of other agents, for one pass."""
+        return Claims(
+            self._api.kubernetes_as_agentk(),
+            self.id_of(snapshot),
+            self._writer.mark,
+            self._inventories or self._own_namespace,
+            snapshot.followed,
+            snapshot.commit,
+            waits,
+            self._api.clock.seconds(),
+        )
+
+    @property
+    def _own_namespace(self) -> str:
+        """The namespace of agentk itself."""
+        return self._api.own_namespace.name
+
+    @property
+    def _writer(self) -> InventoryWriter:
+        """This agentk, for inventories."""
+        api = self._api
+        client = api.kubernetes_as_agentk()
+        return InventoryWriter(client, api.agent_name, api.lease, self._now)

@@ -1,0 +1,266 @@
+"""
+Objects that other projects of this agent, and other agents, have, give up or take.
+
+A pass of a project asks about each such object.  The answers decide afterwards what the
+project waits for, and when it looks again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+
+from modules.gitops.agent.apply.act import (
+    CLAIMED_MEANWHILE,
+    NOT_WHILE_FAILING,
+    Outcome,
+)
+from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims, Waits
+from modules.gitops.agent.inventory.handover import ProjectHandover
+from modules.gitops.agent.inventory.inventory import InventoryStore
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.plan.plan import INCOMPLETE
+from modules.gitops.agent.project.reconcile import Report
+from modules.gitops.agent.source.snapshot import Snapshot
+from tunnel.errors import CallError
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
+
+__all__ = ["Transfers"]
+
+#: Where an account asks what it may do.
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@attrs.define(eq=False)
+class Transfers:
+    """
+    The transfers of one project, as its last pass saw them.
+
+    :param handover: between this project and others.
+    :param client: acts as the account of the project.
+    :param has_account: whether that is an account of its own, with fewer permissions
+        than agentk.
+    :param claims_of: returns the claims of other agents, for the commit of a pass.
+    :ivar waits: an object waits for another project, which keeps it or is to take it.
+    :ivar took: an object was taken from another project.
+    :ivar wait_ends: when the first of the waits for other agents ends; infinite: none
+        does.
+    :ivar hands_over: objects stay until another project takes them, and nothing else is
+        wrong.
+    :ivar only_waits: the same, with the objects that wait for other agents.
+    """
+
+    handover: ProjectHandover
+    _clock: IReactorTime
+    _client: IKubernetesClient
+    _has_account: bool
+    _claims_of: Callable[[Snapshot, Waits], Claims]
+    waits: bool = attrs.field(default=False, init=False)
+    took: bool = attrs.field(default=False, init=False)
+    wait_ends: float = attrs.field(default=math.inf, init=False)
+    hands_over: bool = attrs.field(default=False, init=False)
+    only_waits: bool = attrs.field(default=False, init=False)
+    #: Of deletes, for other agents; see `Claims`.
+    deletes_wait: Waits = attrs.field(factory=Waits, init=False)
+    #: The inventory of the pass; None: no pass has begun.
+    _store: InventoryStore | None = attrs.field(default=None, init=False)
+    #: Objects that the handover keeps.
+    _handed: set[ObjectKey] = attrs.field(factory=set, init=False)
+    #: Objects whose deletes wait for other agents.
+    _delayed: set[ObjectKey] = attrs.field(factory=set, init=False)
+    #: Objects that other projects have not yet given up, and will; and the start of the
+    #: wait for objects whose hand-over is not certain.
+    _awaited: set[ObjectKey] = attrs.field(factory=set, init=False)
+    _awaited_since: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
+    #: Inventories of others, and whether they follow the same, in one pass.
+    _follows_same: dict[str, bool] = attrs.field(factory=dict, init=False)
+    #: Objects that others have given up for this one.
+    _offered: set[ObjectKey] = attrs.field(factory=set, init=False)
+    #: Objects that the account may not take, and since when.
+    _forbidden: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
+    #: Objects of them that others need not keep any longer.
+    _given_up: frozenset[ObjectKey] = attrs.field(factory=frozenset, init=False)
+
+    def has_given_up(self, key: ObjectKey) -> bool:
+        """Whether the account was not allowed to take an object for too long."""
+        return key in self._given_up
+
+    @property
+    def awaits_agents(self) -> bool:
+        """Only deletes are left, which wait for other agents for some time."""
+        return self.only_waits and bool(self._delayed) and self.wait_ends < math.inf
+
+    def new_commit(self) -> None:
+        """Begin other waits: another commit has come."""
+        self._awaited_since.clear()
+
+    def idle(self) -> None:
+        """Note that the project does nothing, for another reason."""
+        self.hands_over = self.only_waits = False
+
+    def begin(self) -> None:
+        """Forget the answers of the last pass."""
+        self.waits = self.took = False
+        self.wait_ends = math.inf
+        self._offered.clear()
+        self._handed.clear()
+        self._delayed.clear()
+        self._awaited.clear()
+        self._follows_same.clear()
+
+    def use(self, store: InventoryStore) -> None:
+        """Name the inventory of the pass."""
+        self._store = store
+
+    async def end(self, report: Report) -> None:
+        """
+        Draw the conclusions of a pass, and tell the other projects.
+
+        :raises CallError: the cluster cannot be asked now.
+        """
+        forbidden = await self._not_to_be_taken(report)
+        stays = {one.key: one.reason for one in report.blocked}
+        late = {key for key, why in stays.items() if why == CLAIMED_MEANWHILE}
+        if late:
+            self._delayed |= late
+            self.waits = True
+        if self._awaited:
+            # It goes once they have come.
+            why_not = (INCOMPLETE, NOT_WHILE_FAILING)
+            self._delayed |= {key for key, why in stays.items() if why in why_not}
+        failed = {
+            one.key for one in report.failed if one.outcome is Outcome.FAILED
+        } - self._awaited
+        wrong = report.problems or report.held
+        self.hands_over = (
+            not wrong and not report.failed and stays.keys() <= self._handed
+        )
+        self.only_waits = (
+            not wrong and not failed and stays.keys() <= self._handed | self._delayed
+        )
+        given_up = self._given_up_of(forbidden)
+        if self.took or given_up != self._given_up:
+            self._given_up = given_up
+            self.handover.changed()
+
+    # Questions of a plan.
+
+    def stays(self, key: ObjectKey) -> str:
+        """See `make_plan`."""
+        why = self.handover.stays(key)
+        if why:
+            self.waits = True
+            self._handed.add(key)
+        return why
+
+    async def given(self, snapshot: Snapshot, key: ObjectKey, owner: str) -> bool:
+        """See `make_plan`."""
+        gives = await self.gives(key, owner)
+        if gives:
+            self._offered.add(key)
+        elif await self._will_be_given(snapshot, key, owner):
+            self._awaited.add(key)
+        self.took = self.took or gives
+        self.waits = self.waits or not gives
+        return gives
+
+    async def gives(self, key: ObjectKey, owner: str) -> bool:
+        """Return whether the source with the inventory *owner* has given up *key*."""
+        gives = self.handover.gives(key, owner)
+        if gives is None:
+            # Of a project that the configuration has under another name now.
+            store = self._store
+            gives = self.handover.is_complete and (
+                store is not None and await store.is_of_us(owner)
+            )
+        return gives
+
+    async def _will_be_given(
+        self, snapshot: Snapshot, key: ObjectKey, owner: str
+    ) -> bool:
+        """Whether the source with the inventory *owner* may give up *key* soon."""
+        if self.handover.will_read(owner):
+            return True
+        if owner in self.handover.inventories:
+            return False
+        # Another project of before, or another agent, which may also keep it.
+        now = self._clock.seconds()
+        since = self._awaited_since.setdefault(key, now)
+        if now - since >= OTHERS_SECONDS:
+            return False
+        store = self._store
+        if not self.handover.is_complete and store and await store.is_of_us(owner):
+            return True
+        found = self._follows_same.get(owner)
+        if found is None:
+            claims = self._claims_of(snapshot, Waits())
+            found = self._follows_same[owner] = await claims.may_follow(owner)
+        return found
+
+    async def claims(
+        self, snapshot: Snapshot, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> Mapping[ObjectKey, Claim]:
+        """See `make_plan`."""
+        found = await self._claims_of(snapshot, self.deletes_wait).of(objects)
+        delayed = {key for key, one in found.items() if not one.is_made}
+        self._delayed |= delayed
+        if delayed:
+            self.waits = True
+            left = min(found[key].seconds for key in delayed)
+            self.wait_ends = self._clock.seconds() + left
+        return found
+
+    # What the account may not do.
+
+    async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
+        """Return the offered objects that the account may not write."""
+        failed = {one.key for one in report.failed} & self._offered
+        if not failed or not self._has_account:
+            return frozenset()
+        every = await self._client.resources()
+        kinds = {(one.group, one.kind): one.name for one in every}
+        return frozenset(
+            [
+                key
+                for key in sorted(failed)
+                if not await self._may_write(key, kinds.get((key.group, key.kind)))
+            ]
+        )
+
+    async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
+        """Whether the account may write an object, as far as is known."""
+        attributes = {
+            "verb": "patch",
+            "group": key.group,
+            "resource": resource,
+            "namespace": key.namespace,
+            "name": key.name,
+        }
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            said = await self._client.json("POST", _REVIEWS, review)
+        except CallError:
+            return True
+        return (said.get("status") or {}).get("allowed") is not False
+
+    def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
+        """
+        Return the objects that the account may not write for too long.
+
+        The permission often comes with the same commit, from another project.
+        """
+        now = self._clock.seconds()
+        before = self._forbidden
+        self._forbidden = {key: before.get(key, now) for key in forbidden}
+        return frozenset(
+            key
+            for key, since in self._forbidden.items()
+            if now - since >= OTHERS_SECONDS
+        )
