@@ -168,7 +168,7 @@ class Poller:
                 transport.streamingProducer = transport.streamingProducer
                 member: Any = transport
                 member.share = None
-                member.bufferSize = Connection.bufferSize
+                member.read_size = Connection.bufferSize
                 transport.stopReading()
                 transport.reactor = poller
                 transport.startReading()
@@ -197,7 +197,7 @@ class Poller:
             share = poller._shares[owner] = TurnShare()
         member.share = share
         # Reads become larger as soon as they are quick.
-        member.bufferSize = SMALLEST_READ
+        member.read_size = SMALLEST_READ
 
     # Methods for transports: `IReactorFDSet`.
 
@@ -358,9 +358,9 @@ class Poller:
                 spent = now - begin
                 share.left -= spent
                 if spent > SLOW_READ:
-                    member.bufferSize = max(SMALLEST_READ, member.bufferSize // 2)
-                elif spent < QUICK_READ and member.bufferSize < Connection.bufferSize:
-                    member.bufferSize *= 2
+                    member.read_size = max(SMALLEST_READ, member.read_size // 2)
+                elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
+                    member.read_size *= 2
         self.dispatching = False
         if self.after:
             after, self.after = self.after, []
@@ -418,9 +418,14 @@ class Poller:
 
 
 def _read(transport: Any) -> Exception | None:
-    """Do the work of `Connection.doRead`, which makes two more calls."""
+    """
+    Do the work of `Connection.doRead`, which makes two more calls.
+
+    ``bufferSize`` limits what Twisted holds for the peer as well, so the size of reads
+    is an attribute of its own.
+    """
     try:
-        data = transport.socket.recv(transport.bufferSize)
+        data = transport.socket.recv(transport.read_size)
     except BlockingIOError:
         return None
     except OSError:

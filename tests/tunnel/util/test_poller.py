@@ -65,6 +65,7 @@ class _Descriptor(FileDescriptor):
 
     #: As `Poller.take` gives it to transports.
     share: TurnShare | None = None
+    read_size = FileDescriptor.bufferSize
 
     def __init__(self, poller: Any) -> None:
         super().__init__(poller)
@@ -459,17 +460,17 @@ def test_reads_that_take_long(slow: Callable[[float, str], _Slow]) -> None:
     largest = FileDescriptor.bufferSize
     poller = cast(Any, one.reactor)
     poller.turn(0)
-    assert one.bufferSize == SMALLEST_READ
+    assert one.read_size == SMALLEST_READ
     one.seconds = QUICK_READ / 2
     for _ in range(20):
         poller.turn(0)
-    assert one.bufferSize == largest
+    assert one.read_size == largest
     one.seconds = SLOW_READ * 2
     poller.turn(0)
-    assert one.bufferSize == largest // 2
+    assert one.read_size == largest // 2
     without = slow(SLOW_READ * 2, "")
     poller.turn(0)
-    assert without.bufferSize == largest
+    assert without.read_size == largest
 
 
 def test_shares_of_clients() -> None:
