@@ -98,6 +98,7 @@ class AgentConfigurationAgent:
                         "Git has no configuration for this agent: {reason}",
                         reason=error.message,
                     )
+                    self._complain(())
                     return
                 self._log.info(
                     "kas says nothing of the configuration in Git ({reason}); what is "

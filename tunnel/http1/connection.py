@@ -47,6 +47,8 @@ class Turn:
     :param connections: all connections of the owner, now and later.
     """
 
+    _log: ClassVar = Logger()
+
     def __init__(
         self,
         clock: IReactorTime,
@@ -86,7 +88,13 @@ class Turn:
         until = self.seconds() + _LATER_SECONDS
         # Each at most once: some pause themselves again.
         for _ in range(len(self._later)):
-            self._later.popleft().go_on()
+            connection = self._later.popleft()
+            try:
+                connection.go_on()
+            except Exception:
+                # As the poller does: one connection must not stop the others.
+                self._log.failure("a connection failed")
+                connection.abort()
             if self.seconds() > until:
                 break
         self._goes_on = bool(self._later)

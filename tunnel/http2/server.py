@@ -71,8 +71,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """Send our settings, and begin to count."""
         self._timers.later("unproven", self.limits.unproven, self._not_proven)
         self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
-        super().connectionMade()
         Poller.take(self.transport, self._clock)
+        super().connectionMade()
 
     def _allowed_refusals(self, rate: Rate) -> Allowed:
         return Allowed(rate, "refused calls", self._clock.seconds)

@@ -58,7 +58,13 @@ class Inbox:
         self._error: CallError | None = None
 
     def feed(self, data: bytes) -> None:
-        """Bytes of the peer; :raises CallError: a message is too large."""
+        """
+        Take bytes of the peer; those after the end of the call are dropped.
+
+        :raises CallError: a message is too large.
+        """
+        if self._ended:
+            return
         self._buffer += data
         buffer = self._buffer
         start = 0
@@ -86,6 +92,12 @@ class Inbox:
             if self._buffer and error is None:
                 self._error = CallError(Status.INTERNAL, "cut within a message")
             self._wake()
+
+    def close(self) -> None:
+        """Drop everything: the call is over."""
+        self._ended = True
+        self._buffer.clear()
+        self._messages.clear()
 
     async def next(self) -> bytes | None:
         """

@@ -108,6 +108,8 @@ class ServerCall:
         self._memory = settings.memory
         #: Bytes of requests that are counted for the agent.
         self._counted = 0
+        #: The call has ended, though its caller may go on sending.
+        self._over = False
         self._request_class = GetMessageClass(method.input_type)
         self._inbox = Inbox()
         self._inbox.stream = stream
@@ -173,7 +175,7 @@ class ServerCall:
 
     def _count(self, size: int) -> None:
         agent = self.agent
-        if agent is None or self._running is None:
+        if agent is None or self._over:
             return
         if not self._memory.take(agent.agent_id, size):
             text = (
@@ -190,13 +192,18 @@ class ServerCall:
             self._counted -= size
             self._memory.give_back(self.agent.agent_id, size)
 
+    def _close(self) -> None:
+        """Hold nothing more of what the caller sends."""
+        self._over = True
+        self._inbox.close()
+        self._uncount(self._counted)
+
     def fin_received(self) -> None:
         self._inbox.end()
 
     def stream_closed(self, reason: Exception | None) -> None:
         """End the call: the caller is done, or gone."""
         cancel_call(self._timer)
-        self._uncount(self._counted)
         if reason is not None:
             if self._span is not None:
                 self._span.end("the caller gave up")
@@ -254,7 +261,7 @@ class ServerCall:
 
     def _end(self, error: CallError | None) -> None:
         self._running = None
-        self._uncount(self._counted)
+        self._close()
         if self._span is not None:
             self._span.end("" if error is None else str(error))
         self._stream.unregisterProducer()

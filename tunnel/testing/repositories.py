@@ -31,7 +31,8 @@ class FakeRepository:
         made on; ``HEAD``: the repository does not say it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self._name = name
         self.resolved = 0
         self.down: CallError | None = None
         self.head = "refs/heads/main"
@@ -45,7 +46,9 @@ class FakeRepository:
         Create a commit with these files and no others at *ref*, and return its id.
         """
         number = len(self._trees) + 1
-        commit = hashlib.sha1(b"%d" % number, usedforsecurity=False).hexdigest()
+        # No two repositories have a commit in common.
+        text = f"{self._name} {number}".encode()
+        commit = hashlib.sha1(text, usedforsecurity=False).hexdigest()
         self._trees[commit] = {
             path: text.encode() if isinstance(text, str) else text
             for path, text in files.items()
@@ -176,4 +179,4 @@ class FakeRepositories:
 
     def open(self, address: GitAddress | GitalyAddress) -> FakeRepository:
         """See `IRepositories.open`."""
-        return self._known.setdefault(address, FakeRepository())
+        return self._known.setdefault(address, FakeRepository(str(address)))

@@ -192,10 +192,9 @@ class Poller:
         member = poller._members.get(handle.fileno())
         if member is None:
             return
-        share = poller._shares.get(owner)
-        if share is None:
-            share = poller._shares[owner] = TurnShare()
-        member.share = share
+        share = poller._shares.get(owner) or TurnShare()
+        # Also if it is there: it becomes the newest.
+        member.share = poller._shares[owner] = share
         # Reads become larger as soon as they are quick.
         member.read_size = SMALLEST_READ
 
@@ -340,6 +339,8 @@ class Poller:
                     if share.left <= 0:
                         self._late.append(fd)
                         continue
+                if now < 0:
+                    now = self._seconds()
             # As the reactor does: what one socket raises must not reach the others.
             try:
                 if event == _IN:
@@ -353,7 +354,10 @@ class Poller:
                 reading, why = False, sys.exc_info()[1]
             if why:
                 self._end(member, why, reading)
-            if share is not None:
+            if share is None:
+                # Its time is not that of the next one.
+                now = -1.0
+            else:
                 begin, now = now, self._seconds()
                 spent = now - begin
                 share.left -= spent
@@ -363,13 +367,16 @@ class Poller:
                     member.read_size *= 2
         self.dispatching = False
         if self.after:
-            after, self.after = self.after, []
-            for callback in after:
-                try:
-                    callback()
-                except BaseException:
-                    self._log.failure("what follows the events of a turn failed")
+            self._call_after()
         return rest
+
+    def _call_after(self) -> None:
+        after, self.after = self.after, []
+        for callback in after:
+            try:
+                callback()
+            except BaseException:
+                self._log.failure("what follows the events of a turn failed")
 
     def _other_event(self, fd: int, event: int, member: Any) -> tuple[bool, Any]:
         """
@@ -383,7 +390,8 @@ class Poller:
                 return True, ConnectionDone()
             return False, ConnectionLost()
         if event & _IN:
-            why = member.doRead()
+            plain = member.__class__ in _PLAIN
+            why = _read(member) if plain else member.doRead()
             if why:
                 return True, why
         # Reading may have closed it.

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 __all__ = ["is_private", "quoted_address"]
-
-#: The user and password of a URL or of ``user:password@host``, however wrong the rest.
-_USER = re.compile(r"(?:(?<=//)|^)[^/]*@")
 
 
 def is_private(url: str) -> bool:
@@ -28,4 +24,9 @@ def quoted_address(text: str) -> str:
     """
     Return an address in quotes for a message, with ``***`` for user and password.
     """
-    return repr(_USER.sub("***@", text))
+    scheme, found, rest = text.partition("://")
+    if not found or "@" in scheme:
+        scheme, found, rest = "", "", text
+    # However wrong the rest is: a password may contain a slash.
+    _, at, host = rest.rpartition("@")
+    return repr(f"{scheme}{found}***@{host}" if at else text)

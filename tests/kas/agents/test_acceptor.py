@@ -593,8 +593,14 @@ def test_requests_that_fill_memory() -> None:
     half = MAX_MESSAGE // 2
     sent = [send(tunnels[number % 2], half) for number in range(MAX_HELD // half)]
     assert memory.held("7") == MAX_HELD
-    _, refused = send(tunnels[0], 100)
+    over, refused = send(tunnels[0], 100)
     assert b"take more than 64 MiB" in refused.headers[-1]
+    # kas drops what follows, though the agent may send on.
+    over.write(b"x" * 100_000)
+    tunnels[0].pipe.flush()
+    call: Any = tunnels[0].there._streams[over.stream_id].receiver
+    assert not call._inbox._buffer
+    assert memory.held("7") == MAX_HELD
     send(other, 100)
     assert memory.held("8") == 100
     for stream, _ in sent:

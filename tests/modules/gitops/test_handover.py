@@ -425,6 +425,86 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
         self.assertEqual(self.owner(), self.project("other").inventory)
 
+    def test_projects_of_two_repositories(self) -> None:
+        """Their commits say nothing of each other: objects are pruned, and move."""
+        a, b = {"id": "apps"}, {"id": "other"}
+        for number in range(3):
+            self.other.commit({"b.yaml": text(object_(f"theirs{number}"))})
+        self.apps.commit({"a.yaml": text(STAYS, MOVES, OWN)})
+        self.configure(a, b)
+        self.passes(5)
+        uid = self.live("moves")["metadata"]["uid"]
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        self.assertEqual(self.deleted(), ["own"])
+        self.assertEqual(self.project("apps").problems, [])
+        self.other.commit({"b.yaml": text(object_("theirs2"), MOVES)})
+        self.pushed("other")
+        self.apps.commit({"a.yaml": text(STAYS)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.deleted(), ["own"])
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("other").inventory)
+        for name in ("apps", "other"):
+            self.assertEqual(self.project(name).problems, [])
+
+    def test_after_a_resume(self) -> None:
+        """The commit that was pinned before counts no longer."""
+        self.begin(B, A)
+        pinned = self.project("apps").commit
+        self.apps.commit({"a/a.yaml": text(MOVES), "b/b.yaml": ""})
+        self.pushed()
+        self.passes(5)
+        self.pair.run(self.project("apps").undo(pinned))
+        self.passes(5)
+        self.move()
+        self.passes(TRY_MOST)
+        self.assertEqual(self.owner(), self.project("apps").inventory)
+        self.pair.run(self.project("apps").resume())
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.project("twin").problems, [])
+
+    def test_pinned_to_the_newest_commit(self) -> None:
+        """A newer one takes nothing from it, not even with its folder."""
+        uid = self.begin(B, A)
+        pinned = self.project("apps").commit
+        self.pair.run(self.project("apps").undo(pinned))
+        self.passes(5)
+        for files in (
+            {"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)},
+            {"b/b.yaml": text(MOVES)},
+        ):
+            self.apps.commit(files)
+            self.pushed()
+            self.passes(2 * TRY_MOST)
+            self.assertEqual(self.owner(), self.project("apps").inventory)
+            self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+            problems = " ".join(self.project("apps").problems)
+            self.assertNotIn(FOLDER_GONE, problems)
+            self.assertEqual(self.deleted(), [])
+
+    def test_undo_to_a_commit_that_cannot_be_read(self) -> None:
+        """Until it is read, nothing that it may have is pruned, as after a restart."""
+        self.begin(B, A)
+        pinned = self.project("apps").commit
+        self.move()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+
+        async def contains(ref: str, commit: str) -> bool:
+            raise CallError(Status.UNAVAILABLE, "the server is away")
+
+        self.patch(self.apps, "contains", contains)
+        self.pair.run(self.project("apps").undo(pinned))
+        self.passes(1)
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
+        self.pushed()
+        self.passes(TRY_MOST)
+        self.assertEqual(self.deleted(), [])
+
     def test_pinned_before_a_restart(self) -> None:
         """The others take nothing of a pinned commit before it was read again."""
         uid = self.begin(B, A)

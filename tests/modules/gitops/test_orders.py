@@ -9,7 +9,12 @@ from typing import Any
 import attrs
 
 from modules.gitops.agent.inventory.inventory import COMMIT, HELD_BEFORE, WRITES
-from modules.gitops.agent.inventory.orders import MAX_BY, MAX_HISTORY, Approval
+from modules.gitops.agent.inventory.orders import (
+    MAX_HISTORY,
+    MAX_USER,
+    MAX_USERS,
+    Approval,
+)
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
@@ -659,12 +664,16 @@ class OrdersTests(HalvesTestCase):
 
 
 def test_approvals_of_two_users() -> None:
-    """Both are named, however often each approves; another commit begins anew."""
+    """Both are named, the last one last; another commit begins anew."""
     keys = [ObjectKey("", "ConfigMap", "default", one) for one in "abc"]
     approval = Approval().adding("1", keys[:1], "alice").adding("1", keys[1:2], "bob")
     approval = approval.adding("1", keys[2:], "alice")
-    assert approval.by == "alice, bob"
+    assert approval.by == ("bob", "alice")
     assert all(approval.covers("1", one) for one in keys)
-    assert approval.adding("2", keys[:1], "bob").by == "bob"
-    assert Approval().adding("1", keys).by == ""
-    assert len(Approval().adding("1", keys, "x" * 5000).by) == MAX_BY
+    assert approval.adding("2", keys[:1], "bob").by == ("bob",)
+    assert Approval().adding("1", keys).by == ()
+    for number in range(20):
+        approval = approval.adding("1", keys, f"{number}, O=x" + "y" * 1000)
+    assert len(approval.by) == MAX_USERS
+    assert approval.by[-1].startswith("19, O=x")
+    assert len(approval.by[-1]) == MAX_USER

@@ -767,10 +767,10 @@ class ServerTests(SynchronousTestCase):
             self.pair.settle()
             repository = self.pair.repositories.open(address)
             commits.append(repository.commit({"a.yaml": place}))
-            readings.append(self.ask(commit=commits[0], project="group/own"))
+            readings.append(self.ask(commit=commits[-1], project="group/own"))
             self.passes(MIN_PAUSE)
         self.assertEqual((readings[0].ended, readings[0].parts), (True, []))
-        # A fake's first commit has the same id everywhere.
+        # It asked for another commit than the one that it has.
         self.assertFalse(readings[1].ended)
         repository.commit({"a.yaml": "new"})
         self.passes(300)

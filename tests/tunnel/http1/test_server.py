@@ -230,6 +230,18 @@ class ExchangeTests(FrontCase):
         self.assertEqual(len(self.handler.exchanges), 5)
         self.assertEqual(self.wire.producerState, "producing")
 
+    def test_one_that_fails_in_its_next_turn(self) -> None:
+        """It is cut, and the turns of others go on."""
+        self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
+        other = self.connect()
+        for wire in (self.wire, other):
+            wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
+        self.wire.protocol.go_on = lambda: 1 / 0
+        turns(self.clock)
+        self.assertEqual(other.taken().count(b"200 OK"), 5)
+        self.assertTrue(self.wire.disconnecting or self.wire.aborted)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_closed_before_its_next_turn(self) -> None:
         """Requests of a connection that was lost meanwhile are not served."""
         self.handler.on_request = lambda exchange: self.answer(exchange=exchange)

@@ -446,6 +446,16 @@ def test_share_while_others_have_the_core(
     assert [len(one.got) for one in several] == [1024] * 3
 
 
+def test_time_of_others(slow: Callable[[float, str], _Slow]) -> None:
+    """Sockets without an owner take nothing from the share of the next one."""
+    slow(1.0, "")
+    one = slow(0.0, "one")
+    poller = cast(Any, one.reactor)
+    poller.turn(0)
+    assert one.share is not None
+    assert one.share.left == SHARE_SECONDS
+
+
 def test_shares_of_two(slow: Callable[[float, str], _Slow]) -> None:
     """The share of one owner takes nothing from another one."""
     one, two = slow(1.0, "one"), slow(1.0, "two")

@@ -19,19 +19,29 @@ from tunnel.util.urls import quoted_address
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("https://u:secret@h/a@b", "'https://***@h/a@b'"),
+        ("https://u:secret@h/a", "'https://***@h/a'"),
+        ("https://u:sec/ret@h/a", "'https://***@h/a'"),
+        ("http:/u:secret@h", "'***@h'"),
         ("redis://:secret@h:1", "'redis://***@h:1'"),
         ("u:secret@h:1", "'***@h:1'"),
         ("u:sec@ret@h:1", "'***@h:1'"),
         ("h:1", "'h:1'"),
-        ("https://h/x@y", "'https://h/x@y'"),
+        ("https://h/x", "'https://h/x'"),
     ],
 )
 def test_quoted_address(text: str, shown: str) -> None:
     assert quoted_address(text) == shown
 
 
-@pytest.mark.parametrize("text", ["redis://u:secret@h:1", "u:secret@h:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://u:secret@h:1",
+        "u:secret@h:1",
+        "tls://u:1/secret@h:1",
+        "wss://u:a/secret@h",
+    ],
+)
 @pytest.mark.parametrize(
     "read",
     [

@@ -165,8 +165,19 @@ def _is_behind(other: _Project, own: _Project) -> bool:
     theirs, ours = other.known_commit, own.known_commit
     if theirs == ours or not _may_follow(other, own):
         return False
-    # After a forced push, a commit may come a second time.
-    return theirs in own.past_commits or ours not in other.past_commits
+    if theirs in own.past_commits:
+        # Also after a forced push, when *other* may know our commit from before.
+        return True
+    return _follow_same(other, own) and ours not in other.past_commits
+
+
+def _follow_same(other: _Project, own: _Project) -> bool:
+    """Tell whether both certainly follow the same ref of the same repository."""
+    theirs, ours = other.location, own.location
+    if not ours.repository or theirs.repository != ours.repository:
+        return False
+    named = ours.ref not in ("", "HEAD") and theirs.ref == ours.ref
+    return named or other.settings.ref == own.settings.ref
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:

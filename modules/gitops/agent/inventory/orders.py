@@ -53,8 +53,8 @@ class AppliedCommit:
     complete: bool = True
 
 
-#: Characters of the names of users who approved deletes of one commit.
-MAX_BY = 1000
+#: Users whose approvals of one commit are named, the last ones, and characters of each.
+MAX_USERS, MAX_USER = 10, 200
 
 
 @attrs.frozen
@@ -63,23 +63,24 @@ class Approval:
     The deletes of one commit that an operator approved.
 
     :ivar objects: digests of their keys.
-    :ivar by: the users who approved them, separated by commas; empty: not known.
+    :ivar by: the users who approved them; empty: not known.
     """
 
     commit: str = ""
     objects: frozenset[str] = frozenset()
-    by: str = ""
+    by: tuple[str, ...] = ()
 
     def adding(
         self, commit: str, keys: Collection[ObjectKey], by: str = ""
     ) -> Approval:
         """Approve the deletes of *keys* with *commit* as well."""
         before = self if commit == self.commit else Approval()
-        users = dict.fromkeys([*filter(None, before.by.split(", ")), by])
+        others = [one for one in before.by if one != by[:MAX_USER]]
+        users = [*others, *filter(None, [by[:MAX_USER]])]
         return Approval(
             commit,
             before.objects | frozenset(map(_digest, keys)),
-            ", ".join(filter(None, users))[:MAX_BY],
+            tuple(users[-MAX_USERS:]),
         )
 
     def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
@@ -264,7 +265,7 @@ def _written(orders: Orders) -> bytes:
             "objects": sorted(orders.approval.objects),
         }
         if orders.approval.by:
-            found["approved"]["by"] = orders.approval.by
+            found["approved"]["by"] = list(orders.approval.by)
     if orders.suspended:
         found["suspended"] = True
     if orders.pinned:
@@ -278,11 +279,13 @@ def _written(orders: Orders) -> bytes:
 
 def _orders(found: Mapping[str, Any]) -> Orders:
     approved = found.get("approved") or {"commit": "", "objects": ()}
+    by = approved.get("by")
     return Orders(
         Approval(
             str(approved["commit"]),
             frozenset(map(str, approved["objects"])),
-            str(approved.get("by", "")),
+            # 0.9.0 wrote one name.
+            tuple(map(str, [by] if isinstance(by, str) and by else by or ())),
         ),
         found.get("suspended") is True,
         str(found.get("pinned", "")),

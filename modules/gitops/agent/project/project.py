@@ -131,8 +131,6 @@ class Project:
     :param dependencies: between this project and other projects of this agent.
     :param handover: of objects, between this project and others.
     :ivar orders: the operators' orders, as last read.
-    :ivar knows_orders: whether `has_in_git` knows the commit that an operator pinned,
-        if any.
     :ivar report: result of the last commit that was worked on.
     :ivar drifts: changes by others since then.
     :ivar out_of_sync_since: when the cluster began to differ from Git; None: it does
@@ -197,8 +195,8 @@ class Project:
         self._transfers = Transfers(
             handover, api.clock, self._client, bool(account), self._stores.claims
         )
-        #: The orders were read, and the commit that they pin.
-        self.knows_orders = False
+        #: `orders` were read at least once.
+        self._orders_read = False
         #: Commits that were read before the last one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
         self._busy = False
@@ -211,6 +209,8 @@ class Project:
         self._named: list[Callable[[ObjectKey], bool]] = []
         #: Contents of the commit that `orders` pin.
         self._pinned: tuple[Snapshot, Source] | None = None
+        #: ... or that they pinned last.
+        self._last_pinned: tuple[Snapshot, Source] | None = None
         #: Objects whose fields an operator takes back; empty: all; None: no order.
         self._repairing: frozenset[ObjectKey] | None = None
         #: The commit that was worked on last.  Another may have come, and wait.
@@ -283,11 +283,11 @@ class Project:
     @property
     def past_commits(self) -> Collection[str]:
         """
-        Known commits from before `commit`: commits that were read earlier, and commits
-        of the orders' history.
+        Known commits from before `known_commit`: commits that were read earlier, and
+        commits of the orders' history.
         """
-        known = {*self._past, *(one.commit for one in self.orders.history)}
-        return known - {self.commit}
+        history = (one.commit for one in self.orders.history)
+        return {*self._past, *history, self.commit} - {"", self.known_commit}
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """
@@ -298,6 +298,15 @@ class Project:
         """
         given_up = self._transfers.has_given_up(key)
         return not given_up and any(named(key) for named in self._named)
+
+    @property
+    def knows_orders(self) -> bool:
+        """
+        Whether `has_in_git` knows the commit that an operator pinned, if any.
+        """
+        pinned = self.orders.pinned
+        known = self._pinned[0].commit if self._pinned is not None else ""
+        return self._orders_read and pinned in ("", known)
 
     def others_changed(self) -> None:
         """Look again, where this one waits for others."""
@@ -636,6 +645,8 @@ class Project:
         """Tell the others if a newer commit has no folder of this project."""
         found = self._commits.absent
         if found is not self._absent:
+            if self._absent is not None:
+                self._past.append(self._absent.commit)
             self._absent = found
             self._note_named()
             self._transfers.handover.changed()
@@ -711,10 +722,14 @@ class Project:
             await Deferred()
             return
         try:
-            await self._read_orders(absent)
+            orders = await self._stores.orders(absent).read()
+            await self._take_orders(orders, absent, None)
         except CallError as error:
             self._journal.explain(absent.commit, [self._explained(error)])
             await deferLater(self._api.clock, backoff.failed())
+        else:
+            self._journal.explain(absent.commit, [])
+            backoff.reset()
 
     def _pause(self) -> float:
         """Seconds until all of it is applied again."""
@@ -767,11 +782,13 @@ class Project:
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
         self._transfers.idle()
-        if not self.knows_orders:
-            try:
-                await self._read_orders(snapshot)
-            except CallError as error:
-                self._journal.explain(snapshot.commit, [self._explained(error)])
+        store = self._stores.orders(snapshot)
+        try:
+            await self._take_orders(await store.read(), snapshot, source)
+        except CallError as error:
+            # A suspended project needs no commit.
+            if not (isinstance(error, _Unreadable) and self.orders.suspended):
+                self._explain_failure(snapshot.commit, error)
                 return False
         if not self._claim(self._stores.id_of(snapshot)):
             why = (
@@ -786,17 +803,15 @@ class Project:
             why = f"it waits for {', '.join(missing)} (depends_on)"
             self._journal.explain(snapshot.commit, [why], is_wrong=False)
             return False
-        self._busy = True
         self._transfers.begin()
+        if self.orders.suspended:
+            why = "suspended: nothing is changed"
+            self._journal.explain(snapshot.commit, [why], is_wrong=False)
+            return False
+        if self._pinned is not None:
+            snapshot, source = self._pinned
+        self._busy = True
         try:
-            store = self._stores.orders(snapshot)
-            self.orders = await store.read()
-            if self.orders.suspended:
-                why = "suspended: nothing is changed"
-                self._journal.explain(snapshot.commit, [why], is_wrong=False)
-                return False
-            if self.orders.pinned not in ("", snapshot.commit):
-                snapshot, source = await self._of_pinned(self.orders.pinned)
             self._worked = snapshot.commit
             self._store = self._stores.inventory(snapshot, store)
             self._transfers.use(self._store)
@@ -807,10 +822,7 @@ class Project:
             self._journal.superseded()
             return False
         except CallError as error:
-            self._journal.explain(snapshot.commit, [self._explained(error)])
-            if self.report is not None:
-                # Callers that wait for this pass learn that it is over.
-                self.worked_at = self._now()
+            self._explain_failure(snapshot.commit, error)
             return False
         finally:
             self._busy = False
@@ -831,18 +843,35 @@ class Project:
         self._dependencies.worked(self.settings.label)
         return not (report.problems or report.failed or self._transfers.waits)
 
-    async def _read_orders(self, snapshot: Snapshot) -> None:
-        """
-        Read the orders, and the commit that they pin, before this project waits for
-        others: the others wait for that.
+    def _explain_failure(self, commit: str, error: CallError) -> None:
+        self._journal.explain(commit, [self._explained(error)])
+        if self.report is not None:
+            # Callers that wait for this pass learn that it is over.
+            self.worked_at = self._now()
 
-        :raises CallError: they cannot be read now.
+    async def _take_orders(
+        self, orders: Orders, snapshot: Snapshot, source: Source | None
+    ) -> None:
         """
-        self.orders = await self._stores.orders(snapshot).read()
-        if self.orders.pinned not in ("", snapshot.commit):
-            await self._of_pinned(self.orders.pinned)
-        self.knows_orders = True
-        self._transfers.handover.changed()
+        Take over the orders, and read the commit that they pin.
+
+        :param snapshot: the newest commit, and *source* what it has; None: not read.
+        :raises CallError: the pinned commit cannot be read now.
+        """
+        self.orders = orders
+        before = self._pinned
+        if before is not None and before[0].commit != orders.pinned:
+            self._pinned = None
+            self._note_named()
+        if orders.pinned and self._pinned is None:
+            if orders.pinned == snapshot.commit and source is not None:
+                self._pinned = (snapshot, source)
+            else:
+                self._pinned = await self._of_pinned(orders.pinned)
+        if not self._orders_read or self._pinned is not before:
+            self._orders_read = True
+            self._note_named()
+            self._transfers.handover.changed()
 
     def _note_pruning(self, pruning: Pruning) -> None:
         self._pruning = pruning
@@ -850,7 +879,8 @@ class Project:
     def _note_pruned(self, commit: str, key: ObjectKey) -> None:
         """Have kas write the delete of an object to its audit log."""
         approval = self.orders.approval
-        by = (approval.by or UNKNOWN) if approval.covers(commit, key) else ""
+        names = ", ".join(approval.by) or UNKNOWN
+        by = names if approval.covers(commit, key) else ""
         self._context.pruned(self.name, commit, key, by)
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
@@ -859,19 +889,19 @@ class Project:
 
         :raises CallError: it cannot be read, or is not in the history of the ref.
         """
-        known = self._pinned
+        known = self._last_pinned
         if known is not None and known[0].commit == commit:
             return known
         try:
-            self._pinned = await self._commits.of_history(commit)
-            self._note_named()
+            found = await self._commits.of_history(commit)
         except CallError as error:
-            raise _Unreadable(
-                error.status,
-                f"it is pinned to {commit[:12]}, which cannot be applied; the cluster "
-                f"stays as it is: {error.message}",
-            ) from None
-        return self._pinned
+            why = _unreadable(commit, error.message)
+            raise _Unreadable(error.status, why) from None
+        if problems := found[1].problems:
+            why = _unreadable(commit, str(problems[0]))
+            raise _Unreadable(Status.FAILED_PRECONDITION, why)
+        self._last_pinned = found
+        return found
 
     async def _remember(self, report: Report, store: OrderStore) -> None:
         """Write down that a commit was applied."""
@@ -927,7 +957,11 @@ class Project:
                 siblings=self._transfers.handover.inventories,
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
-                only_keeps=self._absent is not None and snapshot is self._snapshot,
+                only_keeps=(
+                    self._absent is not None
+                    and snapshot is self._snapshot
+                    and not self.orders.pinned
+                ),
                 prune=settings.prune,
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",
@@ -1029,6 +1063,13 @@ class Project:
         if error.status is Status.PERMISSION_DENIED:
             return error.message
         return f"the cluster cannot be asked: {error.message}"
+
+
+def _unreadable(commit: str, why: str) -> str:
+    return (
+        f"it is pinned to {commit[:12]}, which cannot be applied; the cluster "
+        f"stays as it is: {why}"
+    )
 
 
 def _pruning_lines(pruning: Pruning) -> Iterator[str]:
