@@ -11,6 +11,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.logger import capturedLogs
 
 from modules.kubernetes_api import writes
+from modules.kubernetes_api.shares import HEAVIEST, room_of
 from modules.kubernetes_api.websocket_tokens import REQUEST
 from tests.modules.kubernetes_api.cases import EXEC
 from tests.modules.kubernetes_api.pair import ALICE, World
@@ -127,8 +128,9 @@ def test_one_event_for_an_answered_request(world: World) -> None:
 
 def test_not_forwarded(world: World) -> None:
     """A request that waits for its turn was not executed."""
-    world.server.shares.admits = lambda request, access: False
-    world.request(DELETE, EMPTY).lose()
+    world.request(DELETE, EMPTY, token=b"user:1:root")
+    clients = [world.request(DELETE, EMPTY) for _ in range(room_of(HEAVIEST) + 1)]
+    clients[-1].lose()
     assert ends(world) == [("client left", False)]
 
 
