@@ -236,7 +236,7 @@ class ExchangeTests(FrontCase):
         other = self.connect()
         for wire in (self.wire, other):
             wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
-        self.wire.resumeProducing = lambda: 1 / 0
+        self.patch(self.wire, "resumeProducing", lambda: 1 / 0)
         turns(self.clock)
         self.assertEqual(other.taken().count(b"200 OK"), 5)
         self.assertTrue(self.wire.disconnecting or self.wire.aborted)
