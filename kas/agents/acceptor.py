@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from kas.agents.registry import AgentConnection, Registry
 from kas.agents.stream_rate import StreamRate
-from tunnel.errors import CallError, ErrorCode, ProtocolError, SessionClosed, Status
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import (
     AgentIdentity,
@@ -32,6 +32,7 @@ from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import AGENT, EXTRA_AGENT
+from tunnel.session.stream import StreamTransport
 from tunnel.util.recent import Recent
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
@@ -358,14 +359,16 @@ class AgentAcceptor(TunnelOwner):
         self._check_rate(stream)
         return self.dispatcher.accept(stream, open_)
 
-    def stream_resumed(self, stream: IStream, resume: pb.Resume) -> IStreamReceiver:
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
         """
         Refuse: kas keeps no streams that agents open.
 
         :raises ProtocolError: always.
         """
         self._check_rate(stream)
-        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "kas keeps no streams of agents")
+        return super().stream_resumed(stream, resume)
 
     def _check_rate(self, stream: IStream) -> None:
         agent = stream.agent

@@ -19,7 +19,6 @@ from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.flood import Allowed
 from tunnel.http2.limits import Http2Limits, Rate
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
-from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
 
@@ -71,7 +70,6 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """Send our settings, and begin to count."""
         self._timers.later("unproven", self.limits.unproven, self._not_proven)
         self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
-        Poller.take(self.transport, self._clock)
         super().connectionMade()
 
     def _allowed_refusals(self, rate: Rate) -> Allowed:

@@ -248,7 +248,6 @@ class Poller:
             self._epoll.modify(fd, wanted)
         else:
             self._epoll.register(fd, wanted)
-            member.share = getattr(member, "share", None)
             if not self._members and self._outside is None:
                 self._reactor.addReader(self)
         self._members[fd] = member

@@ -227,9 +227,7 @@ class GitopsAgent:
     @property
     def _writer(self) -> InventoryWriter:
         """This agentk as a writer of inventories."""
-        api = self._api
-        client = api.kubernetes_as_agentk()
-        return InventoryWriter(client, api.agent_name, api.lease, time.time)
+        return InventoryWriter.of(self._api, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
         """Return an inventory by its id, whether or not a project still has it."""

@@ -15,7 +15,11 @@ from datetime import datetime
 import attrs
 
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
+from tunnel.interfaces import (
+    IAgentModuleApi,
+    IKubernetesClient,
+    KubernetesResource,
+)
 
 __all__ = ["InventoryWriter"]
 
@@ -43,6 +47,11 @@ class InventoryWriter:
     agent: str
     lease: str
     now: Callable[[], float]
+
+    @classmethod
+    def of(cls, api: IAgentModuleApi, now: Callable[[], float]) -> InventoryWriter:
+        """Return the agentk of *api*."""
+        return cls(api.kubernetes_as_agentk(), api.agent_name, api.lease, now)
 
     @property
     def mark(self) -> str:

@@ -89,6 +89,4 @@ class ProjectStores:
     @property
     def _writer(self) -> InventoryWriter:
         """This agentk, for inventories."""
-        api = self._api
-        client = api.kubernetes_as_agentk()
-        return InventoryWriter(client, api.agent_name, api.lease, self._now)
+        return InventoryWriter.of(self._api, self._now)
