@@ -28,10 +28,10 @@ from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.roles import AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.until import until
 from tunnel.util.flusher import Flusher
-from tunnel.util.timers import cancel_call
-from tunnel.util.until import until
 from tunnel.wire.session import Session
 
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with

@@ -28,7 +28,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["ExtraTunnels"]
 

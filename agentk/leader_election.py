@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["LeaderElection", "LeaseTimes"]
 

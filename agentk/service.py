@@ -57,10 +57,10 @@ from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
+from tunnel.toolkit.files import reread_files
 from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
-from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
 
 #: Seconds that running requests get when agentk stops; a pod has 30.

@@ -76,9 +76,9 @@ from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
 from tunnel.session.resume import Keeper, ResumeLimits
-from tunnel.util.files import reread_files
+from tunnel.toolkit.files import reread_files
+from tunnel.toolkit.until import until
 from tunnel.util.flusher import Flusher
-from tunnel.util.until import until
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient

@@ -33,7 +33,7 @@ from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200

@@ -24,8 +24,8 @@ from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
-from tunnel.util.recent import Recent
-from tunnel.util.timers import call_by, cancel_call
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FILE_NAME", "LastSeen", "ago"]
 

@@ -15,7 +15,7 @@ from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import reports_pb2
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["AgentReports"]
 

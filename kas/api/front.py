@@ -18,8 +18,8 @@ from tunnel.grpc.fields import Headers, media_type, metadata_from
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.server import CallTransport, Codec, GrpcCall
 from tunnel.interfaces import CLIENT_ADDRESS, SpanKind
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.traces import (
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.traces import (
     TRACEPARENT,
     new_trace_id,
     new_traceparent,

@@ -6,7 +6,7 @@ import attrs
 
 from kas.pb import directory_pb2 as pb
 from tunnel.interfaces import ConnectedAgent, KubernetesVersion
-from tunnel.util.texts import clean_message
+from tunnel.toolkit.texts import clean_message
 
 __all__ = ["AgentRecord", "KasRecord"]
 

@@ -48,7 +48,7 @@ from kas.redis import (
     RedisUnavailable,
     trap_redis_errors,
 )
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["RedisStore"]
 

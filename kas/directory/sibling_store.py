@@ -27,9 +27,9 @@ from kas.pb import directory_pb2 as pb
 from kas.state.process_socket import worker_at
 from tunnel.errors import CallError, Status, TunnelError
 from tunnel.interfaces import StoreEvent, StoreEventType
-from tunnel.util.backoff import Backoff
-from tunnel.util.recent import Recent
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
 

@@ -47,9 +47,9 @@ from tunnel.program.runtime import Runtime
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.roles import KAS
+from tunnel.toolkit.until import until
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
-from tunnel.util.until import until
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient

@@ -35,7 +35,7 @@ from tunnel.session.factory import TunnelFactory
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import KAS
 from tunnel.session.stream import StreamTransport
-from tunnel.util.traces import traceparent_in
+from tunnel.toolkit.traces import traceparent_in
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 

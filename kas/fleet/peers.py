@@ -21,9 +21,9 @@ from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.for_each import for_each
 from tunnel.util.flusher import Flusher
-from tunnel.util.for_each import for_each
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
 

@@ -19,7 +19,7 @@ from kas.git.program import Ended, GitProgram
 from kas.git.ref_resolver import RefResolver
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
-from tunnel.util.files import read_secret_file
+from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 

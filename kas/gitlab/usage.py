@@ -23,7 +23,7 @@ from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStore, Usage
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
 

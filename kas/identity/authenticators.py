@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from kas.identity.failed_checks import Asker, FailedChecks, NoTurn, address_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, HasPeer, IAuthenticator
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Authenticators"]
 

@@ -27,8 +27,8 @@ from kas.config.schema import Audit
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import AuditEvent, AuditLevel
 from tunnel.program.log_writer import FileSink, LogWriter
-from tunnel.util.texts import clean
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 

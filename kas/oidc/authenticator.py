@@ -26,9 +26,9 @@ from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
-from tunnel.util.for_each import for_each
-from tunnel.util.recent import Recent
-from tunnel.util.texts import is_subject
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 

@@ -24,9 +24,9 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
-from tunnel.util.counts import one_less
-from tunnel.util.for_each import for_each
-from tunnel.util.recent import Recent
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Absences", "AgentPath", "Router"]
 

@@ -29,8 +29,8 @@ from tunnel.interfaces import (
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]

@@ -12,7 +12,7 @@ from modules.agent_configuration.schema import ConfigurationFile
 from tunnel.config import as_written, place_in, read
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import IRepository
-from tunnel.util.texts import clean, json_for_yaml
+from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 

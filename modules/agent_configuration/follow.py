@@ -25,7 +25,7 @@ from tunnel.interfaces import (
     IRepository,
     TreeEntryKind,
 )
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
 

@@ -27,10 +27,10 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
-from tunnel.util.counts import one_less
-from tunnel.util.packing import unpack
-from tunnel.util.recent import Recent
-from tunnel.util.texts import clean, json_for_yaml
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.packing import unpack
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 

@@ -54,9 +54,9 @@ from tunnel.interfaces import (
     SpanKind,
 )
 from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, escapes_root, lasts
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.for_each import for_each
-from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiAgent"]
 

@@ -102,9 +102,9 @@ from tunnel.kubernetes import (
     request_info,
     why_refused,
 )
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.for_each import for_each
-from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 

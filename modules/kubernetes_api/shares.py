@@ -14,9 +14,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from tunnel.interfaces import Access, ISharedCount
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import call_by
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import call_by
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = [
     "FAST_SECONDS",

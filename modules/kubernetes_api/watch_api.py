@@ -40,8 +40,8 @@ from modules.kubernetes_api.statuses import INTERNAL_ERROR
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
 from tunnel.interfaces import Access, IPathReceiver, IStream
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["WatchConnection", "WatchHost", "wants_watches"]
 

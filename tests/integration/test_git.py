@@ -36,8 +36,8 @@ from tunnel.interfaces import (
     TreeEntry,
     TreeEntryKind,
 )
-from tunnel.util.files import MAX_SECRET_FILE
-from tunnel.util.until import until
+from tunnel.toolkit.files import MAX_SECRET_FILE
+from tunnel.toolkit.until import until
 
 _reactor: Any = reactor
 

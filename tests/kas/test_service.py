@@ -31,7 +31,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify, startup
 from tunnel.program.startup import start_or_exit
 from tunnel.testing import Pipe, RecordingReceiver
-from tunnel.util.until import STEP as DRAIN_STEP
+from tunnel.toolkit.until import STEP as DRAIN_STEP
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 CONFIGURATION = """\

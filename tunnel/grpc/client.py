@@ -55,8 +55,8 @@ from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["ChannelLimits", "GrpcChannel"]
 

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStore, StoredValue, StoreEvent, StoreEventType
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 __all__ = [
     "DEFAULT_LIMITS",

@@ -44,7 +44,7 @@ from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import escapes_root, why_refused
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
-from tunnel.util.texts import json_for_yaml
+from tunnel.toolkit.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 

@@ -14,8 +14,8 @@ from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
 from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.kubernetes.answers import AnswerLines, error_of
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["PAGE", "ObjectPage", "watch_events"]
 

@@ -7,7 +7,7 @@ import socket
 
 from twisted.internet.interfaces import IReactorTime
 
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 
 def notify(state: str) -> bool:

@@ -25,10 +25,10 @@ from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ISpan, ITracer, SpanKind
 from tunnel.program.shutdown import run_at_shutdown
-from tunnel.util.files import read_secret_file
-from tunnel.util.texts import clean
-from tunnel.util.traces import TRACEPARENT, trace_id_of
-from tunnel.util.urls import is_private
+from tunnel.toolkit.files import read_secret_file
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.traces import TRACEPARENT, trace_id_of
+from tunnel.toolkit.urls import is_private
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult

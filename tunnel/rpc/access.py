@@ -10,7 +10,7 @@ import attrs
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, Impersonation
-from tunnel.util.packing import pack, unpack
+from tunnel.toolkit.packing import pack, unpack
 
 __all__ = ["RESERVED", "access_fields", "take_access"]
 

@@ -24,8 +24,8 @@ from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
-from tunnel.util.timers import cancel_call
-from tunnel.util.traces import CURRENT, TRACEPARENT
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.traces import CURRENT, TRACEPARENT
 
 
 class StreamOpener(Protocol):

@@ -33,8 +33,8 @@ from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.held_requests import MAX_HELD, HeldRequests
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
-from tunnel.util.timers import cancel_call
-from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.traces import CURRENT, TRACEPARENT, trace_id_of
 
 # Before a capital after a small letter, and before the last capital of several, unless
 # only the s of a plural follows.

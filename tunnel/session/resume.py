@@ -26,7 +26,7 @@ from tunnel.errors import (
 from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import StreamTransport
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]

@@ -6,7 +6,7 @@ import attrs
 from zope.interface import implementer
 
 from tunnel.interfaces import ISpan, ITracer, SpanKind
-from tunnel.util.traces import trace_id_of
+from tunnel.toolkit.traces import trace_id_of
 
 __all__ = ["FakeSpan", "FakeTracer"]
 

@@ -1,29 +1,6 @@
 """
-Helpers that are independent of tunnels.
+Input and output of many connections at once.
 
-    backoff.py      pauses between attempts
-    until.py        wait for a condition
-    timers.py       delayed calls: cancelled, made sooner, and with names
-    counts.py       counts by key, without zero entries
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn
-    single_flight.py
-                    one call at a time, whose result goes to all who wait for it
-    peer_slots.py   slots for each peer, so that none delays the others
-    token_bucket.py rate limits
-    allowance.py    a number of actions in any period
-    recent.py       a table that forgets its oldest entry
-    parallel.py     concurrent calls, at most a number of them at once
-    for_each.py     call a function for each item; log exceptions and continue
-    texts.py        texts of a peer, made safe
-    packing.py      bytes deflated, and inflated with a limit
-    traces.py       ids of traces, created and parsed (W3C traceparent)
-    failure_log.py  a line for each error that a client sees, with the id of its trace
-    yaml_directives.py  limit of %TAG lines
-    yaml_fault.py   position, reason and remedy of a YAML error
-    expansion.py    limits of YAML values, counted with aliases expanded
-    single_object.py
-                    checks one Kubernetes object that a peer sent, before it is applied
-    urls.py         URLs that may receive secrets
-    files.py        files: change detection, atomic replacement, secrets, error texts
 """

@@ -40,8 +40,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
-from tunnel.util.for_each import for_each
-from tunnel.util.recent import Recent
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "TurnShare"]
 

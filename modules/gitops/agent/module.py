@@ -50,7 +50,7 @@ from modules.gitops.wire.settings import (
 )
 from tunnel.config import ExistingFile, field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["GitopsAgent", "GitopsOptions"]
 

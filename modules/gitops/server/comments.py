@@ -21,7 +21,7 @@ from tunnel import __version__
 from tunnel.bodies import TooLarge, WholeBody, collect
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IStore
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["Comments"]
 

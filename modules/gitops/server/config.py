@@ -20,7 +20,7 @@ from tunnel.config import (
     field,
     is_positive,
 )
-from tunnel.util.urls import is_private
+from tunnel.toolkit.urls import is_private
 
 __all__ = [
     "GitopsSettings",

@@ -17,7 +17,7 @@ from tunnel.interfaces import (
     ConnectedAgent,
     IServerModuleApi,
 )
-from tunnel.util.single_object import check_manifest
+from tunnel.toolkit.single_object import check_manifest
 
 __all__ = ["CONTROL", "Operators"]
 

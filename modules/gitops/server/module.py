@@ -35,8 +35,8 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
-from tunnel.util.counts import one_less
-from tunnel.util.peer_slots import PeerSlots
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.peer_slots import PeerSlots
 
 __all__ = ["GITOPS", "GitopsServer"]
 

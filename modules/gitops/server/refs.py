@@ -17,8 +17,8 @@ from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status, Stopping
 from tunnel.interfaces import IRepository
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import call_by, cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 

@@ -26,8 +26,8 @@ from modules.gitops.server.reported import AgentDrift
 from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.bodies import WholeBody
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 

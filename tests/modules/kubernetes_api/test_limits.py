@@ -23,7 +23,7 @@ from tests.modules.kubernetes_api.pair import WINDOW, World
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import Access, Impersonation
 from tunnel.testing import RecordingReceiver
-from tunnel.util.packing import pack
+from tunnel.toolkit.packing import pack
 
 
 def crowded(count: int) -> Access:

@@ -23,8 +23,8 @@ from tunnel.errors import ConfigurationError
 from tunnel.interfaces import SpanKind
 from tunnel.program import shutdown, tracing
 from tunnel.program.tracing import Tracer
-from tunnel.util.files import MAX_SECRET_FILE
-from tunnel.util.traces import TRACEPARENT, trace_id_of
+from tunnel.toolkit.files import MAX_SECRET_FILE
+from tunnel.toolkit.traces import TRACEPARENT, trace_id_of
 
 _reactor: Any = reactor
 

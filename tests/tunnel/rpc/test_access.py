@@ -17,7 +17,7 @@ from tunnel.interfaces import Access, Impersonation
 from tunnel.rpc.access import access_fields, take_access
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import ModulePair
-from tunnel.util.packing import pack
+from tunnel.toolkit.packing import pack
 from tunnel.wire.limits import MAX_HEADERS
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]

@@ -26,7 +26,7 @@ from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.plan.recreate import restorable
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
-from tunnel.util.single_object import object_name
+from tunnel.toolkit.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 

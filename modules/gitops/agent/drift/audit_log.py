@@ -19,7 +19,7 @@ from modules.gitops.agent.objects.differences import Writer
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import query_value
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["KubernetesAuditLog"]
 

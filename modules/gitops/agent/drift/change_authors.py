@@ -22,7 +22,7 @@ import attrs
 from modules.gitops.agent.objects.differences import Writer
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Changes", "Writes", "seconds_of"]
 

@@ -46,9 +46,9 @@ from tunnel.interfaces import (
     KubernetesObject,
     KubernetesResource,
 )
-from tunnel.util.allowance import Allowance
-from tunnel.util.parallel import in_parallel
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 

@@ -24,8 +24,8 @@ from tunnel.interfaces import (
     KubernetesResource,
     WatchEventType,
 )
-from tunnel.util.backoff import Backoff
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 

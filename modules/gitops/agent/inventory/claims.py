@@ -55,7 +55,7 @@ from tunnel.interfaces import (
     KubernetesObject,
     KubernetesResource,
 )
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"]
 

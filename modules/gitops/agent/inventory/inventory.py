@@ -35,7 +35,7 @@ from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "COMMIT",

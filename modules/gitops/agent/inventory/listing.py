@@ -20,7 +20,7 @@ from modules.gitops.agent.objects.prune_guards import (
 )
 from tunnel.errors import CallError
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Seen", "list_where_many"]
 

@@ -13,7 +13,7 @@ from modules.gitops.agent.objects.control_plane import without_owned
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from tunnel.interfaces import KubernetesObject
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "AppliedVersion",

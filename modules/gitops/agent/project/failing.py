@@ -15,7 +15,7 @@ from modules.gitops.agent.project.project import Project, State
 from modules.gitops.wire import reports_pb2
 from tunnel.errors import CallError
 from tunnel.interfaces import IServiceClient
-from tunnel.util.texts import clean, shortened
+from tunnel.toolkit.texts import clean, shortened
 
 __all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
 

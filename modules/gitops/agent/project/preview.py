@@ -33,7 +33,7 @@ from modules.gitops.agent.plan.recreate import why_not_recreated
 from modules.gitops.wire.effect import Effect
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
     "ObjectPreview",

@@ -14,7 +14,7 @@ from modules.gitops.agent.project.messages import object_reference
 from modules.gitops.wire import reports_pb2
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IServiceClient
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports"]
 

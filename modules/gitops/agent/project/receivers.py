@@ -29,8 +29,8 @@ from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Receiver", "key_of"]
 

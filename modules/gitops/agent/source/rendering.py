@@ -27,7 +27,7 @@ from modules.gitops.agent.source.threads import COMMIT_THREADS, TextThreads
 from modules.gitops.wire.settings import SourceKind
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["Capabilities", "Renderer", "RenderingRefused", "capabilities_of"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger, LogLevel
 
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["FailureLog"]
 

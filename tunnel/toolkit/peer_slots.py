@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from twisted.internet.defer import DeferredSemaphore
 
-from tunnel.util.counts import one_less
+from tunnel.toolkit.counts import one_less
 
 __all__ = ["PeerSlots"]
 
