@@ -18,9 +18,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from agentk.diagnosis import hint, why_ended
+from tunnel.api import (
+    IStream,
+    IStreamReceiver,
+    TunnelConnected,
+    TunnelDisconnected,
+)
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
@@ -352,7 +357,7 @@ class Dialer(TunnelOwner):
             agent_id=welcome.agent_id,
             peer=tunnel.peer,
         )
-        self.bus.publish("tunnel.connected", welcome.agent_id)
+        self.bus.publish(TunnelConnected(welcome.agent_id))
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """Return the receiver of a request for one of our modules."""
@@ -414,7 +419,7 @@ class Dialer(TunnelOwner):
     def _step_down(self) -> None:
         self.tunnel, self.kas_id = None, b""
         self.services = frozenset()
-        self.bus.publish("tunnel.disconnected", self.agent_id)
+        self.bus.publish(TunnelDisconnected(self.agent_id))
 
     def _lived(self, since: float) -> None:
         lived = self.clock.seconds() - since

@@ -18,8 +18,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
 from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["LeaderElection", "LeaseTimes"]

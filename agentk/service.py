@@ -34,15 +34,19 @@ from agentk.kubernetes.reachability import ClusterReachability
 from agentk.kubernetes.version import ClusterVersion
 from agentk.leader_election import LeaderElection
 from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
-from agentk.modules import AgentContext, AgentModuleApi
+from agentk.modules import AgentContext
 from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
+from tunnel.api import (
+    Draining,
+    IAgentModule,
+    TunnelConnected,
+)
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import IAgentModule
 from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
@@ -199,8 +203,7 @@ class AgentkService(LoggingService, Service):
         self.modules = ModuleHost(
             modules,
             interface=IAgentModule,
-            make_api=lambda one: AgentModuleApi(context, one, self.modules.fail),
-            release=context.release,
+            make_api=context.make_api,
             clock=reactor,
             jitter=random,
         )
@@ -275,7 +278,7 @@ class AgentkService(LoggingService, Service):
         )
 
     def _connect(self) -> None:
-        self.bus.subscribe("agentk", "tunnel.connected", self._connected)
+        self.bus.subscribe("agentk", TunnelConnected, self._connected)
         self.dialer.start()
         self.extra_tunnels.start()
         self._watchdog.start()
@@ -300,10 +303,10 @@ class AgentkService(LoggingService, Service):
                 problem=str(error),
             )
 
-    def _connected(self, agent_id: Any) -> None:
+    def _connected(self, event: TunnelConnected) -> None:
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
-        self._election.agent_is(agent_id)
+        self._election.agent_is(event.agent_id)
         self.cluster_reports.connected()
         self.module_reports.connected()
 
@@ -379,6 +382,6 @@ class AgentkService(LoggingService, Service):
         # The dialer tells kas at once that it accepts nothing new.  Modules learn of it
         # after that, because their clients must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
-        self.bus.publish("agentk.draining", None)
+        self.bus.publish(Draining())
         await self._election.stop()
         await stopping

@@ -4,7 +4,6 @@ The server: accepts agents, and carries requests to them.
     tap.py          `twistd kas`: its options and its service
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
-    modules.py      the API of a module's server half
     operations.py   commands and questions of kasctl for a running kas
     http_client.py  requests to other servers
     request_queue.py  requests to other servers, at a limited rate
@@ -23,13 +22,14 @@ The server: accepts agents, and carries requests to them.
     api/            the external API: Connect and gRPC
     storage/        the stores of modules
     web/            the listener for modules' pages, and bounded requests
+    modules/        the API of a module's server half
     workers/        several processes that are one kas
     observability/  health, metrics, status and the audit log
     state/          the state directory: certificates, running processes
     ctl/            `kasctl`
     pb/             messages between kas
 
-    agentk ==TLS==> agents -> registry <- routing <- modules.py <- modules
+    agentk ==TLS==> agents -> registry <- routing <- modules/ <- server halves
     other kas <==TLS==> fleet -----------^
 """
 

@@ -38,7 +38,7 @@ from kas.gitlab.part import GitLabPart
 from kas.gitlab.projects import AgentProjects
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
-from kas.modules import ServerContext, ServerModuleApi
+from kas.modules import ServerContext
 from kas.observability.audit import AuditLog
 from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.part import ObservabilityPart
@@ -57,11 +57,15 @@ from kas.web.listener import WebListener
 from kas.workers.limits import SharedLimits
 from kas.workers.supervised import SupervisedWorker
 from kas.workers.worker import Worker
+from tunnel.api import (
+    CredentialRevoked,
+    Draining,
+    IServerModule,
+)
 from tunnel.config import CredentialCaching
 from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import IServerModule
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LoggingService
@@ -200,8 +204,7 @@ class KasService(LoggingService, Service):
         self.modules = ModuleHost(
             modules,
             interface=IServerModule,
-            make_api=lambda one: ServerModuleApi(self._context, one, self.modules.fail),
-            release=self._context.release,
+            make_api=self._context.make_api,
             clock=reactor,
             jitter=runtime.random,
         )
@@ -437,11 +440,11 @@ class KasService(LoggingService, Service):
         return parts
 
     def _about(self) -> dict[str, Any]:
-        problems = self._context.problems
+        problems = self._context.problems.by_module
         return describe(self._acceptor.draining, self.registry, self.fleet, problems)
 
     def _credentials_in_use(self) -> set[str]:
-        return self._context.held_credentials()
+        return self._context.held.ids()
 
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
@@ -484,7 +487,7 @@ class KasService(LoggingService, Service):
 
     def _revoked(self, credential_id: str) -> None:
         self.registry.revoke(credential_id)
-        self._runtime.bus.publish("credential.revoked", credential_id)
+        self._runtime.bus.publish(CredentialRevoked(credential_id))
 
     def reload(self) -> None:
         """Open the logs again, and read certificates, identities and secrets again."""
@@ -506,11 +509,9 @@ class KasService(LoggingService, Service):
 
     async def _drain_requests(self) -> None:
         """Close the modules' ports, and wait for running requests."""
-        for ports in self._context.ports.values():
-            for port in ports:
-                await self.listening.close(port)
+        await self._context.ports.close()
         self._api_health.drain()
-        self._runtime.bus.publish("kas.draining", None)
+        self._runtime.bus.publish(Draining())
         grace = self.configuration.agent.listen.shutdown_grace_period
         await until(self._is_idle, self._runtime.reactor, grace)
 

@@ -7,8 +7,6 @@ The feature modules of kas and agentk, made in the same way as third-party modul
     gitops/                 applies objects from Git to the cluster
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          notifications of pushes to repositories
-    repositories.py         Git repositories, as named in the file of kas
-    secret_file.py          files with shared secrets
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

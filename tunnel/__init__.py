@@ -3,7 +3,9 @@ Code that kas and agentk share, and everything that both processes must agree on
 
 The public parts, for authors of modules:
 
-interfaces.py   interfaces that modules implement, and interfaces of both programs
+    api/            interfaces that modules implement, and interfaces that they get
+    interfaces.py   earlier name of api/
+    toolkit/        helpers for both programs and for modules
     plugin.py       modules as plugins, and where they are found
     errors.py       every failure          details.py  details of errors for programs
     bodies.py       bodies of requests to other servers, and of their answers
@@ -21,7 +23,7 @@ Each of these uses only those below it:
     transport/      bytes to and from the network
     wire/           frames, streams, windows: no I/O, no clock
     pb/             messages of the protocol       gitaly/    messages of Gitaly
-    util/           helpers that know nothing of tunnels
+    util/           input and output of many connections at once
     compiled.py     whether compiled modules run, or their sources
 """
 

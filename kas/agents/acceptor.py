@@ -16,9 +16,9 @@ from twisted.python.failure import Failure
 
 from kas.agents.registry import AgentConnection, Registry
 from kas.agents.stream_rate import StreamRate
-from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
-from tunnel.hosting.events import EventBus
-from tunnel.interfaces import (
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
     AgentIdentity,
     ConnectedAgent,
     HasPeer,
@@ -26,6 +26,8 @@ from tunnel.interfaces import (
     IStreamReceiver,
     KubernetesVersion,
 )
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
+from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.factory import TunnelFactory
@@ -75,7 +77,7 @@ MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
 
-#: See `tunnel.interfaces.IAuthenticator.authenticate_agent`.
+#: See `tunnel.api.IAuthenticator.authenticate_agent`.
 Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity]]
 
 
@@ -339,7 +341,7 @@ class AgentAcceptor(TunnelOwner):
             pod=agent.pod_name,
             version=agent.version,
         )
-        self.bus.publish("agent.connected", agent)
+        self.bus.publish(AgentConnected(agent))
 
     def _take_extra(self, connection: AgentConnection) -> None:
         self.registry.add_extra(connection)
@@ -381,7 +383,7 @@ class AgentAcceptor(TunnelOwner):
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
         if connection is not None and not connection.extra:
-            self.bus.publish("agent.disconnected", connection.agent)
+            self.bus.publish(AgentDisconnected(connection.agent))
         if not tunnel.load:
             self.tunnel_idle(tunnel)
 
@@ -419,7 +421,7 @@ class AgentAcceptor(TunnelOwner):
             reason=reason,
         )
         if not (connection.retired or connection.extra):
-            self.bus.publish("agent.disconnected", agent)
+            self.bus.publish(AgentDisconnected(agent))
 
 
 class AgentFactory(TunnelFactory):

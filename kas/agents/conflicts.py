@@ -7,7 +7,7 @@ from collections import deque
 import attrs
 from twisted.logger import Logger
 
-from tunnel.interfaces import ConnectedAgent
+from tunnel.api import ConnectedAgent
 from tunnel.toolkit.recent import Recent
 
 __all__ = ["Conflicts"]

@@ -21,9 +21,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.state.directory import StateDirectory
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+)
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import call_by, cancel_call
 
@@ -99,8 +102,8 @@ class LastSeen:
         self._running = True
         self._since = self._now()
         self._merge_file()
-        bus.subscribe("kas", "agent.connected", self._changed)
-        bus.subscribe("kas", "agent.disconnected", self._changed)
+        bus.subscribe("kas", AgentConnected, self._changed)
+        bus.subscribe("kas", AgentDisconnected, self._changed)
         self._save_within(SAVE_INTERVAL)
 
     def stop(self) -> None:
@@ -110,8 +113,8 @@ class LastSeen:
         self._saving = None
         self._save()
 
-    def _changed(self, agent: ConnectedAgent) -> None:
-        self._note(agent.agent_id, self._now())
+    def _changed(self, event: AgentConnected | AgentDisconnected) -> None:
+        self._note(event.agent.agent_id, self._now())
         self._save_within(SAVE_DELAY)
 
     def _note(self, agent_id: str, when: float) -> None:

@@ -11,8 +11,8 @@ from twisted.logger import Logger
 
 from kas.agents.conflicts import Conflicts
 from kas.agents.waiters import Waiters
+from tunnel.api import ConnectedAgent
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import TunnelProtocol

@@ -10,9 +10,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from kas.agents.registry import Registry
+from tunnel.api import (
+    AgentChanged,
+    ConnectedAgent,
+)
 from tunnel.errors import CallError, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import reports_pb2
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.toolkit.texts import clean
@@ -39,7 +42,7 @@ class AgentReports:
     """
     Answers the service ``AgentReports`` for connected agents.
 
-    A change of an agent's cluster problem is published as ``agent.changed``.
+    A change of an agent's cluster problem is published as `AgentChanged`.
     """
 
     _registry: Registry
@@ -71,7 +74,7 @@ class AgentReports:
         connection.agent = connection.tunnel.agent = changed
         if bool(problem) != bool(before):
             self._tell(changed)
-        self._bus.publish("agent.changed", changed)
+        self._bus.publish(AgentChanged(changed))
         return reports_pb2.ClusterReported()
 
     async def modules(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from kas.pb import directory_pb2 as pb
-from tunnel.interfaces import ConnectedAgent, KubernetesVersion
+from tunnel.api import ConnectedAgent, KubernetesVersion
 from tunnel.toolkit.texts import clean_message
 
 __all__ = ["AgentRecord", "KasRecord"]

@@ -39,8 +39,15 @@ from kas.pb import directory_pb2
 from kas.state.pki import ServerFiles
 from kas.state.process_socket import worker_at
 from tunnel import __version__
+from tunnel.api import (
+    AgentChanged,
+    AgentConnected,
+    AgentDisconnected,
+    ConnectedAgent,
+    IStream,
+    IStreamReceiver,
+)
 from tunnel.errors import CallError, ConfigurationError, Status, TunnelError
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
@@ -181,9 +188,9 @@ class Fleet:
                 )
             if self.siblings is None:
                 self._log.info("other kas reach this one at {url}", url=self._own.url)
-        self.runtime.bus.subscribe("kas", "agent.connected", self._connected)
-        self.runtime.bus.subscribe("kas", "agent.disconnected", self._disconnected)
-        self.runtime.bus.subscribe("kas", "agent.changed", self._connected)
+        self.runtime.bus.subscribe("kas", AgentConnected, self._connected)
+        self.runtime.bus.subscribe("kas", AgentDisconnected, self._disconnected)
+        self.runtime.bus.subscribe("kas", AgentChanged, self._connected)
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:
@@ -219,13 +226,13 @@ class Fleet:
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
         return AgentRecord(agent, self.runtime.instance_id, self._me.url)
 
-    def _connected(self, agent: ConnectedAgent) -> None:
+    def _connected(self, event: AgentConnected | AgentChanged) -> None:
         self.update()
-        self.directory.connected(self._record(agent))
+        self.directory.connected(self._record(event.agent))
 
-    def _disconnected(self, agent: ConnectedAgent) -> None:
+    def _disconnected(self, event: AgentDisconnected) -> None:
         self.update()
-        self.directory.disconnected(self._record(agent))
+        self.directory.disconnected(self._record(event.agent))
 
     def _superseded(self, record: AgentRecord) -> None:
         self.registry.superseded(record.agent)

@@ -15,19 +15,19 @@ from zope.interface import classImplements
 
 from kas.agents.registry import Registry
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
+from tunnel.api import (
+    IPathReceiver,
+    ISpan,
+    IStreamReceiver,
+    ITracer,
+    SpanKind,
+)
 from tunnel.errors import (
     CallError,
     ErrorCode,
     ProtocolError,
     SessionClosed,
     StreamReset,
-)
-from tunnel.interfaces import (
-    IPathReceiver,
-    ISpan,
-    IStreamReceiver,
-    ITracer,
-    SpanKind,
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from kas.config.gitlab import GitLab
@@ -21,9 +20,13 @@ from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
 from kas.http_client import make_agent
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks
+from tunnel.api import (
+    AgentConnected,
+    AgentMoved,
+    ConnectedAgent,
+)
 from tunnel.config import CredentialCaching
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import ConnectedAgent
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
 
@@ -69,7 +72,9 @@ class GitLabPart(Part):
         )
         self._client = client = GitLabClient(settings, agent, reactor, runtime.now)
         self.projects = AgentProjects(
-            reactor, client, moved=partial(runtime.bus.publish, "agent.moved")
+            reactor,
+            client,
+            moved=lambda agent_id: runtime.bus.publish(AgentMoved(agent_id)),
         )
         self._agents: GitLabAgents | None = None
         self.usage: UsageReport | None = None
@@ -80,9 +85,7 @@ class GitLabPart(Part):
             me = runtime.instance_id.hex()
             self.usage = UsageReport(client.post, store, me, period, reactor)
             self._registrations = Registrations(client.post, period, reactor)
-            runtime.bus.subscribe(
-                "kas", "agent.connected", self._registrations.connected
-            )
+            runtime.bus.subscribe("kas", AgentConnected, self._registrations.connected)
         #: Answers agents' requests to GitLab.
         self.access = GitLabForAgents(client, self._token, reactor)
         runtime.metrics.register(GitLabCollector(client, self.access))

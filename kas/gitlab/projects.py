@@ -10,11 +10,16 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.json_object import JsonObject
+from tunnel.api import (
+    AgentProject,
+    GitalyAddress,
+    IProjects,
+)
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AgentProject, GitalyAddress
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.recent import Recent
 
@@ -28,6 +33,7 @@ MAX_PROJECTS = 100_000
 TELL_FIRST, TELL_MOST = 10.0, 600.0
 
 
+@implementer(IProjects)
 class AgentProjects:
     """
     Information from ``agent_info`` besides the agent's identity.
@@ -56,7 +62,7 @@ class AgentProjects:
         #: Running posts, with the wait for the next attempt.
         self._telling: dict[str, Deferred[None] | None] = {}
 
-    def get(self, agent_id: str) -> AgentProject | None:
+    def project(self, agent_id: str) -> AgentProject | None:
         """Of an agent; None: GitLab said nothing of it."""
         return self._known.get(agent_id)
 
@@ -77,7 +83,9 @@ class AgentProjects:
             if before is not None and project != before:
                 self._moved(agent_id)
 
-    def register(self, agent_id: str, configuration: Mapping[str, Any]) -> None:
+    def register_configuration(
+        self, agent_id: str, configuration: Mapping[str, Any]
+    ) -> None:
         """
         Tell GitLab how an agent of its own is configured; nothing waits for it.
 

@@ -11,8 +11,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.gitlab.client import Unprocessable
+from tunnel.api import AgentConnected, ConnectedAgent
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent
 
 __all__ = ["Registrations"]
 
@@ -57,10 +57,11 @@ class Registrations:
         self._loop = LoopingCall(self._tick)
         self._loop.clock = clock
 
-    def connected(self, agent: ConnectedAgent) -> None:
+    def connected(self, event: AgentConnected) -> None:
         """
         Register an agent of GitLab that connected; other agents are not registered.
         """
+        agent = event.agent
         key = agent.agent_id, agent.instance_id
         if agent.project_id and (key in self._events or len(self._events) < MAX_EVENTS):
             self._events[key] = _event(agent)

@@ -24,8 +24,8 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from kas.config.schema import Audit
+from tunnel.api import AuditEvent, AuditLevel
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import AuditEvent, AuditLevel
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.token_bucket import TokenBucket

@@ -18,8 +18,8 @@ from kas.agents.registry import AgentConnection, Registry, is_restart
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.fleet.peers import Peer, Peers
+from tunnel.api import ConnectedAgent, IStreamReceiver
 from tunnel.errors import SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper

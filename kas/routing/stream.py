@@ -10,6 +10,14 @@ from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
 from zope.interface import classImplements
 
 from kas.routing.router import AgentPath, Router
+from tunnel.api import (
+    DEFAULT_OPTIONS,
+    ConnectedAgent,
+    IPathReceiver,
+    IStreamReceiver,
+    IWaitingStream,
+    StreamOptions,
+)
 from tunnel.errors import (
     NOT_LEADING,
     AgentUnavailable,
@@ -17,14 +25,6 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
     TunnelError,
-)
-from tunnel.interfaces import (
-    DEFAULT_OPTIONS,
-    ConnectedAgent,
-    IPathReceiver,
-    IStreamReceiver,
-    IWaitingStream,
-    StreamOptions,
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream

@@ -12,8 +12,16 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.agent_configuration import rpc_pb2
+from tunnel.api import (
+    ConfigurationRefused,
+    Draining,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    TunnelConnected,
+    TunnelDisconnected,
+)
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 __all__ = ["AgentConfigurationAgent", "AgentConfigurationOptions"]
 
@@ -53,9 +61,9 @@ class AgentConfigurationAgent:
         self._commit = ""
         self._problems: tuple[str, ...] = ()
         self._running: Deferred[Any] | None = None
-        api.subscribe("tunnel.connected", lambda _: self._begin())
-        api.subscribe("tunnel.disconnected", lambda _: self._end())
-        api.subscribe("agentk.draining", lambda _: self._end())
+        api.events.subscribe(TunnelConnected, lambda _: self._begin())
+        api.events.subscribe(TunnelDisconnected, lambda _: self._end())
+        api.events.subscribe(Draining, lambda _: self._end())
 
     async def start(self) -> None:
         """Ask at once if the tunnel is already connected."""
@@ -86,7 +94,7 @@ class AgentConfigurationAgent:
         while True:
             told = False
             try:
-                async for response in self._api.client(CONFIGURATION).stream(
+                async for response in self._api.calls.client(CONFIGURATION).stream(
                     "GetConfiguration",
                     rpc_pb2.ConfigurationRequest(commit_id=self._commit),
                 ):
@@ -125,7 +133,7 @@ class AgentConfigurationAgent:
         }
         commit = response.commit_id
         try:
-            self._api.apply_sections(texts)
+            self._api.sections.apply(texts)
         except ConfigurationError as error:
             return tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
         self._commit = commit
@@ -139,7 +147,7 @@ class AgentConfigurationAgent:
         """So that operators of kas see it, too."""
         request = rpc_pb2.RefusedRequest(commit_id=commit, problems=problems)
         try:
-            await self._api.client(CONFIGURATION).call(
+            await self._api.calls.client(CONFIGURATION).call(
                 "Refused", request, timeout=TELL_TIMEOUT
             )
         except CallError as error:
@@ -152,7 +160,7 @@ class AgentConfigurationAgent:
         if problems == self._problems:
             return
         self._problems = problems
-        self._api.publish("configuration.refused", problems)
+        self._api.events.publish(ConfigurationRefused(problems))
         for problem in problems:
             self._log.error(
                 "the configuration in Git cannot be used, and what was before stays: "

@@ -16,17 +16,21 @@ from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
 from modules.agent_configuration.document import MAX_PROBLEMS, MAX_SECTIONS, Document
 from modules.agent_configuration.follow import FollowedRepository
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
+    AgentMoved,
     AgentProject,
     ConnectedAgent,
+    Draining,
     GitAddress,
     GitalyAddress,
+    GitPushed,
+    IConfigurationDelivery,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    project_of,
 )
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.counts import one_less
 from tunnel.toolkit.packing import unpack
 from tunnel.toolkit.recent import Recent
@@ -118,7 +122,7 @@ class _Stream:
 
 
 @provider(IServerModuleFactory)
-@implementer(IServerModule)
+@implementer(IServerModule, IConfigurationDelivery)
 class AgentConfigurationServer:
     """Answers `AgentConfiguration`."""
 
@@ -135,7 +139,7 @@ class AgentConfigurationServer:
             for name, settings in self._settings.repositories.items()
         }
         #: The last configurations that could be used, which outlive this process.
-        self._store = api.store("last-good")
+        self._store = api.stores.open("last-good")
         #: Repositories that GitLab named, by their place and branch.
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
         #: The commit of the configuration that GitLab received, by agent.
@@ -148,11 +152,11 @@ class AgentConfigurationServer:
         #: Each agentk chooses its instance id, so two agents may have the same.
         self._streams: dict[tuple[str, bytes], _Stream] = {}
         self._draining = False
-        api.handle(CONFIGURATION, self)
-        api.tells_configurations(self._was_told)
-        api.subscribe("git.pushed", self._pushed)
-        api.subscribe("agent.moved", self._moved)
-        api.subscribe("kas.draining", self._drain)
+        api.calls.handle(CONFIGURATION, self)
+        api.capabilities.provide(IConfigurationDelivery, self)
+        api.events.subscribe(GitPushed, self._pushed)
+        api.events.subscribe(AgentMoved, self._moved)
+        api.events.subscribe(Draining, self._drain)
 
     async def start(self) -> None:
         """Do nothing: kas reads a repository once an agent needs its content."""
@@ -237,10 +241,10 @@ class AgentConfigurationServer:
         self._show(agent, "agentk refuses it: " + "; ".join(problems))
         return rpc_pb2.RefusedResponse()
 
-    async def _was_told(
+    async def delivered(
         self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
     ) -> bool:
-        """See `IServerModuleApi.configuration_told`."""
+        """See `IConfigurationDelivery`."""
         while (stream := self._streams.get(_key(agent))) is not None:
             if stream.followed.address != address:
                 break
@@ -256,7 +260,7 @@ class AgentConfigurationServer:
         return [one for one in streams if one.agent.agent_id == agent_id]
 
     def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
-        project = self._api.agent_project(agent.agent_id)
+        project = self._api.gitlab.project(agent.agent_id)
         # Two projects of GitLab may have an agent of one name.
         path = project_of(self._api, agent)
         for name, settings in self._settings.repositories.items():
@@ -293,7 +297,7 @@ class AgentConfigurationServer:
         return FollowedRepository(
             name,
             address,
-            self._api.repositories.open(address),
+            self._api.git.open(address),
             ref,
             self._settings.poll_period,
             self._settings.max_configuration_file_size,
@@ -322,7 +326,9 @@ class AgentConfigurationServer:
         commit = followed.commit or document.commit
         if self._registered.get(agent.agent_id) != commit:
             self._registered[agent.agent_id] = commit
-            self._api.register_configuration(agent.agent_id, document.written or {})
+            self._api.gitlab.register_configuration(
+                agent.agent_id, document.written or {}
+            )
 
     def _response(
         self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
@@ -357,21 +363,21 @@ class AgentConfigurationServer:
                 )
 
     def _show(self, agent: ConnectedAgent, problem: str) -> None:
-        self._api.show_problem(agent.agent_id, agent.agent_name, problem)
+        self._api.agents.show_problem(agent.agent_id, agent.agent_name, problem)
 
-    def _pushed(self, name: str) -> None:
+    def _pushed(self, event: GitPushed) -> None:
         for followed in (*self._followed.values(), *self._of_gitlab.values()):
-            if followed.name == name:
+            if followed.name == event.project:
                 followed.pushed()
 
-    def _drain(self, event: object) -> None:
+    def _drain(self, event: Draining) -> None:
         self._draining = True
         for stream in tuple(self._streams.values()):
             stream.end()
 
-    def _moved(self, agent_id: str) -> None:
+    def _moved(self, event: AgentMoved) -> None:
         """GitLab has the project of an agent somewhere else now."""
-        for stream in self._streams_of(agent_id):
+        for stream in self._streams_of(event.agent_id):
             stream.move(self._repository_of(stream.agent))
 
     # The last that could be used, for an agentk that has none.

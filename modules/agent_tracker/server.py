@@ -12,14 +12,14 @@ from zope.interface import implementer, provider
 
 from modules.agent_tracker import list_pb2, rpc_pb2
 from modules.agent_tracker.entity_pb2 import AgentMeta, KubernetesVersion
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     ConnectedAgent,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
 
 __all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
 
@@ -49,8 +49,8 @@ class AgentTrackerServer:
         self.name = api.name
         self._api = api
         self._complained = False
-        api.handle_external(TRACKER, self)
-        api.handle_external(AGENTS, self)
+        api.calls.handle_external(TRACKER, self)
+        api.calls.handle_external(AGENTS, self)
 
     async def start(self) -> None:
         """Do nothing: the module needs no preparation."""
@@ -69,9 +69,9 @@ class AgentTrackerServer:
         if number <= 0:
             raise _invalid(which, "has to be above 0")
         if which == "agent_id":
-            found = await self._api.agents(agent_id=str(number))
+            found = await self._api.agents.find(agent_id=str(number))
         else:
-            found = await self._api.agents(project_id=number)
+            found = await self._api.agents.find(project_id=number)
         return rpc_pb2.GetConnectedAgentsResponse(agents=self._infos(found))
 
     async def get_connected_agents_by_agent_ids(
@@ -85,7 +85,7 @@ class AgentTrackerServer:
                 raise _invalid(f"agent_ids[{index}]", "has to be above 0")
         found: list[ConnectedAgent] = []
         for number in dict.fromkeys(request.agent_ids):
-            found += await self._api.agents(agent_id=str(number))
+            found += await self._api.agents.find(agent_id=str(number))
         return rpc_pb2.GetConnectedAgentsByAgentIDsResponse(agents=self._infos(found))
 
     async def list(
@@ -93,7 +93,8 @@ class AgentTrackerServer:
     ) -> list_pb2.ListResponse:
         """Every connection."""
         found = sorted(
-            await self._api.agents(), key=lambda one: (one.agent_name, one.connected_at)
+            await self._api.agents.find(),
+            key=lambda one: (one.agent_name, one.connected_at),
         )
         return list_pb2.ListResponse(
             agents=[

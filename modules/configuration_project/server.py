@@ -9,15 +9,15 @@ import attrs
 from zope.interface import implementer, provider
 
 from modules.configuration_project import rpc_pb2
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitalyAddress,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
     TreeEntryKind,
 )
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
 
 __all__ = ["CONFIGURATION_PROJECT", "ConfigurationProjectServer"]
 
@@ -46,7 +46,7 @@ class ConfigurationProjectServer:
     def __init__(self, api: IServerModuleApi) -> None:
         self.name = api.name
         self._api = api
-        api.handle_external(CONFIGURATION_PROJECT, self)
+        api.calls.handle_external(CONFIGURATION_PROJECT, self)
 
     async def start(self) -> None:
         """Do nothing: the module needs no preparation."""
@@ -82,7 +82,7 @@ class ConfigurationProjectServer:
             gl_repository=asked.gl_repository,
             gl_project_path=asked.gl_project_path,
         )
-        repository = self._api.repositories.open(address)
+        repository = self._api.git.open(address)
         try:
             commit = await repository.resolve(request.default_branch or "HEAD")
             entries = await repository.tree(commit, _FOLDER, recursive=True)

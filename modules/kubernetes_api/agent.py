@@ -28,6 +28,19 @@ from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.writes import CREDENTIAL, READS, Write
 from tunnel import __version__
+from tunnel.api import (
+    Draining,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    ICluster,
+    IOwnNamespace,
+    ISpan,
+    IStream,
+    IStreamReceiver,
+    SpanKind,
+    TunnelDisconnected,
+)
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
     HeadError,
@@ -41,17 +54,6 @@ from tunnel.http1 import (
     UpstreamRequest,
     clean_trailers,
     is_value,
-)
-from tunnel.interfaces import (
-    IAgentModule,
-    IAgentModuleApi,
-    IAgentModuleFactory,
-    ICluster,
-    IOwnNamespace,
-    ISpan,
-    IStream,
-    IStreamReceiver,
-    SpanKind,
 )
 from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, escapes_root, lasts
 from tunnel.toolkit.failure_log import FailureLog
@@ -110,7 +112,7 @@ class KubernetesApiAgent:
         self.now = now
         # kas wrote the caller's Impersonate-* into each request, and held read-only
         # users to reading: what comes here is sent as it is.
-        self.cluster: ICluster = api.cluster_as_agentk
+        self.cluster: ICluster = api.kubernetes.cluster_as_agentk
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
         self.failures = FailureLog(api.clock)
         # kas has checked each request; what it sends is only read here.
@@ -124,26 +126,26 @@ class KubernetesApiAgent:
         self.known: dict[bytes, RequestHead] = {}
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
-        self.pool = api.upstream
+        self.pool = api.kubernetes.upstream
         self.allow_system_names: bool = api.configuration.allow_system_names
-        self.own_namespace: IOwnNamespace = api.own_namespace
+        self.own_namespace: IOwnNamespace = api.kubernetes.own_namespace
         self.tracer = api.tracer
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
         self._unsubscribe: list[Callable[[], None]] = []
-        api.handle_stream(METHOD, self.accept)
-        api.handle_stream(PACKED_METHOD, self.accept_packed)
+        api.calls.handle_stream(METHOD, self.accept)
+        api.calls.handle_stream(PACKED_METHOD, self.accept_packed)
 
     async def start(self) -> None:
         """Nothing is connected before the first request."""
         self.api.metrics.register(self.metrics)
         self._counting = True
         self._unsubscribe = [
-            self.api.subscribe("agentk.draining", self._draining),
+            self.api.events.subscribe(Draining, self._draining),
             # Heads of clients stay here no longer than the connection that carried
             # them.
-            self.api.subscribe("tunnel.disconnected", lambda _: self.known.clear()),
+            self.api.events.subscribe(TunnelDisconnected, lambda _: self.known.clear()),
         ]
 
     def _draining(self, _: object) -> None:
@@ -432,12 +434,12 @@ class AgentRequest:
     # From kas.
 
     def headers_received(self, block: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`; trailers of the request."""
+        """See `tunnel.api.IStreamReceiver`; trailers of the request."""
         if not self._over:
             self._trailers = clean_trailers(block)
 
     def data_received(self, data: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._request is not None:
             self._module.metrics.bytes_received += len(data)
             if self._write is not None:
@@ -448,7 +450,7 @@ class AgentRequest:
                 self._request.write(data)
 
     def fin_received(self) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         self._sent = True
         if self._heartbeats is not None:
             self._heartbeats.client_finished()
@@ -458,7 +460,7 @@ class AgentRequest:
             self._end()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         request = self._request
@@ -516,7 +518,7 @@ class AgentRequest:
         written = write.answered(head.status, head.fields, api.clock.seconds())
         self._write = None
         if written is not None:
-            api.publish("kubernetes.written", written)
+            api.events.publish(written)
 
     def _not_answered(self, request: UpstreamRequest | None) -> None:
         """
@@ -529,7 +531,7 @@ class AgentRequest:
         api = self._module.api
         written = write.unanswered(api.clock.seconds(), self._module.now())
         if written is not None:
-            api.publish("kubernetes.written", written)
+            api.events.publish(written)
 
     def response_data(self, data: bytes) -> None:
         """See `tunnel.http1.ResponseReceiver`."""

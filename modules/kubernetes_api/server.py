@@ -55,6 +55,26 @@ from modules.kubernetes_api.websocket_tokens import (
 )
 from modules.kubernetes_api.writes import READS, credential_field
 from tunnel import __version__
+from tunnel.api import (
+    SESSION_COOKIE,
+    Access,
+    AuditEvent,
+    AuditLevel,
+    CredentialRevoked,
+    Draining,
+    HasPeer,
+    IPathReceiver,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+    ISharedCount,
+    ISpan,
+    IStream,
+    ITracer,
+    SpanKind,
+    StreamOptions,
+    Usage,
+)
 from tunnel.errors import (
     AgentUnavailable,
     CallError,
@@ -76,24 +96,6 @@ from tunnel.http1 import (
     UpstreamLimits,
     clean_trailers,
     encode_request,
-)
-from tunnel.interfaces import (
-    SESSION_COOKIE,
-    Access,
-    AuditEvent,
-    AuditLevel,
-    HasPeer,
-    IPathReceiver,
-    IServerModule,
-    IServerModuleApi,
-    IServerModuleFactory,
-    ISharedCount,
-    ISpan,
-    IStream,
-    ITracer,
-    SpanKind,
-    StreamOptions,
-    Usage,
 )
 from tunnel.kubernetes import (
     Lasts,
@@ -205,6 +207,8 @@ class KubernetesApiServer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.api = api
+        self._users = api.users
+        self._calls = api.calls
         self.clock = api.clock
         self.metrics = ProxyMetrics("kas_kubernetes_api")
         self.failures = FailureLog(api.clock)
@@ -215,7 +219,7 @@ class KubernetesApiServer:
         # Without one, tokens are good at this kas alone.
         secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
         self.tokens = WebSocketTokens(secret, now)
-        self._used = UsedTokens(partial(api.store, "websocket-tokens"))
+        self._used = UsedTokens(partial(api.stores.open, "websocket-tokens"))
         self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
@@ -223,9 +227,9 @@ class KubernetesApiServer:
         #: Our name in ``Via``: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
-        self._count = api.count_usage
+        self._count = api.users.count_usage
         self._tracer = api.tracer
-        self.audits = api.audit_level is not AuditLevel.NONE
+        self.audits = api.audit.level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[Ending] = set()
         self.shares: Shares[Held] = Shares(
@@ -237,11 +241,12 @@ class KubernetesApiServer:
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._stopping = False
-        self._cross_origin = CrossOrigin(api.page_origins) if api.page_origins else None
+        origins = api.web.page_origins
+        self._cross_origin = CrossOrigin(origins) if origins else None
         self.front = HttpServerFactory(
             self,
             api.clock,
-            parser=request_parser(settings.max_header_count, bool(api.page_origins)),
+            parser=request_parser(settings.max_header_count, bool(origins)),
             limits=settings.front_limits(),
             write=api.write,
             render_error=self._render,
@@ -251,14 +256,14 @@ class KubernetesApiServer:
         """Listen, and count."""
         self.api.metrics.register(self.metrics)
         self.api.metrics.register(self.shares)
-        self.api.holds_credentials(self.shares.credentials)
+        self.api.users.recheck(self.shares.credentials)
         self._unsubscribe = [
-            self.api.subscribe("credential.revoked", self._revoked),
-            self.api.subscribe("kas.draining", self._draining),
+            self.api.events.subscribe(CredentialRevoked, self._revoked),
+            self.api.events.subscribe(Draining, self._draining),
         ]
         listen: Any = self._settings.listen
         path = self._settings.url_path_prefix.rstrip("/")
-        await self.api.listen(listen, self.front, path)
+        await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
         """Drop what is under way; ``kas.draining`` came first to let it finish."""
@@ -318,7 +323,7 @@ class KubernetesApiServer:
             answer = (
                 Deferred.fromCoroutine(self._authorize_once(entry, client))
                 if entry.sealed_in
-                else self.api.authorize(entry.kind, entry.agent, entry.token, client)
+                else self._users.authorize(entry.kind, entry.agent, entry.token, client)
             )
         except CallError:
             answer = fail()
@@ -390,7 +395,9 @@ class KubernetesApiServer:
             self._count(access.usage or _USED)
         method, block = found
         options = _OPTIONS[True, True, True]
-        return self.api.open_stream(access.agent_id, method, receiver, block, options)
+        return self._calls.open_stream(
+            access.agent_id, method, receiver, block, options
+        )
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
         """Return why *access* does not include a watch; None: it does."""
@@ -463,7 +470,7 @@ class KubernetesApiServer:
 
     async def _authorize_once(self, entry: Entry, client: HasPeer) -> Access:
         await self._used.use(entry.sealed_in)
-        answer = self.api.authorize(entry.kind, entry.agent, entry.token, client)
+        answer = self._users.authorize(entry.kind, entry.agent, entry.token, client)
         return await answer if isinstance(answer, Deferred) else answer
 
     def _authorized(self, access: Access, request: ProxiedRequest) -> None:
@@ -608,7 +615,7 @@ class KubernetesApiServer:
             return
         head = head or exchange.head
         if (
-            self.api.audit_level is AuditLevel.CHANGES
+            self.api.audit.level is AuditLevel.CHANGES
             and outcome not in (401, 403)
             and only_reads(head.method, target, bool(head.upgrade))
         ):
@@ -631,7 +638,7 @@ class KubernetesApiServer:
         event = AuditEvent(
             "kubernetes.request", access, str(outcome), said, stranger=access is None
         )
-        self.api.audit(event)
+        self.api.audit.record(event)
 
     def _client_address(self, exchange: Exchange) -> str:
         """Return the address of the client, behind trusted proxies too."""
@@ -639,9 +646,9 @@ class KubernetesApiServer:
         client = exchange if proxies is None else proxies.client_of(exchange)
         return str(getattr(client.peer_address, "host", ""))
 
-    def _revoked(self, credential_id: str) -> None:
+    def _revoked(self, event: CredentialRevoked) -> None:
         for_each(
-            self.shares.of(credential_id),
+            self.shares.of(event.credential_id),
             lambda request: request.revoke(),
             "the end of a request whose credential was revoked",
         )
@@ -794,7 +801,7 @@ class ProxiedRequest:
         self._forwarded = True
         self._watch = goes_on is Lasts.WATCH
         try:
-            stream = self.module.api.open_stream(
+            stream = self.module.api.calls.open_stream(
                 self.access.agent_id,
                 method,
                 self,
@@ -958,7 +965,7 @@ class ProxiedRequest:
     # From the agent.
 
     def headers_received(self, block: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         exchange = self.exchange
@@ -1042,7 +1049,7 @@ class ProxiedRequest:
             self.fail(502, f"{_BROKEN_HOP}: {error}")
 
     def data_received(self, data: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         if not self.exchange.head_sent:
@@ -1063,7 +1070,7 @@ class ProxiedRequest:
             self._end(broken=True)
 
     def fin_received(self) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         exchange = self.exchange
@@ -1082,7 +1089,7 @@ class ProxiedRequest:
             exchange.finish(self._trailers)
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         self._stream = None
         if self._over:
             return
@@ -1195,6 +1202,8 @@ def _together(
     """
     Return counters for the requests of callers and agents at other workers of this kas.
     """
-    callers = api.count_together("callers", settings.max_requests_per_credential)
-    agents = api.count_together("agents", settings.max_requests_per_agent)
+    callers = api.workers.count_together(
+        "callers", settings.max_requests_per_credential
+    )
+    agents = api.workers.count_together("agents", settings.max_requests_per_agent)
     return None if callers is None or agents is None else (callers, agents)

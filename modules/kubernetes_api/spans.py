@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.api import ISpan, ITracer, SpanKind
 from tunnel.kubernetes.request_info import request_info
 from tunnel.toolkit.traces import traceparent_in
 

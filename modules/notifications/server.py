@@ -14,16 +14,17 @@ from zope.interface import implementer, provider
 
 from modules.notifications import rpc_pb2
 from modules.notifications.webhook import Webhook
-from modules.secret_file import read_secret
-from tunnel.config import ExistingFile, field
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
+    GitPushed,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
     StoreEventType,
 )
+from tunnel.config import ExistingFile, field
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.secret_file import read_secret
 
 __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
@@ -75,13 +76,13 @@ class NotificationsServer:
     def __init__(self, api: IServerModuleApi) -> None:
         self.name = api.name
         self._api = api
-        self._store = api.store("pushes")
+        self._store = api.stores.open("pushes")
         self._watching: Deferred[Any] | None = None
         self._names: set[str] = set()
-        api.handle_external(NOTIFICATIONS, self)
+        api.calls.handle_external(NOTIFICATIONS, self)
         secret_file = api.configuration.webhook_secret_file
         if secret_file is not None:
-            api.web("/git/pushed", Webhook(secret_file, self.pushed))
+            api.web.mount("/git/pushed", Webhook(secret_file, self.pushed))
 
     async def start(self) -> None:
         """Receive the pushes that other kas store."""
@@ -122,7 +123,7 @@ class NotificationsServer:
             await self._store.set(key, name.encode(), expires_after=REMEMBERED)
         except CallError:
             # Agents that are connected here need not wait for the store.
-            self._api.publish("git.pushed", name)
+            self._api.events.publish(GitPushed(name))
             raise CallError(
                 Status.UNAVAILABLE, "kas cannot notify the other kas of the push now"
             ) from None
@@ -163,7 +164,7 @@ class NotificationsServer:
     async def _publish(self, key: str) -> None:
         found = await self._store.get(key)
         if found is not None:
-            self._api.publish("git.pushed", found.value.decode("utf-8", "replace"))
+            self._api.events.publish(GitPushed(found.value.decode("utf-8", "replace")))
 
     def _failed(self, failure: Any) -> None:
         if not failure.check(CancelledError):

@@ -14,6 +14,7 @@ from zope.interface import implementer
 
 from agentk.dialer import Dialer
 from tests.kas.world import World
+from tunnel.api import TunnelConnected, TunnelDisconnected
 from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
@@ -96,8 +97,9 @@ class DialCase(SynchronousTestCase):
         self.jitter: Any = lambda: 1.0
         self.bus = EventBus()
         self.events: list[str] = []
-        for topic in ("connected", "disconnected"):
-            self.bus.subscribe("tests", f"tunnel.{topic}", self.recorder(topic))
+        connected, disconnected = map(self.recorder, ("connected", "disconnected"))
+        self.bus.subscribe("tests", TunnelConnected, connected)
+        self.bus.subscribe("tests", TunnelDisconnected, disconnected)
         self.dispatcher = Dispatcher(self.clock)
         self.dialer = Dialer(
             endpoint=lambda: self.network,

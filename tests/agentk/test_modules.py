@@ -10,16 +10,22 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from agentk.leader_election import LeaderElection
-from agentk.modules import AgentContext, AgentModuleApi
+from agentk.modules import AgentContext
 from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import (
+    IAgentModuleApi,
+    IGitLab,
+    TunnelConnected,
+    TunnelDisconnected,
+)
 from tunnel.errors import CallError, Status
+from tunnel.hosting.api import AgentModuleApi
 from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
-from tunnel.hosting.modules import Prepared
+from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import IAgentModuleApi, IGitLab
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
@@ -67,14 +73,20 @@ class ApiTests(DialCase):
             ),
         )
         self.failed: list[tuple[str, Exception]] = []
+        self.scopes: list[ModuleScope] = []
 
     def api(self, name: str = "echo") -> AgentModuleApi:
-        def fail(name: str, reason: Exception) -> None:
+        def fail(reason: Exception) -> None:
             self.failed.append((name, reason))
 
-        return AgentModuleApi(
-            self.context, Prepared(name, lambda api: None, {"a": 1}), fail
-        )
+        scope = ModuleScope(name, {"a": 1}, fail)
+        self.scopes.append(scope)
+        return self.context.make_api(scope)
+
+    def release(self) -> None:
+        """End the life of all APIs."""
+        for scope in self.scopes:
+            scope.release()
 
     def say(self, client: Any, text: str) -> Deferred[Any]:
         calling = Deferred.fromCoroutine(client.call("Say", Text(text=text), timeout=5))
@@ -84,7 +96,7 @@ class ApiTests(DialCase):
     def test_what_only_the_leader_answers(self) -> None:
         """Another one refuses the call, so that kas tries the next."""
         api = self.api()
-        api.handle_as_leader(ECHO, Upper())
+        api.calls.handle_as_leader(ECHO, Upper())
         name = f"/{ECHO.full_name}/Say"
         with self.assertRaises(CallError) as caught:
             self.dispatcher.accept(cast(Any, None), pb.Open(method=name))
@@ -94,11 +106,11 @@ class ApiTests(DialCase):
         """All of it is there."""
         api = self.api()
         verifyObject(IAgentModuleApi, api)
-        self.assertIs(api.cluster_as_agentk, self.clients.cluster)
-        self.assertIs(api.upstream, self.clients.pool)
-        self.assertIsInstance(api.kubernetes_as_agentk(), KubernetesClient)
-        self.assertRaises(CallError, api.kubernetes_for, None)
-        self.assertEqual(api.own_namespace.keep_records(), "txkas")
+        self.assertIs(api.kubernetes.cluster_as_agentk, self.clients.cluster_as_agentk)
+        self.assertIs(api.kubernetes.upstream, self.clients.upstream)
+        self.assertIsInstance(api.kubernetes.as_agentk(), KubernetesClient)
+        self.assertRaises(CallError, api.kubernetes.acting_for, None)
+        self.assertEqual(api.kubernetes.own_namespace.keep_records(), "txkas")
         self.assertIs(api.clock, self.clock)
         self.assertEqual(api.configuration, {"a": 1})
 
@@ -106,7 +118,7 @@ class ApiTests(DialCase):
         """No module can say that it is another one."""
         api = self.api()
         verifyObject(IGitLab, api.gitlab)
-        self.assertRaises(ValueError, api.client, GITLAB_ACCESS)
+        self.assertRaises(ValueError, api.calls.client, GITLAB_ACCESS)
 
     def test_agent_id(self) -> None:
         """Empty until kas said it, and known from then on."""
@@ -122,18 +134,18 @@ class ApiTests(DialCase):
         """What is served there is answered."""
         self.world.dispatcher.handle("tests", ECHO, Upper())
         self.start()
-        answer = self.successResultOf(self.say(self.api().client(ECHO), "hi"))
+        answer = self.successResultOf(self.say(self.api().calls.client(ECHO), "hi"))
         self.assertEqual(answer.text, "HI")
 
     def test_kas_does_not_serve_it(self) -> None:
         """An older kas, or one without the module."""
         self.start()
-        failure = self.failureResultOf(self.say(self.api().client(ECHO), "hi"))
+        failure = self.failureResultOf(self.say(self.api().calls.client(ECHO), "hi"))
         self.assertEqual(failure.value.status, Status.UNIMPLEMENTED)
 
     def test_no_tunnel(self) -> None:
         """A call fails at once, and says what is wrong with the tunnel."""
-        calling = self.say(self.api().client(ECHO), "hi")
+        calling = self.say(self.api().calls.client(ECHO), "hi")
         failure = self.failureResultOf(calling, CallError)
         self.assertEqual(failure.value.status, Status.UNAVAILABLE)
         self.assertIn("not connected yet", str(failure.value))
@@ -142,8 +154,8 @@ class ApiTests(DialCase):
         """Calls and raw streams reach their handlers, until they are withdrawn."""
         receiver = RecordingReceiver()
         api = self.api()
-        api.handle(ECHO, Upper())
-        api.handle_stream("/raw", lambda stream, open_: receiver)
+        api.calls.handle(ECHO, Upper())
+        api.calls.handle_stream("/raw", lambda stream, open_: receiver)
         self.start()
         self.network.tunnel().open_stream(
             pb.Open(method="/raw"), RecordingReceiver()
@@ -151,21 +163,21 @@ class ApiTests(DialCase):
         self.network.settle()
         self.assertEqual(receiver.data, b"x")
         self.assertEqual(self.dispatcher.services, ["", "tests.proto.Echo"])
-        self.context.release("echo")
+        self.release()
         self.assertEqual(self.dispatcher.services, [])
 
     def test_events(self) -> None:
         """The tunnel comes and goes; the release of a module ends its subscriptions."""
-        heard: list[str] = []
-        for topic in ("tunnel.connected", "tunnel.disconnected"):
-            self.api().subscribe(topic, heard.append)
+        heard: list[TunnelConnected | TunnelDisconnected] = []
+        self.api().events.subscribe(TunnelConnected, heard.append)
+        self.api().events.subscribe(TunnelDisconnected, heard.append)
         self.start()
         self.network.tunnel().end(0, "")  # type: ignore[arg-type]
         self.network.settle()
-        self.assertEqual(heard, ["7", "7"])
-        self.context.release("echo")
+        self.assertEqual(heard, [TunnelConnected("7"), TunnelDisconnected("7")])
+        self.release()
         self.later(5)
-        self.assertEqual(heard, ["7", "7"])
+        self.assertEqual(heard, [TunnelConnected("7"), TunnelDisconnected("7")])
 
     def test_fail(self) -> None:
         """The host is told which module it is."""

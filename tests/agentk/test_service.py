@@ -24,9 +24,9 @@ from agentk.kubernetes.kubeconfig import IN_CLUSTER, Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.world import World
 from tunnel import __version__
+from tunnel.api import IAgentModule
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import IAgentModule
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.testing import Pipe, RecordingReceiver
@@ -88,7 +88,7 @@ class Module:
 
     def __init__(self, api: Any) -> None:
         self.name = api.name
-        api.handle_stream("/x", lambda stream, open_: self.received)
+        api.calls.handle_stream("/x", lambda stream, open_: self.received)
 
     async def start(self) -> None:
         self.happened.append("start module")

@@ -19,7 +19,7 @@ class _Kas:
 
     def __init__(self, api: Any) -> None:
         self.told: list[dict[str, str]] = []
-        api.handle(SERVICE, self)
+        api.calls.handle(SERVICE, self)
 
     async def start(self) -> None: ...
 

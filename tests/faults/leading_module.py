@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.task import deferLater
 from zope.interface import implementer, provider
 
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 #: The dropin that makes it known.
 DROPIN = """\
@@ -42,13 +42,13 @@ class LeadingModule:
 
     async def start(self) -> None:
         """Whenever this agentk leads."""
-        self._api.lead(self._run)
+        self._api.leadership.lead(self._run)
 
     async def _run(self) -> None:
         pod = os.environ["POD_NAME"]
         with open(os.environ["LEADING_FILE"], "a", buffering=1) as file:
             while True:
-                if self._api.leads:
+                if self._api.leadership.leads:
                     file.write(f"{pod} {time.time():.6f}\n")
                 await deferLater(self._api.clock, INTERVAL)
 

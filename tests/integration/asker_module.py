@@ -11,7 +11,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
-from tunnel.interfaces import IAgentModule, IAgentModuleFactory
+from tunnel.api import (
+    IAgentModule,
+    IAgentModuleFactory,
+    TunnelConnected,
+)
 
 #: The dropin that makes it known.
 DROPIN = """\
@@ -42,7 +46,7 @@ class AskerModule:
     def __init__(self, api: Any) -> None:
         self.name = api.name
         self._api = api
-        api.subscribe("tunnel.connected", lambda _: self._begin())
+        api.events.subscribe(TunnelConnected, lambda _: self._begin())
 
     async def start(self) -> None:
         """It begins with the tunnel."""

@@ -10,8 +10,8 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 from zope.interface import implementer, provider
 
+from tunnel.api import IServerModule, IServerModuleApi, IServerModuleFactory
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServerModule, IServerModuleApi, IServerModuleFactory
 
 #: The dropins that make it known, twice.
 DROPIN = """\
@@ -40,8 +40,8 @@ class PagesModule:
     def __init__(self, api: IServerModuleApi) -> None:
         self.name = api.name
         self._api = api
-        self._store = api.store("counters")
-        api.web(api.configuration.prefix, self.app.resource())
+        self._store = api.stores.open("counters")
+        api.web.mount(api.configuration.prefix, self.app.resource())
 
     async def start(self) -> None:
         """The store can be used from here on."""

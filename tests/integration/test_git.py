@@ -27,8 +27,7 @@ from kas.state.directory import StateDirectory, process_name
 from tests.integration.processes import Process, eventually
 from tools.git_repository import GitRepository
 from tools.git_server import GitServer
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitAddress,
     GitalyAddress,
     IRepositories,
@@ -36,6 +35,7 @@ from tunnel.interfaces import (
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.files import MAX_SECRET_FILE
 from tunnel.toolkit.until import until
 

@@ -27,9 +27,16 @@ from kas.routing.stream import RoutedStream
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.world import World
 from tests.tunnel.rpc.echo import ECHO, Echo
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+    ConnectedAgent,
+    IStream,
+    IStreamReceiver,
+    StreamOptions,
+)
 from tunnel.errors import CallError, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
@@ -151,8 +158,8 @@ class Kas:
             now=clock.seconds,
             timing=Timing(resume_grace=GRACE),
         )
-        self.bus.subscribe("kas", "agent.connected", self._connected)
-        self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        self.bus.subscribe("kas", AgentConnected, self._connected)
+        self.bus.subscribe("kas", AgentDisconnected, self._disconnected)
         network = self.many.network
         network.listeners[self.me.url] = GatewayFactory(
             self.gateway, clock=clock, flusher=flusher, keepalive=keepalive
@@ -169,11 +176,11 @@ class Kas:
         self.registry.superseded(record.agent)
         self.directory.disconnected(record)
 
-    def _connected(self, agent: ConnectedAgent) -> None:
-        self.directory.connected(self._record(agent))
+    def _connected(self, event: AgentConnected) -> None:
+        self.directory.connected(self._record(event.agent))
 
-    def _disconnected(self, agent: ConnectedAgent) -> None:
-        self.directory.disconnected(self._record(agent))
+    def _disconnected(self, event: AgentDisconnected) -> None:
+        self.directory.disconnected(self._record(event.agent))
 
     @staticmethod
     def _verify(credential: bytes) -> None:

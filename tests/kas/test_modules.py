@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import tempfile
 import time
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,27 +27,32 @@ from kas.git.repositories import Repositories
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
-from kas.modules import (
-    MAX_PROBLEM,
-    MAX_PROBLEMS,
-    ServerContext,
-    ServerModuleApi,
-)
+from kas.modules import ServerContext
+from kas.modules.agents import MAX_PROBLEM, MAX_PROBLEMS
 from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
+from tunnel.hosting.api import ServerModuleApi
 from tunnel.hosting.modules import RESTART_FIRST, ModuleHost, Prepared
 from tunnel.hosting.pages import Pages
+from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.testing import FakeStore, RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+def _running(awaitable: Awaitable[Any]) -> Deferred[Any]:
+    async def run() -> Any:
+        return await awaitable
+
+    return Deferred.fromCoroutine(run())
 
 
 class Reactor(MemoryReactorClock):
@@ -91,12 +97,21 @@ class _Case(SynchronousTestCase):
             repositories=Repositories(state, self.reactor),
         )
         self.failed: list[tuple[str, Exception]] = []
+        self.scopes: list[ModuleScope] = []
 
     def api(self, name: str = "echo", configuration: Any = None) -> ServerModuleApi:
-        def fail(name: str, reason: Exception) -> None:
+        def fail(reason: Exception) -> None:
             self.failed.append((name, reason))
 
-        return ServerModuleApi(self.context, Prepared(name, Busy, configuration), fail)
+        scope = ModuleScope(name, configuration, fail)
+        self.scopes.append(scope)
+        return self.context.make_api(scope)
+
+    def release(self, name: str) -> None:
+        """End the life of all APIs of a name."""
+        for scope in self.scopes:
+            if scope.name == name:
+                scope.release()
 
 
 class ApiTests(_Case):
@@ -105,25 +120,25 @@ class ApiTests(_Case):
     def test_problems(self) -> None:
         """What a module says is wrong with agents, until it says so no more."""
         api = self.api()
-        api.show_problem("1", "prod", "x" * (2 * MAX_PROBLEM))
-        api.show_problem("2", "dev", "bad")
+        api.agents.show_problem("1", "prod", "x" * (2 * MAX_PROBLEM))
+        api.agents.show_problem("2", "dev", "bad")
         self.assertEqual(
-            self.context.problems,
+            self.context.problems.by_module,
             {"echo": {"1": ("prod", "x" * MAX_PROBLEM), "2": ("dev", "bad")}},
         )
-        api.show_problem("2", "dev", "")
-        self.assertEqual(list(self.context.problems["echo"]), ["1"])
+        api.agents.show_problem("2", "dev", "")
+        self.assertEqual(list(self.context.problems.by_module["echo"]), ["1"])
         for number in range(MAX_PROBLEMS + 10):
-            api.show_problem(str(number), "many", "bad")
-        self.assertEqual(len(self.context.problems["echo"]), MAX_PROBLEMS)
-        self.context.release("echo")
-        self.assertEqual(self.context.problems, {})
+            api.agents.show_problem(str(number), "many", "bad")
+        self.assertEqual(len(self.context.problems.by_module["echo"]), MAX_PROBLEMS)
+        self.release("echo")
+        self.assertEqual(self.context.problems.by_module, {})
 
     def test_without_gitlab(self) -> None:
         """There is no project to know of, and nobody to tell."""
         api = self.api()
-        self.assertIsNone(api.agent_project("1"))
-        api.register_configuration("1", {})
+        self.assertIsNone(api.gitlab.project("1"))
+        api.gitlab.register_configuration("1", {})
 
     def test_interface(self) -> None:
         """All of it is there."""
@@ -135,18 +150,18 @@ class ApiTests(_Case):
 
     def test_held_credentials(self) -> None:
         """Those of all modules that hold something open, until each stops."""
-        self.api("one").holds_credentials(lambda: ["user:a", "ci_job:1"])
-        self.api("two").holds_credentials({"user:a": 1, "user:b": 2}.keys)
+        self.api("one").users.recheck(lambda: ["user:a", "ci_job:1"])
+        self.api("two").users.recheck({"user:a": 1, "user:b": 2}.keys)
         held = {"user:a", "user:b", "ci_job:1"}
-        self.assertEqual(self.context.held_credentials(), held)
-        self.context.release("one")
-        self.assertEqual(self.context.held_credentials(), {"user:a", "user:b"})
-        self.context.release("two")
-        self.assertEqual(self.context.held_credentials(), set())
+        self.assertEqual(self.context.held.ids(), held)
+        self.release("one")
+        self.assertEqual(self.context.held.ids(), {"user:a", "user:b"})
+        self.release("two")
+        self.assertEqual(self.context.held.ids(), set())
 
     def test_page_origins(self) -> None:
         self.context.page_origins = ("https://gitlab.example.com",)
-        self.assertEqual(self.api().page_origins, ("https://gitlab.example.com",))
+        self.assertEqual(self.api().web.page_origins, ("https://gitlab.example.com",))
 
     def test_calls(self) -> None:
         """A call finds its agent, and its answer the way back."""
@@ -160,15 +175,15 @@ class ApiTests(_Case):
 
         agent.dispatcher.handle("tests", ECHO, Upper())
         agent.stream_opened = agent.dispatcher.accept  # type: ignore[method-assign,assignment]
-        client = self.api().client(ECHO, "7")
-        calling = Deferred.fromCoroutine(client.call("Say", Text(text="hi"), timeout=5))
+        client = self.api().calls.client(ECHO, "7")
+        calling = _running(client.call("Say", Text(text="hi"), timeout=5))
         agent.pipe.flush()
         self.assertEqual(self.successResultOf(calling).text, "HI")
 
     def test_call_of_an_absent_agent(self) -> None:
         """It waits; the caller's own limit applies, if it is the shorter one."""
-        client = self.api().client(ECHO, "7")
-        calling = Deferred.fromCoroutine(client.call("Say", Text(), timeout=5))
+        client = self.api().calls.client(ECHO, "7")
+        calling = _running(client.call("Say", Text(), timeout=5))
         self.reactor.advance(4.9)
         self.assertNoResult(calling)
         self.reactor.advance(0.2)
@@ -179,8 +194,8 @@ class ApiTests(_Case):
 
     def test_call_without_limit(self) -> None:
         """Without one, the routing time limit is the end of it."""
-        client = self.api().client(ECHO, "7")
-        calling = Deferred.fromCoroutine(client.call("Say", Text()))
+        client = self.api().calls.client(ECHO, "7")
+        calling = _running(client.call("Say", Text()))
         self.world.clock.advance(20)
         failure = self.failureResultOf(calling, CallError)
         self.assertEqual(failure.value.status, Status.UNAVAILABLE)
@@ -188,7 +203,7 @@ class ApiTests(_Case):
     def test_streams(self) -> None:
         """Method, metadata and the time that is left travel along."""
         agent = self.world.agent()
-        stream = self.api().open_stream(
+        stream = self.api().calls.open_stream(
             "7", "/raw", RecordingReceiver(), b"fields", StreamOptions(timeout=0.0001)
         )
         stream.write(b"x")
@@ -201,10 +216,10 @@ class ApiTests(_Case):
 
     def test_connected_agents(self) -> None:
         """Every connection."""
-        self.assertEqual(self.api().connected_agents(), [])
+        self.assertEqual(self.api().agents.connected(), [])
         self.world.agent("7")
         self.world.agent("8")
-        names = [one.agent_name for one in self.api().connected_agents()]
+        names = [one.agent_name for one in self.api().agents.connected()]
         self.assertEqual(names, ["agent-7", "agent-8"])
 
     def test_authorize(self) -> None:
@@ -215,14 +230,14 @@ class ApiTests(_Case):
         self.addCleanup(self.identity.stop)
         for agent in ("home", "1"):
             for kind in ("user", ""):
-                access = self.api().authorize(kind, agent, token)
+                access = self.api().users.authorize(kind, agent, token)
                 self.assertEqual(access, Access("user:alice", "1", "home"))
 
     def test_authorize_refuses(self) -> None:
         """At once, saying which kinds there are, and never with the token in it."""
         for kind, token in (("user", "s3cret"), ("ci", "s3cret"), ("x" * 999, "")):
             with self.assertRaises(CallError) as refused:
-                self.api().authorize(kind, "home", token)
+                self.api().users.authorize(kind, "home", token)
             refusal = refused.exception
             self.assertEqual(refusal.status, Status.UNAUTHENTICATED)
             self.assertNotIn("s3cret", str(refusal))
@@ -232,12 +247,12 @@ class ApiTests(_Case):
 
     def test_events(self) -> None:
         """From one module to another."""
-        heard: list[int] = []
-        end = self.api("a").subscribe("moon", heard.append)
-        self.api("b").publish("moon", 1)
+        heard: list[Moon] = []
+        end = self.api("a").events.subscribe(Moon, heard.append)
+        self.api("b").events.publish(Moon(1))
         end()
-        self.api("b").publish("moon", 2)
-        self.assertEqual(heard, [1])
+        self.api("b").events.publish(Moon(2))
+        self.assertEqual(heard, [Moon(1)])
 
     def test_fail(self) -> None:
         """The host is told which module it is."""
@@ -247,7 +262,7 @@ class ApiTests(_Case):
 
     def test_listen(self) -> None:
         """A port, as the section or the endpoint string says."""
-        listening = self.api().listen("tcp:8160:interface=127.0.0.1", Factory())
+        listening = self.api().network.listen("tcp:8160:interface=127.0.0.1", Factory())
         port = self.successResultOf(listening)
         verifyObject(IListeningPort, port)
         ((number, *_),) = self.reactor.tcpServers
@@ -262,7 +277,7 @@ class ApiTests(_Case):
 
         self.reactor.listenTCP = refuse  # type: ignore[method-assign]
         failure = self.failureResultOf(
-            self.api().listen("tcp:8160", Factory()), ConfigurationError
+            self.api().network.listen("tcp:8160", Factory()), ConfigurationError
         )
         (problem,) = failure.value.problems
         self.assertEqual(
@@ -284,16 +299,23 @@ class ApiTests(_Case):
             listen: Listen
 
         settings = Settings(Listen(address="127.0.0.1:8160"))
-        prepared = Prepared("echo", Busy, settings, "agent.echo")
-        api = ServerModuleApi(self.context, prepared, lambda name, error: None)
+        scope = ModuleScope("echo", settings, lambda error: None, "agent.echo")
+        api = self.context.make_api(scope)
         failure = self.failureResultOf(
-            api.listen(settings.listen, Factory()), ConfigurationError
+            api.network.listen(settings.listen, Factory()), ConfigurationError
         )
         (problem,) = failure.value.problems
         self.assertTrue(
             problem.endswith("in use; choose another with agent.echo.listen.address"),
             problem,
         )
+
+
+@attrs.frozen
+class Moon:
+    """An event of these modules."""
+
+    phase: int
 
 
 @implementer(IServerModule)
@@ -305,16 +327,18 @@ class Busy:
     def __init__(self, api: ServerModuleApi) -> None:
         self.api = api
         self.name = api.name
-        self.heard: list[int] = []
+        self.heard: list[Moon] = []
         self.made.append(self)
-        api.handle_stream(f"/{api.name}", lambda stream, open_: RecordingReceiver())
-        api.subscribe("moon", self.heard.append)
-        api.web(f"/{api.name}", Resource())
-        self.store = api.store("things")
+        api.calls.handle_stream(
+            f"/{api.name}", lambda stream, open_: RecordingReceiver()
+        )
+        api.events.subscribe(Moon, self.heard.append)
+        api.web.mount(f"/{api.name}", Resource())
+        self.store = api.stores.open("things")
 
     async def start(self) -> None:
         port = {"one": 8161, "two": 8162}[self.name]
-        await self.api.listen(f"tcp:{port}", Factory())
+        await self.api.network.listen(f"tcp:{port}", Factory())
 
     async def stop(self) -> None:
         pass
@@ -331,8 +355,7 @@ class FailureTests(_Case):
         self.host = ModuleHost(
             [Prepared(name, Busy, None) for name in ("one", "two")],
             interface=IServerModule,
-            make_api=lambda one: ServerModuleApi(self.context, one, self.host.fail),
-            release=self.context.release,
+            make_api=self.context.make_api,
             clock=self.reactor,
             jitter=lambda: 1.0,
         )
@@ -348,11 +371,11 @@ class FailureTests(_Case):
         return receiver.closed
 
     def keep(self, module: Busy, value: bytes) -> None:
-        storing = Deferred.fromCoroutine(module.store.set("k", value))
+        storing = _running(module.store.set("k", value))
         self.successResultOf(storing)
 
     def stored(self, module: Busy) -> bytes | None:
-        found = self.successResultOf(Deferred.fromCoroutine(module.store.get("k")))
+        found = self.successResultOf(_running(module.store.get("k")))
         return found.value if found else None
 
     def assert_unknown(self, method: str) -> None:
@@ -369,8 +392,8 @@ class FailureTests(_Case):
         self.assertIsNone(self.context.pages.find([b"one"]))
         self.assertIsNotNone(self.context.pages.find([b"two"]))
         self.assertEqual(self.ask("/two"), [])
-        self.world.bus.publish("moon", 1)
-        self.assertEqual((self.one.heard, self.two.heard), ([], [1]))
+        self.world.bus.publish(Moon(1))
+        self.assertEqual((self.one.heard, self.two.heard), ([], [Moon(1)]))
         self.assertEqual(self.reactor.closed, [8161])
         self.assertEqual(self.agent.closed, [])
         self.assertEqual(self.host.states, {"one": "restarting", "two": "running"})
@@ -381,8 +404,10 @@ class FailureTests(_Case):
         self.assertIsNotNone(self.context.pages.find([b"one"]))
         self.assertEqual(self.stored(Busy.made[2]), b"kept")
         self.assertIsNone(self.stored(self.two))
-        self.world.bus.publish("moon", 2)
-        self.assertEqual((Busy.made[2].heard, self.two.heard), ([2], [1, 2]))
+        self.world.bus.publish(Moon(2))
+        self.assertEqual(
+            (Busy.made[2].heard, self.two.heard), ([Moon(2)], [Moon(1), Moon(2)])
+        )
         self.assertEqual([one[0] for one in self.reactor.tcpServers].count(8161), 2)
 
     def test_thousand_times(self) -> None:
@@ -392,9 +417,9 @@ class FailureTests(_Case):
             self.reactor.advance(120)
         self.assertEqual(len(Busy.made), 1002)
         self.assertEqual(len(self.context.dispatcher._accepts), 2)
-        self.assertEqual(sum(map(len, self.context.ports.values())), 2)
+        self.assertEqual(sum(map(len, self.context.ports._ports.values())), 2)
         self.assertEqual(len(self.context.listening._ports), 2)
-        self.assertEqual(len(self.world.bus._subscribers["moon"]), 2)
+        self.assertEqual(len(self.world.bus._subscribers[Moon]), 2)
         self.assertEqual(len(self.context.pages._mounts), 2)
         self.assertEqual(len(self.context.stores._open), 2)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
@@ -413,7 +438,7 @@ class OpenTests(_Case):
     def test_no_limit(self) -> None:
         """Without a timeout there is none in it."""
         agent = self.world.agent()
-        self.api().open_stream(
+        self.api().calls.open_stream(
             "7", "/raw", RecordingReceiver(), options=StreamOptions(fin=True)
         )
         agent.pipe.flush()

@@ -24,9 +24,13 @@ from kas.state import running
 from kas.state.development_certificate import DevelopmentCertificate
 from kas.state.directory import StateDirectory
 from tests.kas.world import Agent, World
+from tunnel.api import (
+    CredentialRevoked,
+    IServerModule,
+    IServerModuleFactory,
+)
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import IServerModule, IServerModuleFactory
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify, startup
 from tunnel.program.startup import start_or_exit
@@ -83,7 +87,7 @@ class Module:
         self.api = api
         self.happened.append(f"make {self.name}")
         self.events: list[Any] = []
-        api.subscribe("credential.revoked", self.events.append)
+        api.events.subscribe(CredentialRevoked, self.events.append)
 
     async def start(self) -> None:
         self.happened.append((f"start {self.name}", tuple(self.reactor.open)))
@@ -260,7 +264,7 @@ class RevokeTests(_Case):
         service._revoked("agent:7:t")
         agent.pipe.flush()
         self.assertEqual([c.code for c in agent.closed], [ErrorCode.UNAUTHENTICATED])
-        self.assertEqual(module.events, ["agent:7:t"])
+        self.assertEqual(module.events, [CredentialRevoked("agent:7:t")])
 
 
 class AloneTests(_Case):

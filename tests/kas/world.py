@@ -12,9 +12,9 @@ from kas.agents.registry import Registry
 from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
 from kas.routing.router import Router
+from tunnel.api import AgentIdentity, HasPeer
 from tunnel.errors import CallError, SessionClosed, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import AgentIdentity, HasPeer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive

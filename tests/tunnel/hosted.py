@@ -11,9 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tunnel.api import IServerModule
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import ModuleHost, Prepared
-from tunnel.interfaces import IServerModule
+from tunnel.hosting.scope import ModuleScope
 
 
 class Script:
@@ -81,16 +82,15 @@ class HostCase(SynchronousTestCase):
             Prepared(name, factories.get(name, Scripted), None) for name in names
         ]
 
-        def make_api(one: Prepared) -> Api:
-            return Api(
-                one.name, self.script, lambda reason: host.fail(one.name, reason)
-            )
+        def make_api(scope: ModuleScope) -> Api:
+            released = f"release {scope.name}"
+            scope.on_release(lambda: self.script.happened.append(released))
+            return Api(scope.name, self.script, scope.fail)
 
         host = ModuleHost(
             prepared,
             interface=IServerModule,
             make_api=make_api,
-            release=lambda name: self.script.happened.append(f"release {name}"),
             clock=self.clock,
             jitter=lambda: self.jitter,
         )

@@ -23,8 +23,11 @@ from twisted.protocols.basic import LineReceiver
 from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from modules.kubernetes_api.fields import METHOD
+from tunnel.api import (
+    IStream,
+    TunnelConnected,
+)
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.tuning import tune_allocator
 from tunnel.rpc.dispatch import Dispatcher
@@ -254,7 +257,7 @@ class FollowingAgent:
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         instance = os.urandom(16)
         bus = EventBus()
-        bus.subscribe("load", "tunnel.connected", lambda _: crowd.is_connected(self))
+        bus.subscribe("load", TunnelConnected, lambda _: crowd.is_connected(self))
         self._dialer = Dialer(
             endpoint=lambda: crowd.endpoint(port),
             hello=lambda: pb.Hello(credential=token.encode(), instance_id=instance),

@@ -1,13 +1,19 @@
-"""Events inside one program: topics and their subscribers."""
+"""Events inside one program: their classes and their subscribers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.logger import Logger
+from zope.interface import implementer
 
-Callback = Callable[[Any], None]
+from tunnel.api import IEvents
+from tunnel.hosting.scope import ModuleScope
+
+__all__ = ["EventBus", "ModuleEvents"]
+
+_E = TypeVar("_E")
 
 
 class EventBus:
@@ -16,13 +22,19 @@ class EventBus:
     _log = Logger()
 
     def __init__(self) -> None:
-        self._subscribers: dict[str, dict[object, tuple[str, Callback]]] = {}
+        self._subscribers: dict[
+            type[Any], dict[object, tuple[str, Callable[[Any], object]]]
+        ] = {}
 
     def subscribe(
-        self, owner: str, topic: str, callback: Callback
+        self, owner: str, kind: type[_E], callback: Callable[[_E], object]
     ) -> Callable[[], None]:
-        """Call *callback* with what is published; call the result to end that."""
-        subscribers = self._subscribers.setdefault(topic, {})
+        """
+        Call *callback* with each event of a class; call the result to end that.
+
+        :param owner: named in the log if *callback* fails.
+        """
+        subscribers = self._subscribers.setdefault(kind, {})
         key = object()
         subscribers[key] = (owner, callback)
 
@@ -37,10 +49,32 @@ class EventBus:
             for key in [k for k, (name, _) in subscribers.items() if name == owner]:
                 del subscribers[key]
 
-    def publish(self, topic: str, event: Any) -> None:
-        """One subscriber that fails does not keep the others from being called."""
-        for owner, callback in list(self._subscribers.get(topic, {}).values()):
+    def publish(self, event: object) -> None:
+        """Call the subscribers; one that fails does not keep the others from it."""
+        for owner, callback in list(self._subscribers.get(type(event), {}).values()):
             try:
                 callback(event)
             except Exception:
-                self._log.failure("{owner} failed on {topic}", owner=owner, topic=topic)
+                self._log.failure(
+                    "{owner} failed on {event}",
+                    owner=owner,
+                    event=type(event).__name__,
+                )
+
+
+@implementer(IEvents)
+class ModuleEvents:
+    """The bus, for one module."""
+
+    def __init__(self, scope: ModuleScope, bus: EventBus) -> None:
+        self._scope = scope
+        self._bus = bus
+        #: Calls the subscribers of an event.
+        self.publish = bus.publish
+        scope.on_release(lambda: bus.withdraw(scope.name))
+
+    def subscribe(
+        self, kind: type[_E], callback: Callable[[_E], object]
+    ) -> Callable[[], None]:
+        """Call *callback* with each event of a class."""
+        return self._bus.subscribe(self._scope.name, kind, callback)

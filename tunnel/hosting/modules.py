@@ -11,6 +11,7 @@ affected.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -25,6 +26,7 @@ from zope.interface.verify import verifyObject
 
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
+from tunnel.hosting.scope import ModuleScope
 from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
@@ -118,6 +120,7 @@ class _Hosted:
         self.prepared = prepared
         self.backoff = backoff
         self.module: Any = None
+        self.scope: ModuleScope | None = None
         #: Its `start` was called, and its `stop` was not.
         self.started = False
         self.started_at = 0.0
@@ -138,8 +141,7 @@ class ModuleHost:
     """
     Makes, starts, restarts and stops modules.
 
-    :param make_api: the API object for a module, from its name and configuration.
-    :param release: takes back what a module registered, by its name.
+    :param make_api: makes the API object of a module.
     :param jitter: a factor between 0 and 1 for the wait before a restart.
     """
 
@@ -150,8 +152,7 @@ class ModuleHost:
         prepared: Iterable[Prepared],
         *,
         interface: InterfaceClass,
-        make_api: Callable[[Prepared], Any],
-        release: Callable[[str], None],
+        make_api: Callable[[ModuleScope], Any],
         clock: IReactorTime,
         jitter: Callable[[], float],
     ) -> None:
@@ -161,7 +162,6 @@ class ModuleHost:
         }
         self._interface = interface
         self._make_api = make_api
-        self._release = release
         self._clock = clock
         self._stopping = False
         #: Called when a module failed, and when it runs again.
@@ -261,7 +261,13 @@ class ModuleHost:
     def _make(self, hosted: _Hosted) -> None:
         prepared = hosted.prepared
         hosted.beginning, hosted.refusal = True, None
-        module = prepared.factory(self._make_api(prepared))
+        hosted.scope = ModuleScope(
+            prepared.name,
+            prepared.configuration,
+            partial(self.fail, prepared.name),
+            prepared.path,
+        )
+        module = prepared.factory(self._make_api(hosted.scope))
         try:
             verifyObject(self._interface, module)
         except Invalid as error:
@@ -300,7 +306,8 @@ class ModuleHost:
         hosted.beginning = hosted.up = False
         name = hosted.prepared.name
         # Also when it was only made, or not even that: it may have left handlers.
-        self._release(name)
+        if hosted.scope is not None:
+            hosted.scope.release()
         if started:
             hosted.stopping = maybeDeferred(_awaited, module.stop)
             hosted.stopping.addTimeout(STOP_TIMEOUT, self._clock)

@@ -1,14 +1,19 @@
-"""Which module serves what below which prefix: `IServerModuleApi.web`."""
+"""Pages of modules by prefix: `IWeb`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
+from twisted.logger import Logger
 from twisted.web.resource import IResource
+from zope.interface import implementer
 
-__all__ = ["Mount", "Pages"]
+from tunnel.api import IWeb
+from tunnel.hosting.scope import ModuleScope
+
+__all__ = ["ModuleWeb", "Mount", "Pages"]
 
 #: Names of visible characters that no client encodes.
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
@@ -41,7 +46,7 @@ class Pages:
         """
         Serve *resource* below *prefix*.
 
-        :raises ValueError: see `IServerModuleApi.web`.
+        :raises ValueError: see `IWeb.mount`.
         """
         parts = prefix.split("/")[1:]
         if _PREFIX.fullmatch(prefix) is None or {".", ".."} & set(parts):
@@ -80,3 +85,39 @@ class Pages:
             if found is not None:
                 return found
         return None
+
+
+@implementer(IWeb)
+class ModuleWeb:
+    """
+    The pages, for one module.
+
+    :param page_origins: of pages that may send requests from a user's browser.
+    :param served: whether a listener serves the pages.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        scope: ModuleScope,
+        pages: Pages,
+        page_origins: Collection[str] = (),
+        served: bool = True,
+    ) -> None:
+        self._name = scope.name
+        self._pages = pages
+        self.page_origins = page_origins
+        self._served = served
+        scope.on_release(lambda: pages.withdraw(scope.name))
+
+    def mount(self, prefix: str, resource: IResource) -> None:
+        """Serve *resource* below *prefix*."""
+        self._pages.mount(self._name, prefix, resource)
+        if not self._served:
+            self._log.info(
+                "module {name} has pages at {prefix}, which are not served: there is "
+                "no 'web' in the configuration",
+                name=self._name,
+                prefix=prefix,
+            )

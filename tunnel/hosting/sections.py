@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import attrs
+from zope.interface import implementer
 
+from tunnel.api import ISections
 from tunnel.config import read
 from tunnel.errors import ConfigurationError
+from tunnel.hosting.scope import ModuleScope
 from tunnel.toolkit.for_each import for_each
 
-__all__ = ["Sections"]
+__all__ = ["ModuleSections", "Sections"]
 
 
 @attrs.define(eq=False)
@@ -38,7 +41,7 @@ class Sections:
         apply: Callable[[Any], None],
     ) -> None:
         """
-        See `IAgentModuleApi.follow_section`.
+        See `ISections.follow`.
 
         :raises ConfigurationError: what is known does not fit the schema.
         """
@@ -52,7 +55,7 @@ class Sections:
         self._following = [one for one in self._following if one.owner != owner]
 
     def apply(self, texts: Mapping[str, str]) -> None:
-        """See `IAgentModuleApi.apply_sections`."""
+        """See `ISections.apply`."""
         new = {name: text for name, text in texts.items() if text}
         problems: list[str] = []
         steps: list[Callable[[], None]] = []
@@ -67,6 +70,24 @@ class Sections:
             raise ConfigurationError(problems)
         self._texts = new
         for_each(steps, lambda step: step(), "applying a section of the configuration")
+
+
+@implementer(ISections)
+class ModuleSections:
+    """The sections, for one module."""
+
+    def __init__(self, scope: ModuleScope, sections: Sections) -> None:
+        self._name = scope.name
+        self._sections = sections
+        #: Puts a configuration from Git into effect.
+        self.apply = sections.apply
+        scope.on_release(lambda: sections.withdraw(scope.name))
+
+    def follow(
+        self, section: str, schema: type[Any], apply: Callable[[Any], None]
+    ) -> None:
+        """Call *apply* with a section of the agent's configuration."""
+        self._sections.follow(self._name, section, schema, apply)
 
 
 def _read(following: _Following, texts: Mapping[str, str]) -> Any:

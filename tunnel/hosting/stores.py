@@ -1,5 +1,5 @@
 """
-Stores of modules, `IServerModuleApi.store`: limits, watches, and backends.
+Stores of modules, `IStores`: limits, watches, and backends.
 
     NamespaceStore ──> StoreBackend: a file, Redis, or the memory of a test
          ^                   │
@@ -24,13 +24,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.api import IStore, IStores, StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IStore, StoredValue, StoreEvent, StoreEventType
+from tunnel.hosting.scope import ModuleScope
 from tunnel.toolkit.timers import Timers
 
 __all__ = [
     "DEFAULT_LIMITS",
     "BackendListener",
+    "ModuleStores",
     "NamespaceStore",
     "StoreBackend",
     "StoreLimits",
@@ -188,7 +190,7 @@ class Stores:
         """
         Return the store of a module's namespace.
 
-        :raises ValueError: see `IServerModuleApi.store`.
+        :raises ValueError: see `IStores.open`.
         """
         if _NAMESPACE.fullmatch(namespace) is None:
             raise ValueError(
@@ -238,9 +240,23 @@ class Stores:
                 store.reset()
 
 
+@implementer(IStores)
+class ModuleStores:
+    """The stores, for one module."""
+
+    def __init__(self, scope: ModuleScope, stores: Stores) -> None:
+        self._name = scope.name
+        self._stores = stores
+        scope.on_release(lambda: stores.release(scope.name))
+
+    def open(self, namespace: str) -> NamespaceStore:
+        """Return the store of a namespace of this module."""
+        return self._stores.open(self._name, namespace)
+
+
 @implementer(IStore)
 class NamespaceStore:
-    """See `tunnel.interfaces.IStore`."""
+    """See `tunnel.api.IStore`."""
 
     _log = Logger()
 

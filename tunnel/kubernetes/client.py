@@ -12,11 +12,10 @@ from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from tunnel.errors import CallError, Status
-from tunnel.http1 import UpstreamError, UpstreamPool
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     ICluster,
+    IKubernetes,
     IKubernetesClient,
     Impersonation,
     IOwnNamespace,
@@ -25,6 +24,8 @@ from tunnel.interfaces import (
     KubernetesResponse,
     WatchEvent,
 )
+from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamError, UpstreamPool
 from tunnel.kubernetes.answers import (
     HOP,
     AnswerLines,
@@ -69,9 +70,10 @@ _METHOD = re.compile(r"[A-Z]{1,20}")
 _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
+@implementer(IKubernetes)
 class KubernetesClients:
     """
-    Makes clients for callers.
+    See `tunnel.api.IKubernetes`.
 
     :param cluster: the API server, and agentk's credential for it.
     :param pool: the connections to it; what made the pool closes it.
@@ -87,9 +89,9 @@ class KubernetesClients:
         jitter: Callable[[], float] = random.random,
         own_namespace: IOwnNamespace | None = None,
     ) -> None:
-        self.cluster: Any = cluster
-        self.own_namespace = own_namespace
-        self.pool = pool
+        self.cluster_as_agentk: Any = cluster
+        self.own_namespace: Any = own_namespace
+        self.upstream = pool
         self.clock = clock
         self.jitter = jitter
         #: The kinds are the same for every caller.
@@ -106,7 +108,7 @@ class KubernetesClients:
             raise CallError(
                 Status.PERMISSION_DENIED,
                 "the call names no user; the server half passes it on with "
-                "api.client(service, agent_id, access=access)",
+                "api.calls.client(service, agent_id, access=access)",
             )
         return KubernetesClient(self, access, of_a_caller=True)
 
@@ -128,7 +130,7 @@ class KubernetesClients:
 @implementer(IKubernetesClient)
 class KubernetesClient:
     """
-    See `tunnel.interfaces.IKubernetesClient`.
+    See `tunnel.api.IKubernetesClient`.
 
     :param access: whose rights requests have; None: agentk's.
     :param of_a_caller: what they ask is not agentk's own work.
@@ -184,7 +186,7 @@ class KubernetesClient:
                 target = self._own_namespace.checked(verb, target)
             except OwnNamespaceRefusal as refused:
                 raise CallError(Status.PERMISSION_DENIED, str(refused)) from None
-        cluster = self._clients.cluster
+        cluster = self._clients.cluster_as_agentk
         fields = b"\r\nHost: %b\r\nAccept: %b" % (
             cluster.host_header,
             accept.encode("ascii"),
@@ -224,7 +226,7 @@ class KubernetesClient:
             method, path, accept, content_type if body else ""
         )
         answer = WholeAnswer()
-        pool = self._clients.pool
+        pool = self._clients.upstream
         answer.begin(pool.request(verb, target, fields, answer, length=len(body)), body)
         try:
             response = await answer.done.addTimeout(timeout, self._clients.clock)
@@ -236,7 +238,7 @@ class KubernetesClient:
         except UpstreamError as error:
             raise unavailable(error) from error
         if response.status == 401:
-            self._clients.cluster.rejected()
+            self._clients.cluster_as_agentk.rejected()
         return response
 
     async def json(
@@ -368,13 +370,13 @@ class KubernetesClient:
                 "GET", _with(path, {**query, **asked}), watched
             )
             lines = AnswerLines()
-            lines.begin(self._clients.pool.request(verb, target, fields, lines))
+            lines.begin(self._clients.upstream.request(verb, target, fields, lines))
             return lines
 
         return watch_events(
             lambda: self._pages(resource, namespace, query, accept=listed),
             changes,
-            self._clients.cluster.rejected,
+            self._clients.cluster_as_agentk.rejected,
             self._clients.clock,
             self._clients.jitter,
         )

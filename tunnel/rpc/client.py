@@ -11,8 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from tunnel.errors import CallError, ErrorCode, Status, TunnelError
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IClientCall,
     IServiceClient,
@@ -20,6 +19,7 @@ from tunnel.interfaces import (
     IStreamReceiver,
     IWaitingStream,
 )
+from tunnel.errors import CallError, ErrorCode, Status, TunnelError
 from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet

@@ -17,8 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     ConnectedAgent,
     ISpan,
@@ -27,6 +26,7 @@ from tunnel.interfaces import (
     ITracer,
     SpanKind,
 )
+from tunnel.errors import CallError, ErrorCode, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
@@ -98,7 +98,7 @@ class ServerCall:
         self.method = open_.method
         #: The caller's metadata, with names in lower case.
         self.metadata = decode_fields(open_.metadata)
-        #: In agentk, the user for whom kas calls; see `IAgentModuleApi.kubernetes_for`.
+        #: In agentk, the user for whom kas calls; see `IKubernetes.acting_for`.
         self.access: Access | None = None
         self._from_kas = settings.from_kas
         self._descriptor = method

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from tunnel.api import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.errors import (
     CallError,
     ErrorCode,
@@ -26,7 +27,6 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport

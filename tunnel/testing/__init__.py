@@ -4,7 +4,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     memory.py   `Pipe`: a connection of two transports that hold a bounded number of
                 bytes and pause a writer of more
     ends.py     `connected` joins two greeted tunnels by one
-    apis.py     what each half of a module gets
+    agents.py, users.py, audit.py, gitlab.py, network.py, leadership.py, calls.py
+                what each half of a module gets, by subject as in `tunnel.api`
     cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
     objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
     store.py    `FakeStore` keeps what modules store

@@ -8,9 +8,10 @@ import attrs
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.errors import SessionClosed
+from tunnel.hosting.capabilities import CapabilityTable
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
@@ -59,6 +60,7 @@ class End(TunnelOwner):
         # agentk dials: its peer is kas.
         self.dispatcher = Dispatcher(clock, from_kas=dialler)
         self.bus = EventBus()
+        self.capabilities = CapabilityTable()
         self.closed: list[SessionClosed] = []
         self.going_away: list[pb.GoAway] = []
         self.tunnel = TunnelProtocol(

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
 
-from tunnel.hosting.pages import Pages
-from tunnel.hosting.sections import Sections
-from tunnel.hosting.stores import Stores
+from tunnel.hosting.api import AgentModuleApi, ServerModuleApi
+from tunnel.hosting.calls import AgentCalls, ServerCalls
+from tunnel.hosting.capabilities import ModuleCapabilities
+from tunnel.hosting.events import ModuleEvents
+from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
+from tunnel.hosting.gitlab_access import GitLabAccess
+from tunnel.hosting.pages import ModuleWeb, Pages
+from tunnel.hosting.scope import ModuleScope
+from tunnel.hosting.sections import ModuleSections, Sections
+from tunnel.hosting.stores import ModuleStores, Stores
+from tunnel.http1 import UpstreamPool
+from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.rpc.client import ServiceClient
-from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
-from tunnel.testing.ends import End, connected
+from tunnel.testing.agents import FakeAgents
+from tunnel.testing.audit import FakeAudit
+from tunnel.testing.calls import StreamsToAgents
+from tunnel.testing.ends import AGENT, End, connected
+from tunnel.testing.gitlab import FakeProjects
+from tunnel.testing.leadership import FakeLeadership
+from tunnel.testing.network import FakeNetwork, FakeWorkers
 from tunnel.testing.repositories import FakeRepositories
 from tunnel.testing.store import FakeStore
+from tunnel.testing.users import FakeUsers
 from tunnel.testing.web import Answer, visit
 
 __all__ = ["ModulePair"]
@@ -54,34 +70,87 @@ class ModulePair:
         self.repositories = FakeRepositories()
         self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
-        self._modules: list[tuple[End, str, Any]] = []
+        self._modules: list[tuple[ModuleScope, Any]] = []
+        #: Failures that modules reported.
+        self.failures: list[Exception] = []
         # Client and server of the external API.
         self._outside, self.door, self._street = connected(clock)
         self.door.tunnel.agent = None
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
         """Make a server half; its API is at ``.api`` of the result if it kept it."""
-        api = partial(
-            FakeServerModuleApi,
-            door=self.door.dispatcher,
-            stores=self._stores,
-            pages=self._pages,
-            repositories=self.repositories,
-            http=self._http,
-        )
-        return self._make(api, self.server, factory, configuration)
+        return self._make(self.server, self._server_api, factory, configuration)
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:
         """Make an agent half."""
-        api = partial(FakeAgentModuleApi, cluster=self.cluster, sections=self.sections)
-        return self._make(api, self.agent, factory, configuration)
+        return self._make(self.agent, self._agent_api, factory, configuration)
 
-    def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
-        settings = factory.configuration(**configuration)
+    def _make(
+        self,
+        end: End,
+        make_api: Callable[[ModuleScope, dict[str, Any]], Any],
+        factory: Any,
+        configuration: dict[str, Any],
+    ) -> Any:
         name = getattr(factory, "name", None) or factory.__name__
-        module = factory(api(end, name, settings))
-        self._modules.append((end, name, module))
+        settings = factory.configuration(**configuration)
+        scope = ModuleScope(name, settings, self.failures.append)
+        common = {
+            "scope": scope,
+            "reactor": self.clock,
+            "metrics": CollectorRegistry(),
+            # A `FakeTracer`, where the test wants spans; set before the module is made.
+            "tracer": end.dispatcher.tracer,
+            "events": ModuleEvents(scope, end.bus),
+            "capabilities": ModuleCapabilities(scope, end.capabilities),
+        }
+        module = factory(make_api(scope, common))
+        self._modules.append((scope, module))
         return module
+
+    def _server_api(self, scope: ModuleScope, common: dict[str, Any]) -> Any:
+        end = self.server
+        return ServerModuleApi(
+            **common,
+            calls=ServerCalls(
+                scope,
+                end.dispatcher,
+                self.clock,
+                self.door.dispatcher,
+                StreamsToAgents(end).open,
+            ),
+            agents=FakeAgents(),
+            users=FakeUsers(),
+            audit=FakeAudit(),
+            git=self.repositories,
+            gitlab=FakeProjects(),
+            stores=ModuleStores(scope, self._stores),
+            web=ModuleWeb(scope, self._pages),
+            network=FakeNetwork(self._http),
+            workers=FakeWorkers(),
+        )
+
+    def _agent_api(self, scope: ModuleScope, common: dict[str, Any]) -> Any:
+        end, leadership = self.agent, FakeLeadership()
+        pool = UpstreamPool(lambda: self.cluster.endpoint(), self.clock)
+        own = OwnNamespace("default")
+        return AgentModuleApi(
+            **common,
+            identity=AGENT,
+            calls=AgentCalls(
+                scope,
+                end.dispatcher,
+                self.clock,
+                end.open_stream,
+                lambda: leadership.leads,
+            ),
+            kubernetes=KubernetesClients(
+                self.cluster, pool, self.clock, own_namespace=own
+            ),
+            gitlab=GitLabAccess(end.client(GITLAB_ACCESS), scope.name),
+            sections=ModuleSections(scope, self.sections),
+            leadership=leadership,
+        )
 
     def external(self, service: Any) -> ServiceClient:
         """
@@ -119,18 +188,13 @@ class ModulePair:
         self.settle()
 
     def start(self) -> None:
-        for _, _, module in self._modules:
+        for _, module in self._modules:
             self.run(module.start())
 
     def stop(self) -> None:
         """Take back what they registered, and stop them; the last first."""
-        for end, name, module in reversed(self._modules):
-            end.dispatcher.withdraw(name)
-            end.bus.withdraw(name)
-            self.door.dispatcher.withdraw(name)
-            self._pages.withdraw(name)
-            self._stores.release(name)
-            self.sections.withdraw(name)
+        for scope, module in reversed(self._modules):
+            scope.release()
             self.run(module.stop())
 
     def settle(self) -> None:

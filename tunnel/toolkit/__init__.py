@@ -23,5 +23,6 @@ Helpers for both programs and for modules; they are part of the stable API.
     single_object.py
                     checks one Kubernetes object that a peer sent, before it is applied
     urls.py         URLs that may receive secrets
+    secret_file.py  files with shared secrets
     files.py        files: change detection, atomic replacement, secrets, error texts
 """

@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from tunnel.config import Duration, field
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -53,7 +53,7 @@ class GreeterAgent:
     def __init__(self, api: IAgentModuleApi) -> None:
         self.api = api
         self._reports: set[Deferred[None]] = set()
-        api.handle(GREETER, self)
+        api.calls.handle(GREETER, self)
 
     async def start(self) -> None:
         """Nothing to begin with: `greet` is called as soon as kas asks."""
@@ -72,7 +72,7 @@ class GreeterAgent:
 
     async def list_pods(self, request: ListPodsRequest, call: Any) -> ListPodsResponse:
         """``Greeter.ListPods``: what the user who asks may see, and no more."""
-        kubernetes = self.api.kubernetes_for(call.access)
+        kubernetes = self.api.kubernetes.acting_for(call.access)
         namespace = quote(request.namespace, safe="")
         pods = await kubernetes.json("GET", f"/api/v1/namespaces/{namespace}/pods")
         return ListPodsResponse(
@@ -91,7 +91,7 @@ class GreeterAgent:
     async def _send(self, name: str) -> None:
         sighting = Sighting(name=name)
         timeout = self.api.configuration.report_timeout
-        await self.api.client(SIGHTINGS).call("Report", sighting, timeout=timeout)
+        await self.api.calls.client(SIGHTINGS).call("Report", sighting, timeout=timeout)
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:

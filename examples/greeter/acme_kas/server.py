@@ -8,14 +8,14 @@ from typing import Any
 
 import attrs
 from klein import Klein
-from tunnel.config import Duration, Listen, field
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.config import Duration, Listen, field
+from tunnel.errors import CallError, Status
 from twisted.internet.defer import maybeDeferred
 from twisted.web.iweb import IRequest
 from twisted.web.server import Site
@@ -79,13 +79,13 @@ class GreeterServer:
         #: Agent id, name.
         self.sightings: deque[tuple[str, str]] = deque(maxlen=api.configuration.keep)
         #: By agent id: how often it has greeted, since ever and for all kas.
-        self.greeted = api.store("greeted")
-        api.handle(SIGHTINGS, self)
+        self.greeted = api.stores.open("greeted")
+        api.calls.handle(SIGHTINGS, self)
 
     async def start(self) -> None:
         """Listen; the port is closed by itself when the module stops."""
         site = Site(self.app.resource(), reactor=self.api.reactor)
-        await self.api.listen(self.api.configuration.listen, site)
+        await self.api.network.listen(self.api.configuration.listen, site)
 
     async def stop(self) -> None:
         """Nothing is left to let go of."""
@@ -114,7 +114,7 @@ class GreeterServer:
         """Let an agent greet the one in ``?name=``."""
         access = await self._authorized(request, agent)
         name = request.args.get(b"name", [b""])[0].decode("utf-8", "replace")
-        client = self.api.client(GREETER, access.agent_id)
+        client = self.api.calls.client(GREETER, access.agent_id)
         timeout = self.api.configuration.timeout
         answer = await client.call("Greet", GreetRequest(name=name), timeout=timeout)
         return _json(request, {"text": answer.text})
@@ -123,7 +123,7 @@ class GreeterServer:
     async def pods(self, request: IRequest, agent: str, namespace: str) -> bytes:
         """The pods that this user may see; agentk asks in the user's name."""
         access = await self._authorized(request, agent)
-        client = self.api.client(GREETER, access.agent_id, access=access)
+        client = self.api.calls.client(GREETER, access.agent_id, access=access)
         asked = ListPodsRequest(namespace=namespace)
         timeout = self.api.configuration.timeout
         answer = await client.call("ListPods", asked, timeout=timeout)
@@ -152,7 +152,7 @@ class GreeterServer:
     async def _authorized(self, request: IRequest, agent: str) -> Access:
         header = request.getHeader(b"authorization") or b""
         token = header.removeprefix(b"Bearer ").decode("ascii", "replace")
-        return await maybeDeferred(self.api.authorize, "", agent, token)
+        return await maybeDeferred(self.api.users.authorize, "", agent, token)
 
 
 def _json(request: IRequest, value: object) -> bytes:

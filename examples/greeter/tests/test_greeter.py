@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tunnel.interfaces import Access, Impersonation
+from tunnel.api import Access, Impersonation
 from tunnel.testing import FakeCluster, ModulePair
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -24,13 +24,13 @@ class GreeterTests(SynchronousTestCase):
         self.pair = ModulePair(self.clock, cluster=self.cluster)
         self.agent = self.pair.agent_half(GreeterAgent, greeting="Good morning")
         self.server = self.pair.server_half(GreeterServer, keep=2)
-        self.server.api.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
+        self.server.api.users.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
         self.pair.start()
         self.addCleanup(self.pair.stop)
 
     def get(self, path: str, token: str = "t0ken", wait: float = 0) -> tuple[int, Any]:
         """What the HTTP API answers, after some seconds."""
-        (site,) = self.server.api.listening.values()
+        (site,) = self.server.api.network.listening.values()
         transport = StringTransport()
         protocol = site.buildProtocol(None)
         protocol.makeConnection(transport)
@@ -63,7 +63,7 @@ class GreeterTests(SynchronousTestCase):
             self.get(f"/greet/agent-1?name={name}")
         self.pair.stop()
         self.server = self.pair.server_half(GreeterServer)
-        self.server.api.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
+        self.server.api.users.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
         self.pair.run(self.server.start())
         self.assertEqual(self.get("/greeted/agent-1"), (200, {"count": 3}))
         self.pair.store.down = True
@@ -80,7 +80,7 @@ class GreeterTests(SynchronousTestCase):
         """The cluster is asked in the user's name, and its refusal is the answer."""
         path = "/api/v1/namespaces/a%20b/pods"
         who = Impersonation("alice@example.org")
-        self.server.api.tokens["as"] = Access("user:alice", "1", "agent-1", who)
+        self.server.api.users.tokens["as"] = Access("user:alice", "1", "agent-1", who)
         self.cluster.answer("GET", path, {"items": [{"metadata": {"name": "p-1"}}]})
         found = self.get("/pods/agent-1/a%20b", token="as")
         self.assertEqual(found, (200, {"names": ["p-1"]}))

@@ -48,8 +48,14 @@ from modules.gitops.wire.settings import (
     ReceiverSettings,
     is_namespace,
 )
+from tunnel.api import (
+    ConfigurationRefused,
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    KubernetesWrite,
+)
 from tunnel.config import ExistingFile, field
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["GitopsAgent", "GitopsOptions"]
@@ -115,7 +121,7 @@ class GitopsAgent:
         self._inventories = options.inventory_namespace
         # Clients that may write orders decide what is applied with agentk's
         # permissions.
-        api.own_namespace.keep_records()
+        api.kubernetes.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: The active projects, by id.
@@ -125,42 +131,41 @@ class GitopsAgent:
         self._metrics = GitopsMetrics(self.projects, time.time)
         self._counting = False
         self._reports = DriftReports(
-            api.client(REPORTS),
-            api.kubernetes_as_agentk(),
+            api.calls.client(REPORTS),
+            api.kubernetes.as_agentk(),
             api.clock,
             lambda: self._random(),
             time.time,
         )
-        self._failing = FailingReports(api.client(REPORTS), self.projects, api.clock)
-        self._pruned = PruneReports(
-            api.client(REPORTS), api.clock, lambda: self._random()
-        )
+        reports = api.calls.client(REPORTS)
+        self._failing = FailingReports(reports, self.projects, api.clock)
+        self._pruned = PruneReports(reports, api.clock, lambda: self._random())
         self._leftovers = Leftovers(
-            api.kubernetes_as_agentk(),
+            api.kubernetes.as_agentk(),
             self.projects,
             api.clock,
-            self._inventories or api.own_namespace.name,
+            self._inventories or api.kubernetes.own_namespace.name,
             lambda: self._writer.mark,
             self._inventory,
         )
         self._writes = Writes(api.clock.seconds)
-        api.subscribe("kubernetes.written", self._writes.add)
+        api.events.subscribe(KubernetesWrite, self._writes.add)
         path = options.audit_log
         self._audit_log = (
             None if path is None else KubernetesAuditLog(path, api.clock, time.time)
         )
         self._watches = KindWatches(
-            api.kubernetes_as_agentk(), api.clock, lambda: self._random()
+            api.kubernetes.as_agentk(), api.clock, lambda: self._random()
         )
         #: For each inventory, the project that owns it.
         self._claims: dict[str, str] = {}
         self._leading = False
-        api.follow_section("gitops", GitopsSection, self._configured)
-        api.lead(self._lead)
+        api.sections.follow("gitops", GitopsSection, self._configured)
+        api.leadership.lead(self._lead)
         receiving = self._receivers.values()
         #: The reasons why the configuration in Git is not in effect; empty if it is.
         self._refused: tuple[str, ...] = ()
-        api.subscribe("configuration.refused", self._refused_as)
+        api.events.subscribe(ConfigurationRefused, self._refused_as)
         control = Control(
             self.projects,
             lambda: [one for one, _ in receiving],
@@ -168,7 +173,7 @@ class GitopsAgent:
             api.clock.seconds,
             self._leftovers.of,
         )
-        api.handle_as_leader(CONTROL, control)
+        api.calls.handle_as_leader(CONTROL, control)
 
     async def start(self) -> None:
         """Register metrics; projects start when this agentk leads."""
@@ -182,8 +187,8 @@ class GitopsAgent:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
 
-    def _refused_as(self, problems: tuple[str, ...]) -> None:
-        self._refused = problems
+    def _refused_as(self, event: ConfigurationRefused) -> None:
+        self._refused = event.problems
         for project in tuple(self.projects.values()):
             project.others_changed()
 
@@ -231,7 +236,10 @@ class GitopsAgent:
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
         """Return an inventory by its id, whether or not a project still has it."""
-        client, own = self._api.kubernetes_as_agentk(), self._api.own_namespace.name
+        client, own = (
+            self._api.kubernetes.as_agentk(),
+            self._api.kubernetes.own_namespace.name,
+        )
         return InventoryStore(
             client,
             inventory_id,
@@ -246,7 +254,7 @@ class GitopsAgent:
             if settings not in wanted:
                 del self._receivers[settings]
                 running.cancel()
-        service = self._api.client(GITOPS)
+        service = self._api.calls.client(GITOPS)
         for settings in wanted:
             if settings not in self._receivers:
                 receiver = Receiver(
@@ -279,7 +287,7 @@ class GitopsAgent:
     def _context(self) -> ProjectContext:
         return ProjectContext(
             api=self._api,
-            service=self._api.client(GITOPS),
+            service=self._api.calls.client(GITOPS),
             random=self._random,
             now=time.time,
             programs=Programs(self._renderer, self._decryptor),

@@ -8,15 +8,15 @@ from typing import Any
 import attrs
 
 from modules.gitops.wire import control_pb2
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     CLIENT_ADDRESS,
     OPERATOR,
     AuditEvent,
     ConnectedAgent,
     IServerModuleApi,
+    project_of,
 )
+from tunnel.errors import CallError, Status
 from tunnel.toolkit.single_object import check_manifest
 
 __all__ = ["CONTROL", "Operators"]
@@ -125,7 +125,7 @@ class Operators:
         }
         said = {name: text[:MAX_DETAIL] for name, text in details.items() if text}
         action = "gitops.kept" if method == "GetKept" else f"gitops.{method.lower()}"
-        self.api.audit(AuditEvent(action, None, outcome.name, said))
+        self.api.audit.record(AuditEvent(action, None, outcome.name, said))
 
     async def ask(self, method: str, request: Any, call: Any) -> Any:
         """
@@ -140,7 +140,7 @@ class Operators:
         if method == "Approve":
             request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]
         agent = await self._agent(request.agent)
-        client = self.api.client(CONTROL, agent.agent_id)
+        client = self.api.calls.client(CONTROL, agent.agent_id)
         timeout = SECONDS if call.time_left is None else call.time_left
         try:
             return await client.call(method, request, timeout=timeout)
@@ -158,9 +158,9 @@ class Operators:
         if not wanted:
             raise CallError(Status.INVALID_ARGUMENT, "agent has to name an agent")
         every: Collection[ConnectedAgent] = ()
-        found: Collection[ConnectedAgent] = await self.api.agents(agent_id=wanted)
+        found: Collection[ConnectedAgent] = await self.api.agents.find(agent_id=wanted)
         if not found:
-            every = await self.api.agents()
+            every = await self.api.agents.find()
             found = [one for one in every if wanted in self._names(one)]
         if len({one.agent_id for one in found}) > 1:
             ids = ", ".join(sorted({one.agent_id for one in found})[:5])

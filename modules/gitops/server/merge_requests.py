@@ -30,15 +30,14 @@ from modules.gitops.server.config import MergeRequestSettings
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import rpc_pb2
-from modules.repositories import project_of
-from modules.secret_file import read_secret
+from tunnel.api import ConnectedAgent, IServerModuleApi, project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.toolkit.allowance import Allowance
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.secret_file import read_secret
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.timers import cancel_call
 
@@ -141,8 +140,8 @@ class MergeRequests(Resource):
         self._settings = settings
         self._random = random
         setting = "agent.gitops.merge_requests.ca_certificate_file"
-        http = api.http_agent(setting, settings.ca_certificate_file)
-        store = api.store("merge-requests")
+        http = api.network.http_agent(setting, settings.ca_certificate_file)
+        store = api.stores.open("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
         #: Numbers in order of arrival, by project.  The project that had the last turn
         #: comes last.
@@ -287,7 +286,7 @@ class MergeRequests(Resource):
         """Return the text of the comment; None: no project follows that branch."""
         every = {
             one.agent_id: one
-            for one in await self._api.agents()
+            for one in await self._api.agents.find()
             if self._settings.has(one.agent_name, project_of(self._api, one))
             and self._may_read(one, asked.project_id, asked.project)
         }
@@ -331,7 +330,7 @@ class MergeRequests(Resource):
         self, agent: ConnectedAgent, asked: MergeRequest
     ) -> list[tuple[ConnectedAgent, pb.ProjectStatus]]:
         """Return the projects of an agent that follow the target branch."""
-        client = self._api.client(CONTROL, agent.agent_id)
+        client = self._api.calls.client(CONTROL, agent.agent_id)
         request = pb.GetStatusRequest(agent=agent.agent_id)
         try:
             status = await client.call("GetStatus", request, timeout=STATUS_SECONDS)
@@ -363,7 +362,7 @@ class MergeRequests(Resource):
         :param until: when the comment is written in any case.
         """
         called = project.id or project.repository
-        client = self._api.client(CONTROL, agent.agent_id)
+        client = self._api.calls.client(CONTROL, agent.agent_id)
         name = f"refs/merge-requests/{asked.number}/head"
         request = pb.PreviewRequest(
             agent=agent.agent_id,

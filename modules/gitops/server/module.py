@@ -18,23 +18,27 @@ from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import MAX_READ, Glob
 from modules.gitops.server.merge_requests import MergeRequests
 from modules.gitops.server.refs import FollowedRef
-from modules.gitops.server.reported import REPORTS, Reported
+from modules.gitops.server.reported import REPORTS, AgentDrift, Reported
 from modules.gitops.server.turns import PARSING, Turns, Work
 from modules.gitops.server.webhooks import DriftWebhook
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.fingerprint import Fingerprint
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import (
+from tunnel.api import (
+    AgentMoved,
     ConnectedAgent,
+    Draining,
     GitAddress,
     GitalyAddress,
+    GitPushed,
+    IConfigurationDelivery,
     IRepository,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    project_of,
 )
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.toolkit.counts import one_less
 from tunnel.toolkit.peer_slots import PeerSlots
 
@@ -110,22 +114,24 @@ class GitopsServer:
         #: Each waits for a commit, by the agent that wants it.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
-        api.handle(GITOPS, self)
-        api.handle_external(CONTROL, Operators(api))
+        api.calls.handle(GITOPS, self)
+        api.calls.handle_external(CONTROL, Operators(api))
         self._reported = Reported(api)
-        api.handle(REPORTS, self._reported)
+        api.calls.handle(REPORTS, self._reported)
         self._webhooks = [
             DriftWebhook(
                 one,
                 api.clock,
                 time.time,
                 lambda: self._random(),
-                api.http_agent("agent.gitops.webhooks", one.ca_certificate_file),
+                api.network.http_agent(
+                    "agent.gitops.webhooks", one.ca_certificate_file
+                ),
             )
             for one in self._settings.webhooks
         ]
         for webhook in self._webhooks:
-            api.subscribe("gitops.drift", webhook.send)
+            api.events.subscribe(AgentDrift, webhook.send)
         self._merge_requests = None
         if self._settings.merge_requests is not None:
             self._merge_requests = MergeRequests(
@@ -134,10 +140,10 @@ class GitopsServer:
                 lambda: self._random(),
                 self._may_read,
             )
-            api.web("/gitops/merge-requests", self._merge_requests)
-        api.subscribe("git.pushed", self._pushed)
-        api.subscribe("agent.moved", self._moved)
-        api.subscribe("kas.draining", self._drain)
+            api.web.mount("/gitops/merge-requests", self._merge_requests)
+        api.events.subscribe(GitPushed, self._pushed)
+        api.events.subscribe(AgentMoved, self._moved)
+        api.events.subscribe(Draining, self._drain)
 
     async def start(self) -> None:
         """Do nothing: kas reads a ref once an agent requests it."""
@@ -182,7 +188,7 @@ class GitopsServer:
             except (_Moved, Stopping):
                 # agentk asks again, for what is there now, or another kas.
                 return
-            repository = self._api.repositories.open(address)
+            repository = self._api.git.open(address)
             header = _Response.Header(
                 commit_id=commit,
                 project_id=project_id,
@@ -277,7 +283,8 @@ class GitopsServer:
             commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:
                 return commit
-            if await self._api.configuration_told(agent, address, commit):
+            delivery = self._api.capabilities.get(IConfigurationDelivery)
+            if delivery is None or await delivery.delivered(agent, address, commit):
                 return commit
             if await followed.repository.resolve(followed.ref) == commit:
                 # The agent's file is on another branch.
@@ -293,7 +300,7 @@ class GitopsServer:
 
         :raises CallError: FAILED_PRECONDITION, it does not.
         """
-        repository = self._api.repositories.open(address)
+        repository = self._api.git.open(address)
         if not await repository.contains(ref, commit):
             raise CallError(
                 Status.FAILED_PRECONDITION,
@@ -328,7 +335,7 @@ class GitopsServer:
                 del self._refs[key]
             found = FollowedRef(
                 name,
-                self._api.repositories.open(address),
+                self._api.git.open(address),
                 ref,
                 self._settings.poll_period,
                 self._api.clock,
@@ -346,7 +353,7 @@ class GitopsServer:
 
         :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
         """
-        project = self._api.agent_project(agent.agent_id)
+        project = self._api.gitlab.project(agent.agent_id)
         own = project_of(self._api, agent)
         if project is not None and wanted in ("", own):
             return project.full_path, project.repository, agent.project_id
@@ -390,25 +397,27 @@ class GitopsServer:
         more = "" if len(found) <= SHOWN else ", …"
         return f"; it may read: {', '.join(found[:SHOWN])}{more}"
 
-    def _pushed(self, name: str) -> None:
+    def _pushed(self, event: GitPushed) -> None:
         # A repository may have several names.
-        settings = self._settings.repositories.get(name)
+        settings = self._settings.repositories.get(event.project)
         for (address, _), followed in self._refs.items():
-            if followed.name == name or (settings and settings.address == address):
+            if followed.name == event.project or (
+                settings and settings.address == address
+            ):
                 followed.announced()
 
-    def _moved(self, agent_id: str) -> None:
+    def _moved(self, event: AgentMoved) -> None:
         """
         Cancel the waiting look-ups of an agent whose project has moved in GitLab, so
         that they begin again.
         """
-        waiting = self._waiting.get(agent_id, set())
+        waiting = self._waiting.get(event.agent_id, set())
         asking = tuple(waiting)
         waiting.clear()
         for one in asking:
             one.cancel()
 
-    def _drain(self, event: object) -> None:
+    def _drain(self, event: Draining) -> None:
         self._draining = True
         for followed in self._refs.values():
             followed.stop()

@@ -10,9 +10,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from modules.gitops.wire import control_pb2, reports_pb2
-from modules.repositories import project_of
+from tunnel.api import AuditEvent, ConnectedAgent, IServerModuleApi, project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AuditEvent, ConnectedAgent, IServerModuleApi
 from tunnel.toolkit.allowance import Allowance
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.texts import clean, clean_message
@@ -63,7 +62,7 @@ FAILING_SECONDS = 120.0
 @attrs.frozen
 class AgentDrift:
     """
-    Content of a ``gitops.drift`` event.
+    Event: an agent reported drift of its projects.
 
     :ivar left_out: number of drifts that agentk left out because they were too many.
     :ivar project: the path of the agent's project at GitLab; None: it has none.
@@ -120,7 +119,7 @@ class Reported:
             name=agent.agent_name,
             count=len(found.drifts) + found.left_out,
         )
-        self._api.publish("gitops.drift", found)
+        self._api.events.publish(found)
         return reports_pb2.ReportDriftResponse()
 
     async def report_failing(
@@ -140,7 +139,9 @@ class Reported:
         if request.left_out:
             found.append(f"and {request.left_out} more")
         cancel_call(self._forgetting.pop(agent.agent_id, None))
-        self._api.show_problem(agent.agent_id, agent.agent_name, "; ".join(found))
+        self._api.agents.show_problem(
+            agent.agent_id, agent.agent_name, "; ".join(found)
+        )
         if found:
             self._forgetting[agent.agent_id] = self._clock.callLater(
                 FAILING_SECONDS, self._forget, agent
@@ -182,11 +183,11 @@ class Reported:
             name: text[:MAX_TEXT] for name, text in texts.items() if text
         }
         details["count"] = prune.count
-        self._api.audit(AuditEvent("gitops.prune", None, "OK", details))
+        self._api.audit.record(AuditEvent("gitops.prune", None, "OK", details))
 
     def _forget(self, agent: ConnectedAgent) -> None:
         del self._forgetting[agent.agent_id]
-        self._api.show_problem(agent.agent_id, agent.agent_name, "")
+        self._api.agents.show_problem(agent.agent_id, agent.agent_name, "")
 
     def stop(self) -> None:
         """Forget nothing later."""

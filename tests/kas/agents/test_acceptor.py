@@ -34,8 +34,15 @@ from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
 from tests.tunnel.rpc import echo
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+    AgentIdentity,
+    ConnectedAgent,
+    HasPeer,
+    IStream,
+)
 from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
-from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.held_requests import MAX_HELD
 from tunnel.rpc.messages import MAX_MESSAGE
@@ -67,11 +74,12 @@ class _Case(SynchronousTestCase):
     def setUp(self) -> None:
         self.world = World()
         self.events: list[tuple[str, ConnectedAgent]] = []
-        for topic in ("agent.connected", "agent.disconnected"):
-            self.world.bus.subscribe("tests", topic, self.recorder(topic))
+        bus = self.world.bus
+        bus.subscribe("tests", AgentConnected, self.recorder("agent.connected"))
+        bus.subscribe("tests", AgentDisconnected, self.recorder("agent.disconnected"))
 
-    def recorder(self, topic: str) -> Any:
-        return lambda event: self.events.append((topic, event))
+    def recorder(self, name: str) -> Any:
+        return lambda event: self.events.append((name, event.agent))
 
 
 class WelcomeTests(_Case):

@@ -22,8 +22,12 @@ from kas.agents.last_seen import (
 )
 from kas.identity.file import Agent
 from kas.state.directory import StateDirectory
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+    ConnectedAgent,
+)
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent
 
 #: 2026-11-22 06:00:00 UTC
 BEGIN = 1_795_327_200.0
@@ -80,11 +84,11 @@ class World:
 
     def connect(self, number: str) -> None:
         self.connected.append(number)
-        self.bus.publish("agent.connected", _agent(number))
+        self.bus.publish(AgentConnected(_agent(number)))
 
     def leave(self, number: str) -> None:
         self.connected.remove(number)
-        self.bus.publish("agent.disconnected", _agent(number))
+        self.bus.publish(AgentDisconnected(_agent(number)))
 
     def file(self) -> dict[str, float]:
         """What is written down."""

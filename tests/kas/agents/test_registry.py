@@ -9,6 +9,10 @@ import attrs
 from kas.agents.registry import FRESH, MAX_INSTANCES
 from kas.routing.stream import RoutedStream
 from tests.kas.world import Agent, RegistryCase, reason
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+)
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import CLOSE_TIMEOUT, TunnelProtocol
@@ -259,8 +263,8 @@ class ExtraTests(RegistryCase):
     def test_is_a_path_and_nothing_else(self) -> None:
         """Nobody counts it as an agent that is here, or hears of it."""
         heard: list[object] = []
-        for topic in ("agent.connected", "agent.disconnected"):
-            self.world.bus.subscribe("tests", topic, heard.append)
+        self.world.bus.subscribe("tests", AgentConnected, heard.append)
+        self.world.bus.subscribe("tests", AgentDisconnected, heard.append)
         extra = self.extra()
         self.assertIs(self.held("7"), extra.there)
         self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
@@ -278,7 +282,7 @@ class ExtraTests(RegistryCase):
     def test_leaves(self) -> None:
         """What runs may finish, and nobody hears of it."""
         heard: list[object] = []
-        self.world.bus.subscribe("tests", "agent.disconnected", heard.append)
+        self.world.bus.subscribe("tests", AgentDisconnected, heard.append)
         extra = self.extra()
         extra.there.open_stream(pb.Open(method="/x"), RecordingReceiver())
         extra.pipe.flush()

@@ -18,8 +18,11 @@ from kas.agents.reports import (
 from kas.observability.site import Health
 from tests.kas.world import Agent, World
 from tests.tunnel.hostile import HOSTILE
+from tunnel.api import (
+    AgentChanged,
+    ConnectedAgent,
+)
 from tunnel.errors import CallError
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import reports_pb2
 from tunnel.rpc.client import ServiceClient
 
@@ -35,8 +38,11 @@ class ReportTests(SynchronousTestCase):
             self.world.dispatcher
         )
         self.changes: list[ConnectedAgent] = []
-        self.world.bus.subscribe("tests", "agent.changed", self.changes.append)
+        self.world.bus.subscribe("tests", AgentChanged, self._note)
         self.agent = self.world.agent()
+
+    def _note(self, event: AgentChanged) -> None:
+        self.changes.append(event.agent)
 
     def report(self, problem: str, agent: Agent | None = None) -> Any:
         """The failure, or None."""

@@ -31,9 +31,13 @@ from kas.state.directory import StateDirectory
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.many import Network
 from tests.kas.world import World
+from tunnel.api import (
+    AgentConnected,
+    AgentDisconnected,
+    ConnectedAgent,
+)
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Keepalive
@@ -105,7 +109,7 @@ class Kas:
             agent_id, agent_id, b"i" * 16, generation, 0.0, project_id=project_id
         )
         self.registry.add(AgentConnection(tunnel, agent, f"agent:{agent_id}"))
-        self.bus.publish("agent.connected", agent)
+        self.bus.publish(AgentConnected(agent))
         return agent
 
 
@@ -350,7 +354,7 @@ def test_ours_in_the_directory(net: Network, secret: Path) -> None:
     assert len(one.registry) == 0
     assert hub.records == {}
     other = one.agent("8")
-    one.bus.publish("agent.disconnected", other)
+    one.bus.publish(AgentDisconnected(other))
     assert hub.records == {}
     stopped = Deferred.fromCoroutine(one.fleet.stop())
     assert stopped.called

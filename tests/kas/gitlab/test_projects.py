@@ -8,7 +8,7 @@ from kas.gitlab.agents import GitLabAgents
 from kas.gitlab.cache import Lifetimes
 from kas.gitlab.projects import AgentProjects
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
-from tunnel.interfaces import GitalyAddress
+from tunnel.api import GitalyAddress
 
 LIFETIMES = Lifetimes(success=300, error=60, outage=14400)
 CONFIGURATION = {"ci_access": {"projects": [{"id": "group/app"}]}}
@@ -28,7 +28,7 @@ class ProjectTests(GitLabCase):
 
     def test_project(self) -> None:
         """All of it, and no secret in what is logged of it."""
-        project = self.projects.get("7")
+        project = self.projects.project("7")
         assert project is not None
         self.assertEqual(project.full_path, "group/project-42")
         self.assertEqual(project.default_branch, "main")
@@ -45,20 +45,20 @@ class ProjectTests(GitLabCase):
             ),
         )
         self.assertNotIn("gitaly-secret", repr(project))
-        self.assertIsNone(self.projects.get("8"))
+        self.assertIsNone(self.projects.project("8"))
 
     def test_unreadable(self) -> None:
         """An agent connects all the same; what was known of it stays."""
-        known = self.projects.get("7")
+        known = self.projects.project("7")
         for said in (
             {"gitaly_info": 1, "gitaly_repository": {}},
             {"gitaly_info": {"address": 1}, "gitaly_repository": {}},
             {"gitaly_info": {"address": "tcp://x:1"}, "gitaly_repository": {}},
         ):
             self.projects.told("7", said)
-            self.assertIs(self.projects.get("7"), known)
+            self.assertIs(self.projects.project("7"), known)
         self.projects.told("7", {})
-        self.assertIsNone(self.projects.get("7"))
+        self.assertIsNone(self.projects.project("7"))
 
     def test_moved(self) -> None:
         """That GitLab has a project somewhere else is told, once."""
@@ -83,8 +83,8 @@ class ProjectTests(GitLabCase):
 
     def test_register(self) -> None:
         """GitLab is told how its own agents are configured."""
-        self.projects.register("7", CONFIGURATION)
-        self.projects.register("8", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
+        self.projects.register_configuration("8", CONFIGURATION)
         self.settle()
         self.assertEqual(self.gitlab.configurations, {7: CONFIGURATION})
         self.assert_obeyed()
@@ -92,11 +92,11 @@ class ProjectTests(GitLabCase):
     def test_register_fails(self) -> None:
         """That GitLab is away, or has deleted the agent, stops nothing."""
         self.gitlab.mood = "down"
-        self.projects.register("7", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
         self.wait(200, step=1)
         self.gitlab.mood = "ok"
         self.gitlab.agents.clear()
-        self.projects.register("7", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
         self.settle()
         self.assertEqual(self.gitlab.configurations, {})
         self.assertEqual(self.flushLoggedErrors(), [])
@@ -104,28 +104,28 @@ class ProjectTests(GitLabCase):
     def test_without_gitlab(self) -> None:
         """Nothing is known, and nothing is said."""
         alone = AgentProjects(self.clock)
-        alone.register("7", CONFIGURATION)
-        self.assertIsNone(alone.get("7"))
+        alone.register_configuration("7", CONFIGURATION)
+        self.assertIsNone(alone.project("7"))
 
     def test_told_later(self) -> None:
         """A GitLab that was away for long learns of it all the same."""
         self.gitlab.mood = "down"
-        self.projects.register("7", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
         self.wait(1000, step=1)
         self.gitlab.mood = "ok"
         self.wait(600, step=1)
         self.assertEqual(self.gitlab.configurations, {7: CONFIGURATION})
-        self.projects.register("7", {})
+        self.projects.register_configuration("7", {})
         self.settle()
         self.assertEqual(self.gitlab.configurations, {7: {}})
 
     def test_no_pause_for_a_newer_one(self) -> None:
         """The pause after one that GitLab did not take is not for the next."""
         self.gitlab.mood = "down"
-        self.projects.register("7", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
         self.wait(500, step=1)
         self.gitlab.mood = "ok"
-        self.projects.register("7", {})
+        self.projects.register_configuration("7", {})
         self.wait(35, step=1)
         self.assertEqual(self.gitlab.configurations, {7: {}})
 
@@ -133,9 +133,9 @@ class ProjectTests(GitLabCase):
         """An older configuration that was not taken never replaces a newer one."""
         newer: dict[str, Any] = {"ci_access": {"projects": []}}
         self.gitlab.mood = "down"
-        self.projects.register("7", CONFIGURATION)
+        self.projects.register_configuration("7", CONFIGURATION)
         self.settle()
         self.gitlab.mood = "ok"
-        self.projects.register("7", newer)
+        self.projects.register_configuration("7", newer)
         self.wait(60, step=0.1)
         self.assertEqual(self.gitlab.configurations, {7: newer})

@@ -11,8 +11,12 @@ from kas.gitlab import registrations as module
 from kas.gitlab.client import Unprocessable
 from kas.gitlab.registrations import MAX_SENT, Registrations
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.api import (
+    AgentConnected,
+    ConnectedAgent,
+    KubernetesVersion,
+)
 from tunnel.errors import Status
-from tunnel.interfaces import ConnectedAgent, KubernetesVersion
 
 PERIOD = 60.0
 
@@ -53,7 +57,9 @@ class RegistrationsTests(GitLabCase):
         self.registrations = Registrations(post, PERIOD, self.clock)
         self.registrations.start()
         for number in range(40):
-            self.registrations.connected(attrs.evolve(AGENT, agent_id=str(number)))
+            self.registrations.connected(
+                AgentConnected(attrs.evolve(AGENT, agent_id=str(number)))
+            )
         self.wait(PERIOD, 1)
         self.assertEqual(told, [one for one in range(40) if one != 13])
         self.assertLess(len(posted), 20)
@@ -70,19 +76,25 @@ class RegistrationsTests(GitLabCase):
         self.registrations = Registrations(post, PERIOD, self.clock)
         self.registrations.start()
         for number in range(40):
-            self.registrations.connected(attrs.evolve(AGENT, agent_id=str(number)))
+            self.registrations.connected(
+                AgentConnected(attrs.evolve(AGENT, agent_id=str(number)))
+            )
         self.wait(PERIOD, 1)
         self.assertEqual(len(posted), module.MAX_DROPPED + 6)
 
     def test_told(self) -> None:
         """As GitLab wants it, once for a process of an agent in a period."""
-        self.registrations.connected(AGENT)
-        self.registrations.connected(attrs.evolve(AGENT, generation=2))
+        self.registrations.connected(AgentConnected(AGENT))
+        self.registrations.connected(AgentConnected(attrs.evolve(AGENT, generation=2)))
         self.registrations.connected(
-            attrs.evolve(AGENT, instance_id=b"j", architecture="", telemetry=())
+            AgentConnected(
+                attrs.evolve(AGENT, instance_id=b"j", architecture="", telemetry=())
+            )
         )
         # Of the identity file: GitLab does not know it.
-        self.registrations.connected(attrs.evolve(AGENT, agent_id="8", project_id=0))
+        self.registrations.connected(
+            AgentConnected(attrs.evolve(AGENT, agent_id="8", project_id=0))
+        )
         self.wait(PERIOD, 1)
         first = {
             "project_id": 42,
@@ -104,7 +116,7 @@ class RegistrationsTests(GitLabCase):
     def test_away(self) -> None:
         """It is told later, and that it was not is said once."""
         self.gitlab.mood = "down"
-        self.registrations.connected(AGENT)
+        self.registrations.connected(AgentConnected(AGENT))
         self.wait(3 * PERIOD, 1)
         self.gitlab.mood = "ok"
         self.wait(2 * PERIOD, 1)
@@ -113,7 +125,7 @@ class RegistrationsTests(GitLabCase):
     def test_old_gitlab(self) -> None:
         """One without the path is not told, and nothing is kept for it."""
         self.gitlab.mood = "404"
-        self.registrations.connected(AGENT)
+        self.registrations.connected(AgentConnected(AGENT))
         self.wait(PERIOD, 1)
         self.gitlab.mood = "ok"
         self.wait(2 * PERIOD, 1)
@@ -124,7 +136,7 @@ class RegistrationsTests(GitLabCase):
         with mock.patch.object(module, "MAX_EVENTS", 2 * MAX_SENT + 1):
             for number in range(1, 3 * MAX_SENT):
                 agent = attrs.evolve(AGENT, agent_id=str(number))
-                self.registrations.connected(agent)
+                self.registrations.connected(AgentConnected(agent))
         self.wait(PERIOD, 1)
         self.assertEqual(len(self.gitlab.registered), 2 * MAX_SENT + 1)
         self.assertEqual(sum(self.gitlab.paths.values()), 3)

@@ -21,16 +21,20 @@ from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
 from modules.agent_configuration.document import MAX_SECTIONS, Document, path_of
 from modules.agent_configuration.server import AgentConfigurationServer
-from modules.repositories import RepositorySettings
-from tunnel.config import field
-from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import (
+from tunnel.api import (
+    AgentMoved,
     AgentProject,
+    ConfigurationRefused,
+    Draining,
     GitAddress,
     GitalyAddress,
+    GitPushed,
     IAgentModule,
     IServerModule,
+    RepositorySettings,
 )
+from tunnel.config import field
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.testing import FakeRepository, ModulePair
 from tunnel.testing.ends import AGENT
 
@@ -76,7 +80,7 @@ class HalvesTests(SynchronousTestCase):
         settings.setdefault("repositories", {"clusters": RepositorySettings(url=URL)})
         self.server = self.pair.server_half(AgentConfigurationServer, **settings)
         if project is not None:
-            self.server._api.projects["1"] = project
+            self.server._api.gitlab.projects["1"] = project
         self.agent = self.pair.agent_half(AgentConfigurationAgent)
         self.pair.sections.follow(
             "one",
@@ -109,7 +113,7 @@ class HalvesTests(SynchronousTestCase):
 
     def pushed(self) -> None:
         """A push is announced, and what follows from it is done."""
-        self.server._api.publish("git.pushed", "clusters")
+        self.server._api.events.publish(GitPushed("clusters"))
         self.pass_time(2)
 
     def said(self) -> list[str]:
@@ -152,7 +156,7 @@ class HalvesTests(SynchronousTestCase):
         """GitLab gets the file of a new commit, also where that left it alone."""
         self.repository.commit({FILE: DEBUG})
         self.begin()
-        registered = self.server._api.registered
+        registered = self.server._api.gitlab.registered
         before = len(registered)
         self.assertEqual(registered[-1][0], "1")
         self.repository.commit({FILE: DEBUG, "apps/x.yaml": "x"})
@@ -180,7 +184,7 @@ class HalvesTests(SynchronousTestCase):
 
     def told_at(self, commit: str) -> Deferred[bool]:
         """What asks whether the agent was told of a commit."""
-        wanted = self.server._api.tells(AGENT, GitAddress(url=URL), commit)
+        wanted = self.server.delivered(AGENT, GitAddress(url=URL), commit)
         found: Deferred[bool] = Deferred.fromCoroutine(wanted)
         return found
 
@@ -209,7 +213,7 @@ class HalvesTests(SynchronousTestCase):
         self.assertFalse(self.successResultOf(self.told_at(first)))
         self.assertTrue(self.successResultOf(self.told_at(second)))
         address = GitAddress(url="https://git.example.org/other.git")
-        other = self.server._api.tells(AGENT, address, first)
+        other = self.server.delivered(AGENT, address, first)
         self.assertTrue(self.successResultOf(Deferred.fromCoroutine(other)))
 
     def test_told_at_a_commit_that_cannot_be_read(self) -> None:
@@ -275,7 +279,7 @@ class HalvesTests(SynchronousTestCase):
             self.repository.commit(
                 {FILE: f"flux: {{webhook_receiver_url: http://flux/{number}}}"}
             )
-            self.server._api.publish("git.pushed", "clusters")
+            self.server._api.events.publish(GitPushed("clusters"))
             self.pass_time(0.1)
         self.pass_time(2)
         self.assertEqual(self.urls[-1], "http://flux/99")
@@ -293,45 +297,45 @@ class HalvesTests(SynchronousTestCase):
         self.assertEqual(self.levels, ["debug"])
         told = f"commit {commit[:12]}: {FILE}:2:3: observability: unknown key 'loging'"
         self.assertTrue(any(told in line for line in self.said()), self.said())
-        self.assertIn(told, self.server._api.problems["1"])
+        self.assertIn(told, self.server._api.agents.find.problems["1"])
         self.pushed()
         self.assertEqual(sum(told in line for line in self.said()), 1)
         self.repository.commit({FILE: FLUX})
         self.pushed()
         self.assertEqual((self.levels, self.urls), (["debug", "info"], ["http://flux"]))
-        self.assertEqual(self.server._api.problems, {})
+        self.assertEqual(self.server._api.agents.find.problems, {})
 
     def test_problems_are_told_to_other_modules(self) -> None:
         """Also when they are over, and the commit is the one of before."""
-        told: list[tuple[str, ...]] = []
+        told: list[ConfigurationRefused] = []
         commit = self.repository.commit({FILE: DEBUG})
         self.begin()
-        self.agent._api.subscribe("configuration.refused", told.append)
+        self.agent._api.events.subscribe(ConfigurationRefused, told.append)
         self.repository.down = CallError(Status.UNAVAILABLE, "Git is away")
         self.pushed()
         self.pass_time(60)
-        self.assertIn("Git is away", told[-1][0])
+        self.assertIn("Git is away", told[-1].problems[0])
         self.repository.down = None
         self.pass_time(120)
-        self.assertEqual(told[-1], ())
+        self.assertEqual(told[-1].problems, ())
         self.assertEqual(self.agent._commit, commit)
         self.assertEqual(self.levels, ["debug"])
         self.repository.commit({FILE: "observability: {loging: {}}\n"})
         self.pushed()
-        self.assertIn("unknown key 'loging'", told[-1][0])
+        self.assertIn("unknown key 'loging'", told[-1].problems[0])
         # It is mended while the tunnel is away.
         self.agent._end()
         self.repository.rewind(commit)
         self.pass_time(1)
         self.agent._begin()
         self.pass_time(120)
-        self.assertEqual(told[-1], ())
+        self.assertEqual(told[-1].problems, ())
 
     def test_all_or_nothing(self) -> None:
         """What one module of agentk refuses no module gets."""
         self.repository.commit({FILE: FLUX})
-        told: list[tuple[str, ...]] = []
-        self.pair.agent.bus.subscribe("test", "configuration.refused", told.append)
+        told: list[ConfigurationRefused] = []
+        self.pair.agent.bus.subscribe("test", ConfigurationRefused, told.append)
         self.begin()
         commit = self.repository.commit(
             {FILE: DEBUG + "flux: {webhook_receiver_url: http://refused}\n"}
@@ -343,25 +347,25 @@ class HalvesTests(SynchronousTestCase):
         self.assertIn("no such receiver", last)
         # kas shows it, until there is another; and again to an agentk that comes back.
         api = self.server._api
-        self.assertIn("agentk refuses it: commit", api.problems["1"])
-        self.assertIn("no such receiver", api.problems["1"])
+        self.assertIn("agentk refuses it: commit", api.agents.find.problems["1"])
+        self.assertIn("no such receiver", api.agents.find.problems["1"])
         self.agent._end()
         self.pass_time(1)
-        self.assertEqual(api.problems, {})
+        self.assertEqual(api.agents.find.problems, {})
         self.agent._begin()
         self.pass_time(2)
-        self.assertIn("no such receiver", api.problems["1"])
+        self.assertIn("no such receiver", api.agents.find.problems["1"])
         self.repository.commit({FILE: DEBUG})
         self.pushed()
         self.assertEqual((self.levels, self.urls[-1]), (["debug"], "default"))
-        self.assertEqual(api.problems, {})
-        self.assertEqual([len(one) for one in told], [1, 0])
+        self.assertEqual(api.agents.find.problems, {})
+        self.assertEqual([len(one.problems) for one in told], [1, 0])
 
     def test_refused_by_a_stranger(self) -> None:
         """Once for each commit that is told, in so many characters."""
         self.repository.commit({FILE: FLUX})
         self.begin()
-        client = self.agent._api.client(CONFIGURATION)
+        client = self.agent._api.calls.client(CONFIGURATION)
         commit = self.agent._commit
 
         def refuse(commit: str) -> None:
@@ -373,9 +377,9 @@ class HalvesTests(SynchronousTestCase):
         for wrong in ("", "0" * 40):
             with self.assertRaises(CallError):
                 refuse(wrong)
-        self.assertEqual(self.server._api.problems, {})
+        self.assertEqual(self.server._api.agents.find.problems, {})
         refuse(commit)
-        shown = self.server._api.problems["1"]
+        shown = self.server._api.agents.find.problems["1"]
         self.assertLess(len(shown), 20 * 410)
         with self.assertRaises(CallError) as caught:
             refuse(commit)
@@ -385,7 +389,7 @@ class HalvesTests(SynchronousTestCase):
         """Without a file everything is the default, and that is no error."""
         self.repository.commit({"README": "x"})
         self.begin()
-        self.assertEqual(self.server._api.problems, {})
+        self.assertEqual(self.server._api.agents.find.problems, {})
         self.repository.commit({FILE: DEBUG})
         self.pushed()
         self.repository.commit({"README": "x"})
@@ -398,18 +402,18 @@ class HalvesTests(SynchronousTestCase):
         self.begin()
         self.repository.commit({})
         self.pushed()
-        self.assertIn("no files at all", self.server._api.problems["1"])
+        self.assertIn("no files at all", self.server._api.agents.find.problems["1"])
         self.repository.remove("HEAD")
         self.pushed()
-        self.assertIn("has no HEAD", self.server._api.problems["1"])
+        self.assertIn("has no HEAD", self.server._api.agents.find.problems["1"])
         self.repository.commit({FILE: DEBUG})
         self.repository.down = CallError(Status.UNAVAILABLE, "the fetch failed (down)")
         self.pass_time(120)
-        self.assertIn("the fetch failed", self.server._api.problems["1"])
+        self.assertIn("the fetch failed", self.server._api.agents.find.problems["1"])
         self.assertEqual(self.levels, ["debug"])
         self.repository.down = None
         self.pass_time(120)
-        self.assertEqual(self.server._api.problems, {})
+        self.assertEqual(self.server._api.agents.find.problems, {})
         self.assertEqual(self.levels, ["debug"])
 
     def test_backoff(self) -> None:
@@ -453,7 +457,7 @@ class HalvesTests(SynchronousTestCase):
         streams[1].cancel()
         newer = self.repository.commit({FILE: FLUX})
         waits = Deferred.fromCoroutine(
-            server._was_told(twins["x"], GitAddress(url=URL), newer)
+            server.delivered(twins["x"], GitAddress(url=URL), newer)
         )
         self.assertNoResult(waits)
         self.pushed()
@@ -521,7 +525,7 @@ class HalvesTests(SynchronousTestCase):
         self.clock = other.clock
         self.begin()
         self.assertEqual(self.levels, ["debug"])
-        self.assertIn("not YAML", self.server._api.problems["1"])
+        self.assertIn("not YAML", self.server._api.agents.find.problems["1"])
 
     def test_other_agents(self) -> None:
         """An agent that no repository has is told so once, and asks no more."""
@@ -549,7 +553,7 @@ class HalvesTests(SynchronousTestCase):
         self.repository.commit({FILE: DEBUG})
         self.begin()
         self.assertEqual(len(self.server._streams), 1)
-        self.server._api.publish("kas.draining", None)
+        self.server._api.events.publish(Draining())
         self.pass_time(1)
         self.assertEqual(self.server._streams, {})
 
@@ -593,13 +597,13 @@ class HalvesTests(SynchronousTestCase):
         self.begin(project, repositories={})
         self.assertEqual(self.levels, ["debug"])
         repository.commit({FILE: FLUX}, ref="main")
-        self.server._api.publish("git.pushed", "group/clusters")
+        self.server._api.events.publish(GitPushed("group/clusters"))
         self.pass_time(2)
         self.assertEqual(self.urls, ["http://flux"])
         self.agent._begin()
         self.pass_time(2)
         self.assertEqual(
-            self.server._api.registered,
+            self.server._api.gitlab.registered,
             [
                 ("1", {"observability": {"logging": {"level": "debug"}}}),
                 ("1", {"flux": {"webhook_receiver_url": "http://flux"}}),
@@ -615,7 +619,7 @@ class HalvesTests(SynchronousTestCase):
         for place in places[1:]:
             self.agent._end()
             self.pass_time(1)
-            self.server._api.projects["1"] = _project(place)
+            self.server._api.gitlab.projects["1"] = _project(place)
             self.agent._begin()
             self.pass_time(2)
         self.assertEqual([one for one, _ in self.server._of_gitlab], [places[2]])
@@ -628,25 +632,25 @@ class HalvesTests(SynchronousTestCase):
         self.begin(_project(places[0]), repositories={})
         (stream,) = self.server._streams.values()
         api = self.server._api
-        api.projects["1"] = _project(places[1])
+        api.gitlab.projects["1"] = _project(places[1])
         new.commit({FILE: DEBUG})
         new.commit({FILE: FLUX})
-        api.publish("agent.moved", "another")
+        api.events.publish(AgentMoved("another"))
         self.pass_time(2)
         self.assertEqual(self.urls, [])
-        api.publish("agent.moved", "1")
+        api.events.publish(AgentMoved("1"))
         self.pass_time(2)
         self.assertEqual(self.urls, ["http://flux"])
         before = old.resolved
         self.pass_time(3600)
         self.assertEqual(old.resolved, before)
         new.commit({FILE: DEBUG})
-        api.publish("git.pushed", "group/a")
+        api.events.publish(GitPushed("group/a"))
         self.pass_time(2)
         self.assertEqual(self.levels, ["debug", "info", "debug"])
         self.assertEqual(list(self.server._streams.values()), [stream])
-        api.publish("agent.moved", "1")
-        api.publish("kas.draining", None)
+        api.events.publish(AgentMoved("1"))
+        api.events.publish(Draining())
         self.pass_time(1)
         self.assertEqual(self.server._streams, {})
 

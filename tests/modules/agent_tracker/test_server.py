@@ -19,8 +19,8 @@ from modules.agent_tracker.server import (
     AgentTrackerServer,
     connection_id,
 )
+from tunnel.api import ConnectedAgent, IServerModule, KubernetesVersion
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModule, KubernetesVersion
 from tunnel.testing import ModulePair
 
 PROD = ConnectedAgent(
@@ -48,7 +48,7 @@ class TrackerTests(SynchronousTestCase):
         self.module = self.pair.server_half(AgentTrackerServer)
         self.api = self.module._api
         self.known = [PROD, OTHER, TEXT]
-        self.api.connected_agents = lambda: self.known
+        self.api.agents.connected = lambda: self.known
         self.pair.start()
 
     def ask(self, method: str, request: Any, service: Any = TRACKER) -> Any:
@@ -147,7 +147,7 @@ class TrackerTests(SynchronousTestCase):
         async def agents(**which: Any) -> list[ConnectedAgent]:
             raise CallError(Status.UNAVAILABLE, "Redis does not answer")
 
-        self.api.agents = agents
+        self.api.agents.find = agents
         with self.assertRaises(CallError) as caught:
             self.connected(agent_id=7)
         self.assertIs(caught.exception.status, Status.UNAVAILABLE)

@@ -19,8 +19,11 @@ from modules.gitops.agent.module import GitopsAgent
 from modules.gitops.agent.source import threads
 from modules.gitops.server.module import GitopsServer
 from modules.gitops.server.refs import MIN_PAUSE
-from modules.repositories import RepositorySettings
-from tunnel.interfaces import GitAddress
+from tunnel.api import (
+    GitAddress,
+    GitPushed,
+    RepositorySettings,
+)
 from tunnel.testing import FakeCluster, ModulePair
 
 URL = "https://git.example.org/apps.git"
@@ -70,14 +73,14 @@ class HalvesTestCase(SynchronousTestCase):
     def lead(self) -> None:
         """This agentk leads from now on."""
         api = self.agent._api
-        api.leads = True
-        (run,) = api.led
+        api.leadership.leads = True
+        (run,) = api.leadership.led
         self.leading = Deferred.fromCoroutine(run())
         self.leading.addErrback(lambda failure: failure.trap(CancelledError))
 
     def leave(self) -> None:
         """... and no longer."""
-        self.agent._api.leads = False
+        self.agent._api.leadership.leads = False
         self.leading.cancel()
 
     def configure(self, *projects: dict[str, Any]) -> None:
@@ -94,7 +97,7 @@ class HalvesTestCase(SynchronousTestCase):
             self.pair.settle()
 
     def pushed(self, name: str = "apps") -> None:
-        self.server._api.publish("git.pushed", name)
+        self.server._api.events.publish(GitPushed(name))
         self.passes(MIN_PAUSE)
         self.passes(MIN_PAUSE)
 

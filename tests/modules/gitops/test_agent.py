@@ -19,8 +19,11 @@ from modules.gitops.server.refs import RETRY_MOST
 from modules.gitops.wire import rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import (
+    IAgentModule,
+    TunnelConnected,
+)
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import IAgentModule
 
 
 class Hanging:
@@ -70,7 +73,7 @@ class HalvesTests(HalvesTestCase):
 
     def test_own_namespace(self) -> None:
         """Clients with agentk's own rights reach no orders, wherever agentk runs."""
-        self.assertTrue(self.agent._api.own_namespace.is_closed)
+        self.assertTrue(self.agent._api.kubernetes.own_namespace.is_closed)
 
     def test_a_commit_and_the_next(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
@@ -268,8 +271,8 @@ class HalvesTests(HalvesTestCase):
         self.passes(ASK_MOST * 4 + 250)
         self.apps.down = None
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
-        self.agent._api.publish("tunnel.connected", "1")
-        self.agent._api.publish("tunnel.connected", "1")
+        self.agent._api.events.publish(TunnelConnected("1"))
+        self.agent._api.events.publish(TunnelConnected("1"))
         # kas itself looks at the repository once a minute while that fails.
         self.passes(ASK_FIRST + RETRY_MOST)
         self.assertIsNotNone(self.live("m002"))
@@ -285,12 +288,12 @@ class HalvesTests(HalvesTestCase):
         (problem,) = project.problems
         self.assertIn("no tunnel", problem)
         # It is asked again within seconds, and may answer otherwise.
-        self.agent._api.publish("tunnel.connected", "1")
+        self.agent._api.events.publish(TunnelConnected("1"))
         self.assertEqual(project.problems, [])
         self.passes(ASK_FIRST + RETRY_MOST)
         self.assertEqual(len(project.problems), 1)
         self.apps.down = None
-        self.agent._api.publish("tunnel.connected", "1")
+        self.agent._api.events.publish(TunnelConnected("1"))
         self.passes(ASK_MOST)
         self.assertEqual(project.problems, [])
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})

@@ -18,6 +18,7 @@ from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import ConfigurationRefused
 from tunnel.errors import CallError, Status
 from tunnel.rpc.messages import MAX_MESSAGE
 
@@ -233,12 +234,12 @@ class ControlTests(HalvesTestCase):
         """What is in effect is not what people see in Git."""
         self.configure({"id": "apps"})
         publish = self.pair.agent.bus.publish
-        publish("configuration.refused", ("commit 1: config.yaml:2:3: " + "x" * 9999,))
+        publish(ConfigurationRefused(("commit 1: config.yaml:2:3: " + "x" * 9999,)))
         request = pb.GetStatusRequest(agent="1")
         (problem,) = self.ask("GetStatus", request).configuration_problems
         self.assertTrue(problem.startswith("commit 1: config.yaml:2:3: x"))
         self.assertEqual(len(problem), MAX_PROBLEM)
-        publish("configuration.refused", ())
+        publish(ConfigurationRefused(()))
         answer = self.ask("GetStatus", request)
         self.assertEqual(list(answer.configuration_problems), [])
 

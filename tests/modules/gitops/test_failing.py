@@ -37,7 +37,7 @@ class FailingTests(HalvesTestCase):
     @property
     def shown(self) -> str:
         """What ``kasctl status`` and ``doctor`` say of the agent."""
-        problems: dict[str, str] = self.server._api.problems
+        problems: dict[str, str] = self.server._api.agents.find.problems
         return problems.get(AGENT.agent_id, "")
 
     def setUp(self) -> None:
@@ -91,7 +91,9 @@ class FailingTests(HalvesTestCase):
     def report(self, count: int, problem: str = "x") -> None:
         one = reports_pb2.FailingProject(project="a\x1b", problem=problem)
         request = reports_pb2.ReportFailingRequest(projects=[one] * count, left_out=3)
-        self.pair.run(self.agent._api.client(REPORTS).call("ReportFailing", request))
+        self.pair.run(
+            self.agent._api.calls.client(REPORTS).call("ReportFailing", request)
+        )
 
     def test_limits(self) -> None:
         """kas takes so many projects, in so many reports, and shows clean texts."""

@@ -22,6 +22,7 @@ from modules.gitops.wire import control_pb2, rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
 from tests.modules.gitops.test_reconcile import object_
+from tunnel.api import ConfigurationRefused
 from tunnel.errors import CallError, Status
 
 A = {"id": "apps", "paths": [{"glob": "a/*"}]}
@@ -171,7 +172,7 @@ class HandoverTests(HalvesTestCase):
         """Who has a field of the object may lose it to `repair`, as at any time."""
         left = {**A, "drift": {"mode": "off"}}
         self.begin(left, B)
-        client = self.agent._api.kubernetes_as_agentk()
+        client = self.agent._api.kubernetes.as_agentk()
         live = self.live("moves")
         changed = object_("moves", data={"n": "2"}, metadata=live["metadata"])
         changed["metadata"].pop("managedFields", None)
@@ -557,14 +558,14 @@ class HandoverTests(HalvesTestCase):
         self.begin(A)
         api = self.agent._api
         why = "commit 1234: .gitlab/agents/a/config.yaml:1:2: a mistake"
-        api.publish("configuration.refused", (why,))
+        api.events.publish(ConfigurationRefused((why,)))
         self.move()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), [])
         (problem,) = self.project("apps").problems
         self.assertIn("the agent's configuration in Git is not in effect", problem)
         self.assertIn(why, problem)
-        api.publish("configuration.refused", ())
+        api.events.publish(ConfigurationRefused(()))
         self.passes(LOOK_SOONEST)
         self.passes(5)
         self.assertEqual(self.deleted(), ["moves"])

@@ -46,7 +46,7 @@ class InventoryTests(SynchronousTestCase):
         clock = Clock()
         self.cluster = FakeCluster(clock)
         self.pair = ModulePair(clock, cluster=self.cluster)
-        self.client = self.pair.agent_half(Asker).api.kubernetes_as_agentk()
+        self.client = self.pair.agent_half(Asker).api.kubernetes.as_agentk()
         self.pair.start()
         self.addCleanup(self.pair.stop)
         self.store = self.made()

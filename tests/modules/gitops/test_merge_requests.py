@@ -22,10 +22,10 @@ from modules.gitops.server.config import (
     WebhookSettings,
 )
 from modules.gitops.wire import control_pb2 as pb
-from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
 from tests.modules.gitops.halves import OTHER, URL, HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import RepositorySettings
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 from tunnel.testing.web import Answer
@@ -277,7 +277,7 @@ class MergeRequestTests(MergeRequestCase):
         self.assertEqual(set(self.gitlab.asked), {"GET"})
         # Its own project at GitLab it may read, whatever kas' file says.
         agent = attrs.evolve(AGENT, project_id=5)
-        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        self.patch(self.server._api.agents, "connected", lambda: [agent])
         self.tell(event(commit))
         self.assertIn("`agent-1`, project `apps`", self.body())
 
@@ -285,7 +285,7 @@ class MergeRequestTests(MergeRequestCase):
         """Its project is not known here, and a bare name is not the agent's."""
         settings = self.server._settings.repositories
         agent = attrs.evolve(AGENT, project_id=6)
-        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        self.patch(self.server._api.agents, "connected", lambda: [agent])
         for patterns in (("*",), ("agent-1",), ("group/other:agent-1",)):
             settings["apps"] = RepositorySettings(url=URL, agents=patterns)
             self.tell(event(self.propose(*config_maps(1))))
@@ -298,7 +298,7 @@ class MergeRequestTests(MergeRequestCase):
         """A bare name in ``agents`` names no agent of GitLab."""
         self.gitlab.know(event(self.propose(*config_maps(1))))
         agent = attrs.evolve(AGENT, project_id=5)
-        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        self.patch(self.server._api.agents, "connected", lambda: [agent])
         page = self.server._merge_requests
         page._settings = attrs.evolve(page._settings, agents=("agent-*",))
         self.tell(event("c" * 40), known=False)
@@ -311,9 +311,9 @@ class MergeRequestTests(MergeRequestCase):
         """It has many projects: others get their part, and the next one its turn."""
         api = self.server._api
         agents = [attrs.evolve(AGENT, agent_id=one, agent_name=one) for one in "ab"]
-        self.patch(api, "connected_agents", lambda: agents)
+        self.patch(api.agents, "connected", lambda: agents)
         clients = {"a": Agent(self.clock, 50, 1e9), "b": Agent(self.clock, 1, 0)}
-        self.patch(api, "client", lambda service, agent_id: clients[agent_id])
+        self.patch(api.calls, "client", lambda service, agent_id: clients[agent_id])
         self.tell(event("c" * 40))
         self.wait(merge_requests.ALL_SECONDS + 1)
         body = self.body()
@@ -324,10 +324,10 @@ class MergeRequestTests(MergeRequestCase):
     def test_an_agent_with_too_many_objects(self) -> None:
         """kas looks at no more of them than agentk sends."""
         agent = attrs.evolve(AGENT, agent_id="a", agent_name="a")
-        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        self.patch(self.server._api.agents, "connected", lambda: [agent])
         client = Agent(self.clock, 1, 0)
         client.objects = merge_requests.MAX_OBJECTS + 1
-        self.patch(self.server._api, "client", lambda service, agent_id: client)
+        self.patch(self.server._api.calls, "client", lambda service, agent_id: client)
         self.tell(event("c" * 40))
         self.assertIn(f"{merge_requests.MAX_OBJECTS} unknown", self.body())
 
@@ -587,9 +587,9 @@ class MergeRequestTests(MergeRequestCase):
         """Merge requests of its projects hold no comment about another agent."""
         api = self.server._api
         agents = [attrs.evolve(AGENT, agent_id=one, agent_name=one) for one in "ab"]
-        self.patch(api, "connected_agents", lambda: agents)
+        self.patch(api.agents, "connected", lambda: agents)
         clients = {"a": Agent(self.clock, 3, 1e9), "b": Agent(self.clock, 0, 0)}
-        self.patch(api, "client", lambda service, agent_id: clients[agent_id])
+        self.patch(api.calls, "client", lambda service, agent_id: clients[agent_id])
         for number in range(8, 12):
             self.tell(event("c" * 40, iid=number))
         self.assertEqual(clients["a"].most, merge_requests.AGENT_AT_ONCE)

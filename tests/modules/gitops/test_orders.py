@@ -395,7 +395,7 @@ class OrdersTests(HalvesTestCase):
         self.refused("GetKept", id="4f0c")
         events = [
             (one.action, one.outcome, dict(one.details))
-            for one in self.server._api.audited
+            for one in self.server._api.audit.events
         ]
         of_project = {"agent": "1", "project": "apps"}
         by_alice = {"operator": "alice as root", "user_agent": "kasctl/1"}

@@ -430,7 +430,7 @@ class PreviewTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.configure({"id": "apps"})
         self.cluster.silent = True
-        agents = self.server._api.client(CONTROL, "1")
+        agents = self.server._api.calls.client(CONTROL, "1")
         request = pb.PreviewRequest(project="apps", merge_request=True)
         waiting = [
             Deferred.fromCoroutine(agents.call("Preview", request, timeout=60))

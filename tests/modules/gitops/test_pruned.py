@@ -37,7 +37,7 @@ class PrunedTests(HalvesTestCase):
         self.passes(2 * REPORT_PAUSE)
         return [
             dict(one.details)
-            for one in self.server._api.audited
+            for one in self.server._api.audit.events
             if (one.action, one.outcome) == ("gitops.prune", "OK")
         ]
 
@@ -128,7 +128,7 @@ class PrunedTests(HalvesTestCase):
 
     def test_limits_of_kas(self) -> None:
         """It takes so many, and cuts texts."""
-        client = self.agent._api.client(REPORTS)
+        client = self.agent._api.calls.client(REPORTS)
         one = reports_pb2.Prune(project="x" * 5000, count=1)
         for prunes in ([one] * (MAX_PRUNES + 1), [one] * MAX_PRUNES):
             request = reports_pb2.ReportPrunedRequest(prunes=prunes)
@@ -144,7 +144,7 @@ class PrunedTests(HalvesTestCase):
 
     def test_an_agent_with_too_many_prunes(self) -> None:
         """kas refuses whole reports of this agent until the period is over."""
-        client = self.agent._api.client(REPORTS)
+        client = self.agent._api.calls.client(REPORTS)
         one = reports_pb2.Prune(project="x", count=1)
         request = reports_pb2.ReportPrunedRequest(prunes=[one] * MAX_PRUNES)
         reports = reported.PRUNES_OF_ONE // MAX_PRUNES

@@ -13,8 +13,8 @@ from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import KubernetesResource
 
 VERBS = frozenset("get list watch create patch delete".split())
 FLUX, ARGO_CD = "source.toolkit.fluxcd.io", "argoproj.io"
@@ -233,8 +233,8 @@ class ReceiverTests(HalvesTestCase):
     def test_one_that_hangs(self) -> None:
         """Or its webhook: the others are told, and the status is there."""
         api = self.agent._api
-        hanging: Any = Hanging(api.kubernetes_as_agentk(), "GitRepository")
-        self.patch(api, "kubernetes_as_agentk", lambda: hanging)
+        hanging: Any = Hanging(api.kubernetes.as_agentk(), "GitRepository")
+        self.patch(api.kubernetes, "as_agentk", lambda: hanging)
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.receive(ONE, OTHER)
         self.assertEqual(self.annotations(OTHER), {REFRESH: "normal"})

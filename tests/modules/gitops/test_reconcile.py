@@ -27,8 +27,8 @@ from modules.gitops.agent.project.reconcile import Reconciler, Report
 from modules.gitops.agent.source import threads
 from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
+from tunnel.api import KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import KubernetesObject, KubernetesResource
 from tunnel.testing import FakeCluster, ModulePair
 
 ID = "7-9"
@@ -95,7 +95,7 @@ class ReconcileCase(SynchronousTestCase):
         self.cluster = FakeCluster(self.clock)
         self.objects = self.cluster.objects
         self.pair = ModulePair(self.clock, cluster=self.cluster)
-        self.client = self.pair.agent_half(Asker).api.kubernetes_as_agentk()
+        self.client = self.pair.agent_half(Asker).api.kubernetes.as_agentk()
         self.pair.start()
         self.addCleanup(self.pair.stop)
         self.leads = True

@@ -42,7 +42,7 @@ class ReportTests(DriftTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.published: list[AgentDrift] = []
-        self.server._api.subscribe("gitops.drift", self.published.append)
+        self.server._api.events.subscribe(AgentDrift, self.published.append)
 
     def told(self) -> list[tuple[str, int]]:
         drifts = [one for each in self.published for one in each.drifts]

@@ -28,19 +28,22 @@ from modules.gitops.server.module import (
 )
 from modules.gitops.server.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.wire import rpc_pb2
-from modules.repositories import RepositorySettings
-from tunnel.config import field
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
+    AgentMoved,
     AgentProject,
+    Draining,
     GitAddress,
     GitalyAddress,
+    GitPushed,
     IAgentModule,
     IAgentModuleFactory,
     IServerModule,
+    RepositorySettings,
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.config import field
+from tunnel.errors import CallError, Status
 from tunnel.testing import ModulePair
 from tunnel.testing.ends import AGENT
 
@@ -99,7 +102,9 @@ class Reading:
         self._reading.cancel()
 
     async def _read(self, asker: Asker, request: Any) -> None:
-        stream = asker.api.client(GITOPS).stream("GetObjectsToSynchronize", request)
+        stream = asker.api.calls.client(GITOPS).stream(
+            "GetObjectsToSynchronize", request
+        )
         async for part in stream:
             self.parts.append(part)
         self.ended = True
@@ -247,10 +252,10 @@ class ServerTests(SynchronousTestCase):
         first = self.repository.commit({"a.yaml": "1"})
         reading = self.ask(commit=first)
         second = self.repository.commit({"a.yaml": "2"})
-        self.server._api.publish("git.pushed", "another")
+        self.server._api.events.publish(GitPushed("another"))
         self.passes(MIN_PAUSE)
         self.assertEqual(reading.parts, [])
-        self.server._api.publish("git.pushed", "apps")
+        self.server._api.events.publish(GitPushed("apps"))
         self.passes(MIN_PAUSE)
         self.assertEqual(reading.commit, second)
 
@@ -259,7 +264,7 @@ class ServerTests(SynchronousTestCase):
         first = self.repository.commit({"a.yaml": "1"})
         self.assertEqual(self.ask().commit, first)
         second = self.repository.commit({"a.yaml": "2"})
-        self.server._api.publish("git.pushed", "apps")
+        self.server._api.events.publish(GitPushed("apps"))
         reading = self.ask()
         self.passes(MIN_PAUSE)
         self.assertEqual(reading.commit, second)
@@ -280,7 +285,7 @@ class ServerTests(SynchronousTestCase):
         readings = [self.ask(commit=first) for _ in range(20)]
         self.assertEqual(self.repository.resolved, 1)
         for _ in range(50):
-            self.server._api.publish("git.pushed", "apps")
+            self.server._api.events.publish(GitPushed("apps"))
         self.passes(MIN_PAUSE)
         self.assertEqual(self.repository.resolved, 2)
         self.repository.commit({"a.yaml": "2"})
@@ -298,7 +303,7 @@ class ServerTests(SynchronousTestCase):
         self.repository = self.pair.repositories.open(GitAddress(url=URL))
         self.repository.commit({AGENT_FILE: OF_LEVEL.format("warn"), "a.yaml": "1"})
         settings = {"clusters": RepositorySettings(url=URL)}
-        telling = self.pair.server_half(AgentConfigurationServer, repositories=settings)
+        self.pair.server_half(AgentConfigurationServer, repositories=settings)
         self.pair.agent_half(AgentConfigurationAgent)
         self.pair.sections.follow(
             "test",
@@ -307,7 +312,6 @@ class ServerTests(SynchronousTestCase):
             lambda one: levels.append(one.logging.level),
         )
         self.begin()
-        self.server._api.tells = telling._api.tells
         self.passes(1)
         self.assertEqual(levels, ["warn"])
         return levels
@@ -320,7 +324,7 @@ class ServerTests(SynchronousTestCase):
         files = {AGENT_FILE: OF_LEVEL.format("error"), "a.yaml": "2"}
         second = self.repository.commit(files)
         # Only who sends files is told of the push.
-        self.server._api.publish("git.pushed", "apps")
+        self.server._api.events.publish(GitPushed("apps"))
         for _ in range(30):
             self.assertFalse(reading.parts and levels == ["warn"])
             self.passes(0.1)
@@ -331,7 +335,7 @@ class ServerTests(SynchronousTestCase):
         self.ask()
         files = {AGENT_FILE: OF_LEVEL.format("error"), "a.yaml": "2"}
         second = self.repository.commit(files)
-        self.server._api.publish("git.pushed", "clusters")
+        self.server._api.events.publish(GitPushed("clusters"))
         self.passes(0.5)
         self.assertEqual(levels, ["warn", "error"])
         reading = self.ask()
@@ -689,7 +693,7 @@ class ServerTests(SynchronousTestCase):
             (Status.FAILED_PRECONDITION, "a.yaml has more than 10 bytes"),
         )
         self.repository.commit({"a.yaml": "1" * 10, "b.yaml": "2" * 6})
-        self.server._api.publish("git.pushed", "apps")
+        self.server._api.events.publish(GitPushed("apps"))
         reading = self.ask()
         self.passes(MIN_PAUSE)
         self.assertEqual(
@@ -697,7 +701,7 @@ class ServerTests(SynchronousTestCase):
         )
         self.assertFalse(any(one.HasField("trailer") for one in reading.parts))
         self.repository.commit({f"{n}.txt": "" for n in range(4)})
-        self.server._api.publish("git.pushed", "apps")
+        self.server._api.events.publish(GitPushed("apps"))
         reading = self.ask()
         self.passes(MIN_PAUSE)
         self.assertIn(
@@ -739,7 +743,7 @@ class ServerTests(SynchronousTestCase):
         """It reads its own project, and no other one by that name."""
         self.again(repositories={"apps": RepositorySettings(url=URL)})
         address = GitalyAddress(address="tcp://gitaly:1")
-        self.server._api.projects["1"] = AgentProject(
+        self.server._api.gitlab.projects["1"] = AgentProject(
             full_path="group/own", default_branch="main", repository=address
         )
         own = self.pair.repositories.open(address)
@@ -760,10 +764,10 @@ class ServerTests(SynchronousTestCase):
         repository = self.repository
         for place in "12":
             address = GitalyAddress(address=f"tcp://gitaly:{place}")
-            self.server._api.projects["1"] = AgentProject(
+            self.server._api.gitlab.projects["1"] = AgentProject(
                 full_path="group/own", default_branch="main", repository=address
             )
-            self.server._api.publish("agent.moved", "1")
+            self.server._api.events.publish(AgentMoved("1"))
             self.pair.settle()
             repository = self.pair.repositories.open(address)
             commits.append(repository.commit({"a.yaml": place}))
@@ -863,7 +867,7 @@ class ServerTests(SynchronousTestCase):
         """Agents ask another kas; who is sent files gets them all."""
         commit = self.repository.commit({"a.yaml": "1"})
         reading = self.ask(commit=commit)
-        self.server._api.publish("kas.draining", None)
+        self.server._api.events.publish(Draining())
         self.pair.settle()
         self.assertEqual((reading.ended, reading.parts), (True, []))
         late = self.ask()

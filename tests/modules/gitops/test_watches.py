@@ -49,7 +49,7 @@ class LateFollowerTests(HalvesTestCase):
         for one in config_maps(1, 2, 3):
             metadata = {**one["metadata"], "namespace": "default"}
             self.cluster.objects.put({**one, "metadata": metadata})
-        client = self.agent._api.kubernetes_as_agentk()
+        client = self.agent._api.kubernetes.as_agentk()
         self.watches = KindWatches(client, self.clock, lambda: 1.0)
         self.followers: list[RecordingFollower] = []
         self.addCleanup(self.end)

@@ -21,13 +21,9 @@ from modules.kubernetes_api.config import (
 from modules.kubernetes_api.server import KubernetesApiServer
 from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
-from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
-from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import (
+from tunnel.api import (
     DEFAULT_OPTIONS,
     Access,
-    AuditEvent,
     AuditLevel,
     HasPeer,
     Impersonation,
@@ -36,8 +32,13 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
+from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.hosting.scope import ModuleScope
+from tunnel.hosting.stores import ModuleStores, Stores
+from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import OwnNamespace
 from tunnel.testing import FakeStore, FakeTracer
+from tunnel.testing.audit import FakeAudit
 
 WINDOW = 256 * 1024
 
@@ -236,15 +237,19 @@ class Api:
         self.metrics = CollectorRegistry()
         self.tracer: FakeTracer | None = None
         self.name = "kubernetes_api"
-        self.subscribers: dict[str, list[Callable[[Any], None]]] = {}
+        self.subscribers: dict[type[Any], list[Callable[[Any], object]]] = {}
+        # One object plays several subjects of the API.
+        self.calls = self.events = self
 
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        self.subscribers.setdefault(topic, []).append(told)
-        return lambda: self.subscribers[topic].remove(told)
+    def subscribe(
+        self, kind: type[Any], callback: Callable[[Any], object]
+    ) -> Callable[[], None]:
+        self.subscribers.setdefault(kind, []).append(callback)
+        return lambda: self.subscribers[kind].remove(callback)
 
-    def publish(self, topic: str, event: Any) -> None:
-        for told in self.subscribers.get(topic, ()):
-            told(event)
+    def publish(self, event: object) -> None:
+        for callback in self.subscribers.get(type(event), ()):
+            callback(event)
 
     def handle_stream(
         self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
@@ -258,18 +263,20 @@ class ServerApi(Api):
     def __init__(self, link: Link, clock: Clock, configuration: Any) -> None:
         super().__init__(link, clock, configuration)
         self.asked: list[tuple[str, str, str]] = []
-        self.audit_level = AuditLevel.NONE
+        self.users = self.web = self.network = self.workers = self
+        self.audit = FakeAudit()
+        self.audit.level = AuditLevel.NONE
         self.page_origins: tuple[str, ...] = ()
         self.used: list[Usage] = []
         self.count_usage = self.used.append
-        self.audited: list[AuditEvent] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
         self.held: Callable[[], Collection[str]] = tuple
         #: What is counted with other workers, by the limit.
         self.together: dict[str, SharedCount] = {}
-        self.stores = FakeStore(clock)
-        self.opened_stores = Stores(lambda: self.stores, clock)
+        self.store = FakeStore(clock)
+        scope = ModuleScope(self.name, configuration, lambda reason: None)
+        self.stores = ModuleStores(scope, Stores(lambda: self.store, clock))
 
     def open_stream(
         self,
@@ -281,9 +288,6 @@ class ServerApi(Api):
     ) -> FakeStream:
         return self.link.open_stream(agent_id, method, receiver, metadata, options.fin)
 
-    def audit(self, event: AuditEvent) -> None:
-        self.audited.append(event)
-
     def authorize(
         self, kind: str, agent: str, token: str, peer: HasPeer | None = None
     ) -> Access | Deferred[Access]:
@@ -293,11 +297,8 @@ class ServerApi(Api):
             return access
         raise access or CallError(Status.UNAUTHENTICATED, "the token is not known")
 
-    def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
-        self.held = look
-
-    def store(self, namespace: str) -> NamespaceStore:
-        return self.opened_stores.open("kubernetes_api", namespace)
+    def recheck(self, held: Callable[[], Collection[str]]) -> None:
+        self.held = held
 
     def count_together(self, limit: str, most: int) -> SharedCount:
         """Of two workers; the other one is silent unless a test speaks for it."""
@@ -342,6 +343,7 @@ class AgentApi(Api):
         self, link: Link, clock: Clock, configuration: Any, cluster: Cluster
     ) -> None:
         super().__init__(link, clock, configuration)
+        self.kubernetes = self
         self.cluster_as_agentk = cluster
         self.own_namespace = OwnNamespace("txkas", is_closed=True)
         self.upstream = UpstreamPool(cluster.endpoint, clock)
@@ -366,7 +368,7 @@ class World:
         self.server_api = ServerApi(
             self.link, self.clock, KubernetesApiConfiguration(**settings)
         )
-        self.server_api.audit_level = audit_level
+        self.server_api.audit.level = audit_level
         self.server_api.page_origins = page_origins
         self.server_api.access = {"alice": ALICE, "root": ROOT}
         self.cluster = Cluster()

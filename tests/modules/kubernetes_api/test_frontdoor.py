@@ -16,7 +16,11 @@ from modules.kubernetes_api.frontdoor import (
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
 from tests.tunnel.http1.test_head import REFUSED
-from tunnel.interfaces import Access, Impersonation
+from tunnel.api import (
+    Access,
+    Impersonation,
+    TunnelDisconnected,
+)
 
 
 class CredentialTests(ProxyCase):
@@ -148,7 +152,7 @@ class KnownHeadTests(ProxyCase):
         ensureDeferred(started())
         self.ask()
         self.assertEqual(len(self.world.agent.known), 1)
-        self.world.agent_api.publish("tunnel.disconnected", "1")
+        self.world.agent_api.publish(TunnelDisconnected("1"))
         self.assertEqual(len(self.world.agent.known), 0)
 
     def test_agentk_forgets_after_a_minute(self) -> None:

@@ -20,8 +20,12 @@ from tests.modules.kubernetes_api.cases import (
     head_of,
 )
 from tests.modules.kubernetes_api.pair import WINDOW, World
+from tunnel.api import (
+    Access,
+    CredentialRevoked,
+    Impersonation,
+)
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import Access, Impersonation
 from tunnel.testing import RecordingReceiver
 from tunnel.toolkit.packing import pack
 
@@ -173,8 +177,8 @@ class AbortTests(ProxyCase):
         other = self.world.request(b"GET /x HTTP/1.1", token=b"user:1:root")
         self.world.run()
         self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
-        for told in self.world.server_api.subscribers["credential.revoked"]:
-            told("user:alice")
+        for told in self.world.server_api.subscribers[CredentialRevoked]:
+            told(CredentialRevoked("user:alice"))
         self.world.run()
         head = self.assert_error(waiting, 401, "revoked")
         self.assertIn(b"Gitlab-Unauthorized: true\r\n", head)

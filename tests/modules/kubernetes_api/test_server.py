@@ -11,14 +11,16 @@ from modules.kubernetes_api.config import KubernetesApiConfiguration
 from tests.modules.kubernetes_api.cases import EXEC, HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ROOT
 from tests.tunnel.http1.pools import Answer
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
+    CredentialRevoked,
+    Draining,
     IAgentModule,
     IAgentModuleFactory,
     IServerModule,
     IServerModuleFactory,
     Usage,
 )
+from tunnel.errors import CallError, Status
 
 
 class ModuleTests(ProxyCase):
@@ -44,7 +46,7 @@ class ModuleTests(ProxyCase):
         self.successResultOf(Deferred.fromCoroutine(server.stop()))
         self.assertTrue(busy.aborted)
         subscribers = self.world.server_api.subscribers
-        self.assertEqual(subscribers, {"credential.revoked": [], "kas.draining": []})
+        self.assertEqual(subscribers, {CredentialRevoked: [], Draining: []})
         self.successResultOf(Deferred.fromCoroutine(agent.stop()))
         for origin in self.world.cluster.connections.wires:
             origin.settle()
@@ -69,8 +71,8 @@ class ModuleTests(ProxyCase):
         """What runs finishes, and its connection takes no further request."""
         server = self.world.server
         self.successResultOf(Deferred.fromCoroutine(server.start()))
-        for told in self.world.server_api.subscribers["kas.draining"]:
-            told(None)
+        for told in self.world.server_api.subscribers[Draining]:
+            told(Draining())
         self.assertTrue(server.front.draining)
         self.successResultOf(Deferred.fromCoroutine(server.stop()))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import World
-from tunnel.interfaces import SpanKind
+from tunnel.api import (
+    CredentialRevoked,
+    SpanKind,
+)
 from tunnel.testing import FakeSpan
 
 PODS = b"GET /api/v1/namespaces/shop/pods?limit=5 HTTP/1.1"
@@ -139,6 +142,6 @@ class SpanTests(ProxyCase):
         self.world.request(b"GET /api/v1/pods?watch=1 HTTP/1.1")
         self.world.origin.receive(CHUNKED + b"2\r\nhi\r\n")
         self.world.run()
-        self.world.server._revoked("user:alice")
+        self.world.server._revoked(CredentialRevoked("user:alice"))
         self.world.run()
         self.assert_ended(status=200)

@@ -17,26 +17,15 @@ from tunnel.testing import ModulePair
 CREDENTIAL = b"Host: a\r\nAuthorization: Bearer user:1:alice\r\n"
 
 
-class AgentHalf:
-    """Makes it with an API server of the test."""
-
-    name = KubernetesApiAgent.name
-    configuration = KubernetesApiAgent.configuration
-
-    def __call__(self, api: Any) -> KubernetesApiAgent:
-        api.cluster_as_agentk = Cluster()
-        return KubernetesApiAgent(api)
-
-
 class TunnelTests(SynchronousTestCase):
     """The module with the streams it was made for."""
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.pair = ModulePair(self.clock)
-        self.agent = self.pair.agent_half(AgentHalf())
+        self.pair = ModulePair(self.clock, cluster=Cluster())
+        self.agent = self.pair.agent_half(KubernetesApiAgent)
         self.server = self.pair.server_half(KubernetesApiServer)
-        self.server.api.tokens = {"alice": ALICE}
+        self.server.api.users.tokens = {"alice": ALICE}
         self.pair.start()
 
     def run_all(self) -> None:
@@ -236,7 +225,7 @@ class TunnelTests(SynchronousTestCase):
         def fail(*_: Any, **__: Any) -> Any:
             raise ZeroDivisionError("ours")
 
-        self.server.api.open_stream = fail
+        self.server.api.calls.open_stream = fail
         wire = self.client(b"GET /api HTTP/1.1\r\n" + CREDENTIAL + b"\r\n")
         self.assertIn(b" 500 ", wire.value()[:20])
         self.assertNotIn(b"ours", wire.value())

@@ -16,8 +16,12 @@ from modules.kubernetes_api.websocket_tokens import REQUEST
 from tests.modules.kubernetes_api.cases import EXEC
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.modules.kubernetes_api.test_watch_api import Page
+from tunnel.api import (
+    AuditLevel,
+    CredentialRevoked,
+    KubernetesWrite,
+)
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import AuditLevel, KubernetesWrite
 
 POD = b"/api/v1/namespaces/a/pods/x"
 DELETE = b"DELETE " + POD + b" HTTP/1.1"
@@ -35,7 +39,7 @@ def ends(world: World) -> Ends:
     """Outcome of each event, and whether the request may have been executed."""
     return [
         (one.outcome, bool(one.details.get("unanswered", False)))
-        for one in world.server_api.audited
+        for one in world.server_api.audit.events
     ]
 
 
@@ -51,7 +55,7 @@ def test_the_client_leaves(world: World) -> None:
     client = world.request(DELETE, EMPTY)
     client.lose()
     assert ends(world) == [("client left", True)]
-    (event,) = world.server_api.audited
+    (event,) = world.server_api.audit.events
     assert event.access is ALICE
     assert (event.details["verb"], event.details["name"]) == ("delete", "x")
     clean(world)
@@ -199,7 +203,7 @@ def test_an_answer_that_cannot_be_read(world: World) -> None:
 
 def test_revoked_before_the_answer(world: World) -> None:
     world.request(DELETE, EMPTY)
-    world.server._revoked(ALICE.credential_id)
+    world.server._revoked(CredentialRevoked(ALICE.credential_id))
     assert ends(world) == [("401", True)]
 
 
@@ -266,7 +270,7 @@ def test_kas_stops_with_a_watch(world: World) -> None:
 @pytest.fixture
 def told(world: World) -> list[KubernetesWrite]:
     found: list[KubernetesWrite] = []
-    world.agent_api.subscribe("kubernetes.written", found.append)
+    world.agent_api.subscribe(KubernetesWrite, found.append)
     return found
 
 
@@ -371,5 +375,5 @@ def test_only_clients_without_an_accepted_credential_are_strangers(
     world.request(DELETE, EMPTY, token=b"nonsense")
     world.request(DELETE, EMPTY, token=b"user:1:nobody")
     world.request(DELETE, EMPTY).lose()
-    found = [(one.outcome, one.stranger) for one in world.server_api.audited]
+    found = [(one.outcome, one.stranger) for one in world.server_api.audit.events]
     assert found == [("401", True), ("401", True), ("client left", False)]

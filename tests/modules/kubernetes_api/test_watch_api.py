@@ -19,8 +19,11 @@ from tests.builds import sources_only
 from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
+from tunnel.api import (
+    AuditLevel,
+    CredentialRevoked,
+)
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AuditLevel
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = (
@@ -277,7 +280,7 @@ class WatchTests(ProxyCase):
             error, stop = page.told()
             self.assertIn("may not read Secrets", error["error"]["message"])
             self.assertEqual(stop["type"], "stop")
-            denied = self.world.server_api.audited[-1]
+            denied = self.world.server_api.audit.events[-1]
             self.assertEqual(denied.outcome, "403")
             self.assertEqual(denied.details["resource"], "secrets")
         self.assertEqual(self.world.cluster.connections.wires, [])
@@ -432,7 +435,7 @@ class WatchTests(ProxyCase):
         page.watch()
         self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
         self.assertIn("user:alice", self.world.server_api.held())
-        self.world.server_api.publish("credential.revoked", "user:alice")
+        self.world.server_api.publish(CredentialRevoked("user:alice"))
         (close,) = page.frames()
         self.assertIs(close.opcode, Opcode.CLOSE)
         self.assertIn(b"revoked", close.data)
@@ -609,7 +612,7 @@ def test_requests_of_kas_end_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None
     with capturedLogs() as events:
         requests = failing("revoke", calls)
         monkeypatch.setattr(server.shares, "of", lambda _: requests)
-        server._revoked("user:alice")
+        server._revoked(CredentialRevoked("user:alice"))
         server.watches = failing("end_watch", calls)
         server._draining(None)
         server.watches = set()

@@ -19,7 +19,7 @@ from modules.kubernetes_api.websocket_tokens import (
 from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE
 from tests.tunnel.http1.wire import Wire
-from tunnel.interfaces import SESSION_COOKIE
+from tunnel.api import SESSION_COOKIE
 
 PATH = b"/api/v1/namespaces/a/pods/b/exec"
 CREDENTIAL = SealedCredential(SESSION_COOKIE, "7", "csrf key")
@@ -140,15 +140,15 @@ class WebSocketTests(ProxyCase):
 
     def test_once_while_the_store_is_away(self) -> None:
         """Each kas remembers what it saw."""
-        self.world.server_api.stores.down = True
+        self.world.server_api.store.down = True
         lines = (*UPGRADE, b"Sec-WebSocket-Protocol: v5.a, " + self.token())
         self.ask(PATH, *lines)
         self.assertIn(b"Impersonate-User: alice", self.world.origin.taken())
         self.assert_error(self.ask(PATH, *lines), 401, "was used before")
 
     def test_used_are_bounded(self) -> None:
-        used = UsedTokens(lambda: self.world.server_api.store("websocket-tokens"))
-        self.world.server_api.stores.down = True
+        used = UsedTokens(lambda: self.world.server_api.stores.open("websocket-tokens"))
+        self.world.server_api.store.down = True
         for number in range(MAX_USED + 10):
             coroutine = used.use(f"{number}")
             self.successResultOf(Deferred.fromCoroutine(coroutine))

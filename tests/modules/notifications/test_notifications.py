@@ -22,8 +22,11 @@ from zope.interface.verify import verifyObject
 from modules.notifications import rpc_pb2, server
 from modules.notifications.server import NOTIFICATIONS, NotificationsServer
 from modules.notifications.webhook import Webhook
+from tunnel.api import (
+    GitPushed,
+    IServerModule,
+)
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServerModule
 from tunnel.testing import ModulePair
 
 SECRET = "a secret of some length"
@@ -42,7 +45,9 @@ class NotificationsTests(SynchronousTestCase):
             NotificationsServer, webhook_secret_file=self.file
         )
         self.heard: list[str] = []
-        self.module._api.subscribe("git.pushed", self.heard.append)
+        self.module._api.events.subscribe(
+            GitPushed, lambda event: self.heard.append(event.project)
+        )
         self.pair.start()
         self.addCleanup(self.pair.stop)
         self.pair.settle()

@@ -5,49 +5,64 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.hosting.events import EventBus
 
 
+@attrs.frozen
+class NewMoon:
+    """An event."""
+
+    phase: int
+
+
+@attrs.frozen
+class Sunrise:
+    """Another event."""
+
+    height: int
+
+
 class EventBusTests(SynchronousTestCase):
-    """Who is told what."""
+    """Which subscriber gets which event."""
 
     def setUp(self) -> None:
         self.bus = EventBus()
         self.told: list[Any] = []
 
-    def test_topics_are_apart(self) -> None:
-        """Subscribers of the topic are told, at once and in order."""
-        self.bus.subscribe("a", "moon", lambda event: self.told.append(("a", event)))
-        self.bus.subscribe("b", "moon", lambda event: self.told.append(("b", event)))
-        self.bus.subscribe("a", "sun", self.told.append)
-        self.bus.publish("moon", 1)
-        self.bus.publish("nobody", 2)
-        self.assertEqual(self.told, [("a", 1), ("b", 1)])
+    def test_classes_are_apart(self) -> None:
+        """Subscribers of the class get the event, at once and in order."""
+        self.bus.subscribe("a", NewMoon, lambda event: self.told.append(("a", event)))
+        self.bus.subscribe("b", NewMoon, lambda event: self.told.append(("b", event)))
+        self.bus.subscribe("a", Sunrise, self.told.append)
+        self.bus.publish(NewMoon(1))
+        self.bus.publish("nobody")
+        self.assertEqual(self.told, [("a", NewMoon(1)), ("b", NewMoon(1))])
 
     def test_end(self) -> None:
         """A subscription ends once, and alone."""
-        end = self.bus.subscribe("a", "moon", self.told.append)
-        self.bus.subscribe("a", "moon", self.told.append)
+        end = self.bus.subscribe("a", NewMoon, self.told.append)
+        self.bus.subscribe("a", NewMoon, self.told.append)
         end()
         end()
-        self.bus.publish("moon", 1)
-        self.assertEqual(self.told, [1])
+        self.bus.publish(NewMoon(1))
+        self.assertEqual(self.told, [NewMoon(1)])
 
     def test_withdraw(self) -> None:
         """Everything of one owner, nothing of another."""
 
-        def tell(owner: str, event: Any) -> None:
+        def tell(owner: str, event: object) -> None:
             self.told.append(owner)
 
         for owner in "ab":
-            for topic in ("moon", "sun"):
-                self.bus.subscribe(owner, topic, partial(tell, owner))
+            for kind in (NewMoon, Sunrise):
+                self.bus.subscribe(owner, kind, partial(tell, owner))
         self.bus.withdraw("a")
         self.bus.withdraw("nobody")
-        self.bus.publish("moon", 1)
-        self.bus.publish("sun", 1)
+        self.bus.publish(NewMoon(1))
+        self.bus.publish(Sunrise(1))
         self.assertEqual(self.told, ["b", "b"])
 
     def test_subscriber_fails(self) -> None:
@@ -56,10 +71,10 @@ class EventBusTests(SynchronousTestCase):
         def fail(event: Any) -> None:
             raise ZeroDivisionError
 
-        self.bus.subscribe("a", "moon", fail)
-        self.bus.subscribe("b", "moon", self.told.append)
-        self.bus.publish("moon", 1)
-        self.assertEqual(self.told, [1])
+        self.bus.subscribe("a", NewMoon, fail)
+        self.bus.subscribe("b", NewMoon, self.told.append)
+        self.bus.publish(NewMoon(1))
+        self.assertEqual(self.told, [NewMoon(1)])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_changes_while_telling(self) -> None:
@@ -67,10 +82,10 @@ class EventBusTests(SynchronousTestCase):
 
         def once(event: Any) -> None:
             end()
-            self.bus.subscribe("a", "moon", self.told.append)
+            self.bus.subscribe("a", NewMoon, self.told.append)
 
-        end = self.bus.subscribe("a", "moon", once)
-        self.bus.publish("moon", 1)
+        end = self.bus.subscribe("a", NewMoon, once)
+        self.bus.publish(NewMoon(1))
         self.assertEqual(self.told, [])
-        self.bus.publish("moon", 2)
-        self.assertEqual(self.told, [2])
+        self.bus.publish(NewMoon(2))
+        self.assertEqual(self.told, [NewMoon(2)])

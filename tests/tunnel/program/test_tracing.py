@@ -18,9 +18,9 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.fakes.telemetry import Telemetry
+from tunnel.api import SpanKind
 from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import SpanKind
 from tunnel.program import shutdown, tracing
 from tunnel.program.tracing import Tracer
 from tunnel.toolkit.files import MAX_SECRET_FILE

@@ -12,8 +12,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, Impersonation
 from tunnel.rpc.access import access_fields, take_access
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import ModulePair
@@ -110,7 +110,7 @@ class Half:
     def __init__(self, api: Any) -> None:
         self.api = api
         self.calls: list[tuple[Access | None, dict[str, str]]] = []
-        api.handle(ECHO, self)
+        api.calls.handle(ECHO, self)
 
     async def start(self) -> None: ...
 
@@ -136,25 +136,25 @@ class AccessTests(SynchronousTestCase):
 
     def test_of_a_user(self) -> None:
         """The agent half sees it; modules do not see how it came."""
-        self.say(self.server.api.client(ECHO, "1", access=ALICE), more="1")
+        self.say(self.server.api.calls.client(ECHO, "1", access=ALICE), more="1")
         self.assertEqual(self.agent.calls, [(ALICE, {"more": "1"})])
 
     def test_of_a_user_with_many_groups(self) -> None:
         """The access crosses a real tunnel, whose frames have a limit."""
-        self.say(self.server.api.client(ECHO, "1", access=CROWDED))
+        self.say(self.server.api.calls.client(ECHO, "1", access=CROWDED))
         self.assertEqual(self.agent.calls, [(CROWDED, {})])
 
     def test_of_nobody(self) -> None:
         """Metadata that a module passes on for a client gives no access."""
         forged = access_fields(Access("user:root", "1", "agent-1"))
-        self.say(self.server.api.client(ECHO, "1"), **forged)
+        self.say(self.server.api.calls.client(ECHO, "1"), **forged)
         self.assertEqual(self.agent.calls, [(None, {})])
 
     def test_name_that_is_two_lines(self) -> None:
         """A name of metadata cannot hold a field of ours."""
         name = "x: y\r\ntxkas-access"
         with self.assertRaises(ValueError):
-            self.say(self.server.api.client(ECHO, "1"), **{name: "{}"})
+            self.say(self.server.api.calls.client(ECHO, "1"), **{name: "{}"})
         self.assertEqual(self.agent.calls, [])
 
     def test_of_an_agent(self) -> None:
@@ -165,4 +165,4 @@ class AccessTests(SynchronousTestCase):
     def test_for_another_agent(self) -> None:
         """An access opens its own agent only."""
         with self.assertRaises(ValueError):
-            self.server.api.client(ECHO, "2", access=ALICE)
+            self.server.api.calls.client(ECHO, "2", access=ALICE)

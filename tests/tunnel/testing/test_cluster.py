@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tunnel.api import Access, IAgentModule, ICluster, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, IAgentModule, ICluster, Impersonation
 from tunnel.testing import FakeCluster, ModulePair
 
 
@@ -53,14 +53,14 @@ class ClusterTests(SynchronousTestCase):
 
     def test_answers(self) -> None:
         """In whose name it was asked is seen; what nobody answers is not found."""
-        client = self.half.api.kubernetes_for(ALICE)
+        client = self.half.api.kubernetes.acting_for(ALICE)
         self.cluster.answer("GET", "/api/v1/pods?limit=1", {"items": []})
         self.cluster.answer("POST", "/api/v1/x", b"no", status=403)
         found = self.pair.run(client.json("GET", "/api/v1/pods?limit=1"))
         self.assertEqual(found, {"items": []})
         made = self.pair.run(client.request("POST", "/api/v1/x", b"body"))
         self.assertEqual((made.status, made.body), (403, b"no"))
-        own = self.half.api.kubernetes_as_agentk()
+        own = self.half.api.kubernetes.as_agentk()
         missing = self.pair.run(own.request("GET", "/nothing"))
         self.assertEqual(missing.status, 404)
         self.assertEqual(
@@ -78,7 +78,7 @@ class ClusterTests(SynchronousTestCase):
     def test_refuses(self) -> None:
         """As where no API server runs."""
         self.cluster.refuses = True
-        client = self.half.api.kubernetes_as_agentk()
+        client = self.half.api.kubernetes.as_agentk()
         with self.assertRaises(CallError) as caught:
             self.pair.run(client.request("GET", "/api"))
         self.assertEqual(caught.exception.status, Status.UNAVAILABLE)

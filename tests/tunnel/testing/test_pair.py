@@ -15,9 +15,7 @@ from zope.interface.verify import verifyObject
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.producers import Producer
-from tunnel.config import Listen, field
-from tunnel.errors import AgentUnavailable, CallError, Status, StreamReset
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IAgentModule,
     IAgentModuleApi,
@@ -25,6 +23,8 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IStream,
 )
+from tunnel.config import Listen, field
+from tunnel.errors import AgentUnavailable, CallError, Status, StreamReset
 from tunnel.testing import ModulePair, RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -33,6 +33,13 @@ ECHO = DESCRIPTOR.services_by_name["Echo"]
 @attrs.frozen(kw_only=True)
 class Settings:
     word: str = field(default="hello", doc="a word")
+
+
+@attrs.frozen
+class FullMoon:
+    """An event of these modules."""
+
+    number: int
 
 
 class _Half:
@@ -44,9 +51,9 @@ class _Half:
         self.api = api
         self.life: list[str] = []
         self.heard: list[Any] = []
-        api.subscribe("moon", self.heard.append)
+        api.events.subscribe(FullMoon, self.heard.append)
         if self.answers:
-            api.handle(ECHO, self)
+            api.calls.handle(ECHO, self)
 
     async def start(self) -> None:
         self.life.append("start")
@@ -111,7 +118,7 @@ class ModulePairTests(SynchronousTestCase):
                 return text
 
         page = Page()
-        self.server.api.web("/echo/it", page)
+        self.server.api.web.mount("/echo/it", page)
         answer = self.pair.visit("/echo/it/a?b", "POST", b"body", x_told="it")
         self.assertEqual((answer.status, answer.fields["x-said"]), (200, "it"))
         self.assertEqual(answer.body, b"POST [b'a'] body")
@@ -122,16 +129,16 @@ class ModulePairTests(SynchronousTestCase):
             self.pair.visit("/echo/it/a?b", x_told={"X-Told": "it"})  # type: ignore[arg-type]
         self.assertEqual(self.pair.visit("/echo").status, 404)
         with self.assertRaisesRegex(ValueError, "module echo has /echo/it"):
-            self.pair.server_half(Listener).api.web("/echo", page)
+            self.pair.server_half(Listener).api.web.mount("/echo", page)
         self.pair.stop()
         self.assertEqual(self.pair.visit("/echo/it").status, 404)
 
     def test_store(self) -> None:
         """Each module has its own; the test has all of them in its hands."""
         other = self.pair.server_half(Listener)
-        store = self.server.api.store("things")
+        store = self.server.api.stores.open("things")
         self.pair.run(store.set("k", b"1", version=0))
-        self.assertIsNone(self.pair.run(other.api.store("things").get("k")))
+        self.assertIsNone(self.pair.run(other.api.stores.open("things").get("k")))
         self.pair.store.down = True
         with self.assertRaises(CallError):
             self.pair.run(store.get("k"))
@@ -141,10 +148,10 @@ class ModulePairTests(SynchronousTestCase):
     def test_calls(self) -> None:
         """Both ways."""
         for agent in ("1", "agent-1"):
-            client = self.server.api.client(ECHO, agent)
+            client = self.server.api.calls.client(ECHO, agent)
             answer = self.pair.run(client.call("Say", Text(text="x")))
             self.assertEqual(answer.text, "from the agent: x")
-        client = self.agent.api.client(ECHO)
+        client = self.agent.api.calls.client(ECHO)
         self.assertEqual(
             self.pair.run(client.call("Say", Text(text="y"))).text, "hello y"
         )
@@ -152,8 +159,8 @@ class ModulePairTests(SynchronousTestCase):
     def test_raw_streams(self) -> None:
         """A stream that is no call."""
         receiver = RecordingReceiver()
-        self.agent.api.handle_stream("/raw", lambda stream, open_: receiver)
-        stream = self.server.api.open_stream("1", "/raw", RecordingReceiver())
+        self.agent.api.calls.handle_stream("/raw", lambda stream, open_: receiver)
+        stream = self.server.api.calls.open_stream("1", "/raw", RecordingReceiver())
         stream.write(b"bytes")
         stream.finish()
         self.pair.pipe.flush()
@@ -161,19 +168,19 @@ class ModulePairTests(SynchronousTestCase):
 
     def test_other_agents(self) -> None:
         """Only one is connected; of others the receiver is told, as in kas."""
-        client = self.server.api.client(ECHO, "2")
+        client = self.server.api.calls.client(ECHO, "2")
         error = self.assertRaises(
             CallError, self.pair.run, client.call("Say", Text(text="x"))
         )
         self.assertEqual(error.status, Status.UNAVAILABLE)
         self.assertEqual(
-            [one.agent_name for one in self.server.api.connected_agents()], ["agent-1"]
+            [one.agent_name for one in self.server.api.agents.connected()], ["agent-1"]
         )
 
     def test_stream_to_another_agent(self) -> None:
         """It takes what is written, and ends in the next turn, once."""
         receiver, producer = RecordingReceiver(), Producer()
-        stream = self.server.api.open_stream("2", "/raw", receiver)
+        stream = self.server.api.calls.open_stream("2", "/raw", receiver)
         verifyObject(IStream, stream)
         stream.registerProducer(producer, True)
         stream.send_headers(b"x")
@@ -195,7 +202,7 @@ class ModulePairTests(SynchronousTestCase):
     def test_leaving_another_agent(self) -> None:
         """Whoever does not wait for the end gets its own."""
         receiver, producer = RecordingReceiver(), Producer()
-        stream: Any = self.server.api.open_stream("2", "/raw", receiver)
+        stream: Any = self.server.api.calls.open_stream("2", "/raw", receiver)
         stream.registerProducer(producer, True)
         stream.unregisterProducer()
         stream.stopProducing()
@@ -206,44 +213,46 @@ class ModulePairTests(SynchronousTestCase):
     def test_authorize(self) -> None:
         """Tokens are what the test says; a refusal is raised, as in kas."""
         access = Access("user:alice", "1", "agent-1")
-        self.server.api.tokens["good"] = access
-        answer = self.server.api.authorize("user", "agent-1", "good")
+        self.server.api.users.tokens["good"] = access
+        answer = self.server.api.users.authorize("user", "agent-1", "good")
         self.assertIs(answer, access)
         with self.assertRaises(CallError) as refused:
-            self.server.api.authorize("user", "agent-1", "bad")
+            self.server.api.users.authorize("user", "agent-1", "bad")
         self.assertEqual(refused.exception.status, Status.UNAUTHENTICATED)
 
     def test_listen(self) -> None:
         """Nothing is opened; the factory is found by its endpoint."""
         section = Listen(address="127.0.0.1:8160")
         for endpoint in (section, "tcp:8161"):
-            port = self.successResultOf(self.server.api.listen(endpoint, endpoint))
+            port = self.successResultOf(
+                self.server.api.network.listen(endpoint, endpoint)
+            )
             verifyObject(IListeningPort, port)
             port.startListening()
             port.getHost()
             port.stopListening()
         self.assertEqual(
-            self.server.api.listening,
+            self.server.api.network.listening,
             {section.endpoint_string(): section, "tcp:8161": "tcp:8161"},
         )
 
     def test_events(self) -> None:
         """Each side has its own, and several modules of one side share them."""
         other = self.pair.server_half(Listener)
-        end = other.api.subscribe("moon", other.heard.append)
-        other.api.publish("moon", 1)
+        end = other.api.events.subscribe(FullMoon, other.heard.append)
+        other.api.events.publish(FullMoon(1))
         end()
         end()
-        other.api.publish("moon", 2)
-        self.assertEqual(self.server.heard, [1, 2])
-        self.assertEqual(other.heard, [1, 1, 2])
+        other.api.events.publish(FullMoon(2))
+        self.assertEqual(self.server.heard, [FullMoon(1), FullMoon(2)])
+        self.assertEqual(other.heard, [FullMoon(1), FullMoon(1), FullMoon(2)])
         self.assertEqual(self.agent.heard, [])
 
     def test_failures(self) -> None:
         """`fail` is on record."""
         reason = ValueError("gone")
         self.server.api.fail(reason)
-        self.assertEqual(self.server.api.failures, [reason])
+        self.assertEqual(self.pair.failures, [reason])
 
     def test_stop(self) -> None:
         """What the modules registered is taken back, the last one first."""
@@ -251,7 +260,7 @@ class ModulePairTests(SynchronousTestCase):
         self.pair.stop()
         self.assertEqual(self.server.life, ["start", "stop"])
         self.assertEqual(self.pair.server.dispatcher.services, [])
-        self.server.api.publish("moon", 1)
+        self.server.api.events.publish(FullMoon(1))
         self.assertEqual(self.server.heard, [])
 
     def test_run(self) -> None:

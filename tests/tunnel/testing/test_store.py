@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 
 from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import LIMITS, RESET, Stand, reader
+from tunnel.api import IStore, IStores
 from tunnel.errors import Status
 from tunnel.hosting.stores import DEFAULT_LIMITS, NamespaceStore, Stores
-from tunnel.interfaces import IServerModuleApi, IStore
 from tunnel.testing import FakeStore
 
 
@@ -98,7 +98,7 @@ def test_figures() -> None:
     assert f"{DEFAULT_LIMITS.events} events" in text
     assert f"has {DEFAULT_LIMITS.watches} watches" in text
     assert DEFAULT_LIMITS.expiry == 10 * 365 * 86400
-    opening = IServerModuleApi["store"].getDoc()
+    opening = IStores["open"].getDoc()
     assert f"at most {DEFAULT_LIMITS.namespaces}" in opening
 
 

@@ -24,8 +24,8 @@ from modules.gitops.agent.inventory.own_secret import OwnSecret
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.plan.recreate import restorable
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
 from tunnel.toolkit.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]

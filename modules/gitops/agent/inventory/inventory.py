@@ -33,8 +33,8 @@ from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
 from tunnel.toolkit.texts import clean
 
 __all__ = [

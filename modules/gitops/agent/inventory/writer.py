@@ -14,12 +14,12 @@ from datetime import datetime
 
 import attrs
 
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IAgentModuleApi,
     IKubernetesClient,
     KubernetesResource,
 )
+from tunnel.errors import CallError, Status
 
 __all__ = ["InventoryWriter"]
 
@@ -51,7 +51,9 @@ class InventoryWriter:
     @classmethod
     def of(cls, api: IAgentModuleApi, now: Callable[[], float]) -> InventoryWriter:
         """Return the agentk of *api*."""
-        return cls(api.kubernetes_as_agentk(), api.agent_name, api.lease, now)
+        return cls(
+            api.kubernetes.as_agentk(), api.agent_name, api.leadership.lease, now
+        )
 
     @property
     def mark(self) -> str:

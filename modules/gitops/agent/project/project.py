@@ -162,9 +162,9 @@ class Project:
         account = settings.service_account
         #: Client for changes of objects; inventories use agentk's own client.
         self._client = (
-            api.kubernetes_as_service_account(*account.split("/"))
+            api.kubernetes.as_service_account(*account.split("/"))
             if account
-            else api.kubernetes_as_agentk()
+            else api.kubernetes.as_agentk()
         )
         self.drifts = Drifts(
             self._client,
@@ -972,7 +972,7 @@ class Project:
                 prune_timeout=settings.prune_timeout,
                 propagation=_PROPAGATION[settings.prune_propagation_policy],
             ),
-            leads=lambda: self._api.leads,
+            leads=lambda: self._api.leadership.leads,
             clock=self._api.clock,
             now=self._now,
             planned=partial(self._planned, self._stores.id_of(snapshot)),

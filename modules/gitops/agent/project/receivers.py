@@ -27,8 +27,8 @@ from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.agent.source.snapshot import receive, ref_message
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
+from tunnel.api import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 
@@ -110,7 +110,7 @@ class Receiver:
         return found.commit if found is not None else ""
 
     async def _tell(self, one: ReceiverObject, commit: str) -> None:
-        client = self._api.kubernetes_as_agentk()
+        client = self._api.kubernetes.as_agentk()
         try:
             resource = await client.resource(one.api_version, one.kind)
             await client.patch(
@@ -155,7 +155,7 @@ class Receiver:
             raise CallError(Status.DEADLINE_EXCEEDED, text) from None
 
     async def _health(self, one: ReceiverObject) -> ObjectHealth:
-        client = self._api.kubernetes_as_agentk()
+        client = self._api.kubernetes.as_agentk()
         try:
             resource = await client.resource(one.api_version, one.kind)
             live = await client.get(resource, one.name, one.namespace)

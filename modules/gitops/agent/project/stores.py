@@ -14,7 +14,7 @@ from modules.gitops.agent.inventory.orders import OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.source.snapshot import Snapshot
 from modules.gitops.wire.settings import ManifestProject
-from tunnel.interfaces import IAgentModuleApi
+from tunnel.api import IAgentModuleApi
 
 __all__ = ["ProjectStores"]
 
@@ -44,13 +44,13 @@ class ProjectStores:
 
     def orders(self, snapshot: Snapshot) -> OrderStore:
         """Return the orders of operators."""
-        client = self._api.kubernetes_as_agentk()
+        client = self._api.kubernetes.as_agentk()
         return OrderStore(client, self.id_of(snapshot), self._own_namespace)
 
     def inventory(self, snapshot: Snapshot, orders: OrderStore) -> InventoryStore:
         """Return the inventory."""
         return InventoryStore(
-            self._api.kubernetes_as_agentk(),
+            self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
             self._inventories or self._own_namespace,
             self._settings.default_namespace,
@@ -61,7 +61,7 @@ class ProjectStores:
     def backups(self, snapshot: Snapshot) -> KeptStates:
         """Return the states of objects before agentk changed them."""
         return KeptStates(
-            self._api.kubernetes_as_agentk(),
+            self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
             self._own_namespace,
             self._now,
@@ -71,7 +71,7 @@ class ProjectStores:
     def claims(self, snapshot: Snapshot, waits: Waits) -> Claims:
         """Return the claims of other agents, for one pass."""
         return Claims(
-            self._api.kubernetes_as_agentk(),
+            self._api.kubernetes.as_agentk(),
             self.id_of(snapshot),
             self._writer.mark,
             self._inventories or self._own_namespace,
@@ -84,7 +84,7 @@ class ProjectStores:
     @property
     def _own_namespace(self) -> str:
         """The namespace of agentk itself."""
-        return self._api.own_namespace.name
+        return self._api.kubernetes.own_namespace.name
 
     @property
     def _writer(self) -> InventoryWriter:

@@ -31,8 +31,12 @@ from modules.gitops.agent.source.snapshot import (
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.settings import ManifestProject
+from tunnel.api import (
+    IAgentModuleApi,
+    IServiceClient,
+    TunnelConnected,
+)
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.texts import clean
@@ -126,7 +130,7 @@ class Commits:
 
     async def run(self) -> None:
         """Follow the ref until cancelled."""
-        end = self._api.subscribe("tunnel.connected", lambda _: self._reconnected())
+        end = self._api.events.subscribe(TunnelConnected, lambda _: self._reconnected())
         try:
             await in_parallel([self._follow, self._read_all], ends=self._end)
         finally:
@@ -381,7 +385,7 @@ class Commits:
         )
 
     async def _read(self, snapshot: Snapshot, made: Rendering) -> Source:
-        settings, client = self._settings, self._api.kubernetes_as_agentk()
+        settings, client = self._settings, self._api.kubernetes.as_agentk()
         source = await read_snapshot(snapshot, settings, made.renderer, client)
         source = await made.decrypted(source)
         return without_ignored(source, settings.drift.ignore)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tunnel.interfaces import IAgentModuleApi
+from tunnel.api import (
+    IAgentModuleApi,
+    TunnelConnected,
+)
 from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ASK_FIRST", "ASK_MOST", "pause"]
@@ -32,11 +34,11 @@ async def pause(
     over = Deferred() if over is None else over
     call = api.clock.callLater(seconds, over.callback, None)
 
-    def sooner(_: Any) -> None:
+    def sooner(_: TunnelConnected) -> None:
         left = call.getTime() - api.clock.seconds()
         call.reset(min(left, ASK_FIRST * random()))
 
-    end = api.subscribe("tunnel.connected", sooner)
+    end = api.events.subscribe(TunnelConnected, sooner)
     try:
         await over
     finally:

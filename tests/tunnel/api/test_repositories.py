@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 
 from modules.gitops.server.config import MergeRequestSettings, WebhookSettings
-from modules.repositories import agents_match, project_of
-from tunnel.interfaces import AgentProject, GitalyAddress
+from tunnel.api import AgentProject, GitalyAddress, agents_match, project_of
 from tunnel.testing.ends import AGENT
 
 
@@ -63,19 +63,20 @@ def test_webhooks_and_previews(tmp_path: Path) -> None:
 def test_projects() -> None:
     """An agent of GitLab whose project is unknown is still GitLab's."""
 
-    class Api:
+    class Projects:
         known: AgentProject | None = None
 
-        def agent_project(self, agent_id: str) -> AgentProject | None:
+        def project(self, agent_id: str) -> AgentProject | None:
             return self.known
 
-    api: Any = Api()
+    projects = Projects()
+    api: Any = SimpleNamespace(gitlab=projects)
     assert project_of(api, AGENT) is None
     assert project_of(api, attrs.evolve(AGENT, project_id=5)) == ""
     address = GitalyAddress(
         address="tcp://gitaly:8075", storage_name="default", relative_path="a.git"
     )
-    api.known = AgentProject(
+    projects.known = AgentProject(
         full_path="group/clusters", default_branch="main", repository=address
     )
     assert project_of(api, attrs.evolve(AGENT, project_id=5)) == "group/clusters"

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from tunnel.api.agents import ConnectedAgent
+from tunnel.api.git import GitAddress
+from tunnel.api.modules import IServerModuleApi
 from tunnel.config import ExistingFile, Invalid, field
-from tunnel.interfaces import ConnectedAgent, GitAddress, IServerModuleApi
 
 __all__ = ["RepositorySettings", "agents_match", "is_period", "project_of"]
 
@@ -53,7 +55,7 @@ def project_of(api: IServerModuleApi, agent: ConnectedAgent) -> str | None:
     The path is empty where this kas does not know it: the agent is connected to another
     kas, or GitLab did not say it.
     """
-    project = api.agent_project(agent.agent_id)
+    project = api.gitlab.project(agent.agent_id)
     if project is not None:
         return project.full_path
     return "" if agent.project_id else None

@@ -1,0 +1,17 @@
+"""
+API of server halves, composed of one object for each subject.
+
+    context.py   what all modules of the process share, and the API of one
+    agents.py    the connected agents, and their problems
+    users.py     credentials of users
+    audit.py     the audit log
+    network.py   listeners, and requests to other servers
+    workers.py   limits that the workers of one kas share
+"""
+
+from kas.modules.agents import AgentProblems
+from kas.modules.context import ServerContext
+from kas.modules.network import ModulePorts
+from kas.modules.users import HeldCredentials
+
+__all__ = ["AgentProblems", "HeldCredentials", "ModulePorts", "ServerContext"]

@@ -1,0 +1,78 @@
+"""The connected agents, and the problems that modules report of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zope.interface import implementer
+
+from kas.agents.registry import Registry
+from kas.routing.router import Router
+from tunnel.api import ConnectedAgent, IAgents
+from tunnel.hosting.scope import ModuleScope
+
+__all__ = ["MAX_PROBLEM", "MAX_PROBLEMS", "AgentProblems", "ModuleAgents"]
+
+#: Problems of agents that one module shows: as many as a kas has agents at most.
+MAX_PROBLEMS = 10_000
+
+#: Characters of one.
+MAX_PROBLEM = 1000
+
+
+class AgentProblems:
+    """Problems of agents, by module and agent id: name and reason."""
+
+    def __init__(self) -> None:
+        self._by_module: dict[str, dict[str, tuple[str, str]]] = {}
+
+    @property
+    def by_module(self) -> Mapping[str, Mapping[str, tuple[str, str]]]:
+        """The problems of each module that reported some."""
+        return self._by_module
+
+    def show(self, module: str, agent_id: str, agent_name: str, problem: str) -> None:
+        """Set what is wrong with an agent; empty: nothing."""
+        problems = self._by_module.setdefault(module, {})
+        problems.pop(agent_id, None)
+        if problem and len(problems) < MAX_PROBLEMS:
+            problems[agent_id] = (agent_name, problem[:MAX_PROBLEM])
+
+    def forget(self, module: str) -> None:
+        """Drop the problems that a module reported."""
+        self._by_module.pop(module, None)
+
+
+@implementer(IAgents)
+class ModuleAgents:
+    """See `IAgents`."""
+
+    def __init__(
+        self,
+        scope: ModuleScope,
+        registry: Registry,
+        router: Router,
+        problems: AgentProblems,
+    ) -> None:
+        self._name = scope.name
+        self._registry = registry
+        self._router = router
+        self._problems = problems
+        scope.on_release(lambda: problems.forget(scope.name))
+
+    def connected(self) -> list[ConnectedAgent]:
+        """Return every connection that this kas holds now."""
+        return [connection.agent for connection in self._registry]
+
+    async def find(
+        self, agent_id: str = "", project_id: int = 0
+    ) -> list[ConnectedAgent]:
+        """Return the connections of an agent, of a project's agents, or all."""
+        found = await self._router.directory.agents(
+            agent_id=agent_id, project_id=project_id
+        )
+        return [record.agent for record in found]
+
+    def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
+        """Have ``kasctl status`` show what is wrong with an agent."""
+        self._problems.show(self._name, agent_id, agent_name, problem)

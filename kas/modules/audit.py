@@ -1,0 +1,29 @@
+"""The audit log, for one module."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from kas.observability.audit import AuditLog
+from tunnel.api import AuditEvent, AuditLevel, IAudit
+from tunnel.hosting.scope import ModuleScope
+
+__all__ = ["ModuleAudit"]
+
+
+@implementer(IAudit)
+class ModuleAudit:
+    """See `IAudit`."""
+
+    def __init__(self, scope: ModuleScope, log: AuditLog) -> None:
+        self._name = scope.name
+        self._log = log
+
+    @property
+    def level(self) -> AuditLevel:
+        """Which events the operator wants."""
+        return self._log.level
+
+    def record(self, event: AuditEvent) -> None:
+        """Write one event to the audit log."""
+        self._log.record(self._name, event)

@@ -1,0 +1,106 @@
+"""State that all modules of a kas share, and the API of one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+from kas.agents.registry import Registry
+from kas.api.services import ExternalServices
+from kas.git.repositories import Repositories
+from kas.gitlab.projects import AgentProjects
+from kas.identity.authenticators import Authenticators
+from kas.modules.agents import AgentProblems, ModuleAgents
+from kas.modules.audit import ModuleAudit
+from kas.modules.network import ModuleNetwork, ModulePorts
+from kas.modules.users import HeldCredentials, ModuleUsers
+from kas.modules.workers import ModuleWorkers
+from kas.observability.audit import AuditLog
+from kas.routing.router import Router
+from kas.routing.stream import RoutedStream
+from tunnel.api import ISharedCount, ITracer, Usage
+from tunnel.hosting.api import ServerModuleApi
+from tunnel.hosting.calls import ServerCalls
+from tunnel.hosting.capabilities import CapabilityTable, ModuleCapabilities
+from tunnel.hosting.events import EventBus, ModuleEvents
+from tunnel.hosting.pages import ModuleWeb, Pages
+from tunnel.hosting.scope import ModuleScope
+from tunnel.hosting.stores import ModuleStores, Stores
+from tunnel.program.listening import Listening
+from tunnel.rpc.dispatch import Dispatcher
+
+__all__ = ["ServerContext"]
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServerContext:
+    """
+    State that all modules of the process share.
+
+    :ivar environ: of the process: it may name a proxy.
+    :ivar has_web: whether a listener serves pages.
+    :ivar page_origins: of pages that may send requests from a user's browser.
+    :ivar count_usage: counts a use, for reports to GitLab; None: there are none.
+    :ivar count_together: counts something with the other workers: a limit by its name,
+        and how much of it there may be; None: there are none.
+    """
+
+    reactor: Any
+    dispatcher: Dispatcher
+    bus: EventBus
+    metrics: CollectorRegistry
+    tracer: ITracer | None = None
+    registry: Registry
+    router: Router
+    authenticators: Authenticators
+    listening: Listening
+    external: ExternalServices
+    audit: AuditLog
+    stores: Stores
+    pages: Pages
+    repositories: Repositories
+    projects: AgentProjects = attrs.Factory(
+        lambda self: AgentProjects(self.reactor), takes_self=True
+    )
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    has_web: bool = False
+    page_origins: tuple[str, ...] = ()
+    count_usage: Callable[[Usage], None] | None = None
+    count_together: Callable[[str, int], ISharedCount] | None = None
+    capabilities: CapabilityTable = attrs.Factory(CapabilityTable)
+    problems: AgentProblems = attrs.Factory(AgentProblems)
+    held: HeldCredentials = attrs.Factory(HeldCredentials)
+    ports: ModulePorts = attrs.Factory(
+        lambda self: ModulePorts(self.listening), takes_self=True
+    )
+
+    def make_api(self, scope: ModuleScope) -> ServerModuleApi:
+        """Return the API of one module."""
+        return ServerModuleApi(
+            scope=scope,
+            reactor=self.reactor,
+            metrics=self.metrics,
+            tracer=self.tracer,
+            events=ModuleEvents(scope, self.bus),
+            capabilities=ModuleCapabilities(scope, self.capabilities),
+            calls=ServerCalls(
+                scope,
+                self.dispatcher,
+                self.reactor,
+                self.external,
+                partial(RoutedStream.open, self.router),
+            ),
+            agents=ModuleAgents(scope, self.registry, self.router, self.problems),
+            users=ModuleUsers(scope, self.authenticators, self.held, self.count_usage),
+            audit=ModuleAudit(scope, self.audit),
+            git=self.repositories,
+            gitlab=self.projects,
+            stores=ModuleStores(scope, self.stores),
+            web=ModuleWeb(scope, self.pages, self.page_origins, self.has_web),
+            network=ModuleNetwork(scope, self.ports, self.reactor, self.environ),
+            workers=ModuleWorkers(scope, self.count_together),
+        )

@@ -1,0 +1,66 @@
+"""Credentials of users, and which of them hold something open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from kas.identity.authenticators import Authenticators
+from tunnel.api import IAuthenticator, IUsers, Usage
+from tunnel.hosting.scope import ModuleScope
+
+__all__ = ["HeldCredentials", "ModuleUsers"]
+
+_Look = Callable[[], Collection[str]]
+
+
+class HeldCredentials:
+    """Credentials for which modules hold something open."""
+
+    def __init__(self) -> None:
+        self._looks: dict[object, _Look] = {}
+
+    def add(self, look: _Look) -> Callable[[], object]:
+        """Include the ids that *look* returns; call the result to end that."""
+        key = object()
+        self._looks[key] = look
+        return lambda: self._looks.pop(key, None)
+
+    def ids(self) -> set[str]:
+        """Return the ids of now."""
+        return set().union(*(look() for look in self._looks.values()))
+
+
+@implementer(IUsers)
+class ModuleUsers:
+    """
+    See `IUsers`.
+
+    :param count_usage: counts a use, for reports to GitLab; None: there are none.
+    """
+
+    def __init__(
+        self,
+        scope: ModuleScope,
+        authenticators: Authenticators,
+        held: HeldCredentials,
+        count_usage: Callable[[Usage], None] | None,
+    ) -> None:
+        self._scope = scope
+        self._authenticators = authenticators
+        self._held = held
+        #: Checks a credential; each request is authorized.
+        self.authorize = authenticators.authorize_user
+        #: Counts a use; None: there are no reports.
+        self.count_usage = count_usage
+
+    def add_authenticator(self, authenticator: IAuthenticator) -> None:
+        """Check credentials of further kinds with *authenticator*."""
+        verifyObject(IAuthenticator, authenticator)
+        self._scope.on_release(self._authenticators.add(authenticator))
+
+    def recheck(self, held: _Look) -> None:
+        """Check repeatedly the credentials that hold something open."""
+        self._scope.on_release(self._held.add(held))

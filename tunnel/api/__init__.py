@@ -1,0 +1,206 @@
+"""
+The API of modules, by subject: their interfaces, and the interfaces that they get.
+
+A feature is one module with two halves: the server half runs in kas, the agent half in
+agentk.  Each half is found by name through a dropin (`tunnel.plugin`), made with one
+argument, the *module API* (`IServerModuleApi`, `IAgentModuleApi`), and from then on can
+reach what that API lists and nothing else.  docs/modules.rst walks through a complete
+one.
+
+    modules.py        the halves of a module, their factories, and the API of each half
+    calls.py          calls of protobuf services
+    streams.py        raw streams: bytes and header blocks
+    agents.py         agents that are connected to kas
+    users.py          credentials, and the rights that they give
+    audit.py          events of the audit log
+    events.py         events inside one program
+    capabilities.py   what modules of one program offer to each other
+    configuration.py  agents' configuration in Git
+    git.py            Git repositories
+    gitlab.py         GitLab: projects of agents, and requests to it
+    kubernetes.py     the API server next to agentk
+    leadership.py     work that only one replica may do
+    stores.py         small durable values that all kas share
+    web.py            pages and webhooks
+    network.py        listeners, and requests to other servers
+    workers.py        limits that the workers of one kas share
+    tracing.py        spans for OpenTelemetry
+    repositories.py   sections of kas' file that name Git repositories
+
+Import names from this package; in which file each is may change.
+"""
+
+from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion
+from tunnel.api.audit import AuditEvent, AuditLevel, IAudit
+from tunnel.api.calls import (
+    CLIENT_ADDRESS,
+    OPERATOR,
+    IAgentCalls,
+    ICalls,
+    IClientCall,
+    IServerCalls,
+    IServiceClient,
+)
+from tunnel.api.capabilities import ICapabilities
+from tunnel.api.configuration import IConfigurationDelivery, ISections
+from tunnel.api.events import (
+    AgentChanged,
+    AgentConnected,
+    AgentDisconnected,
+    AgentMoved,
+    ConfigurationRefused,
+    CredentialRevoked,
+    Draining,
+    GitPushed,
+    IEvents,
+    TunnelConnected,
+    TunnelDisconnected,
+)
+from tunnel.api.git import (
+    GitAddress,
+    GitalyAddress,
+    IRepositories,
+    IRepository,
+    TreeEntry,
+    TreeEntryKind,
+)
+from tunnel.api.gitlab import AgentProject, IGitLab, IGitLabResponse, IProjects
+from tunnel.api.kubernetes import (
+    ICluster,
+    IKubernetes,
+    IKubernetesClient,
+    IOwnNamespace,
+    KubernetesObject,
+    KubernetesResource,
+    KubernetesResponse,
+    KubernetesWrite,
+    WatchEvent,
+    WatchEventType,
+)
+from tunnel.api.leadership import ILeadership
+from tunnel.api.modules import (
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+from tunnel.api.network import INetwork
+from tunnel.api.repositories import (
+    RepositorySettings,
+    agents_match,
+    is_period,
+    project_of,
+)
+from tunnel.api.stores import IStore, IStores, StoredValue, StoreEvent, StoreEventType
+from tunnel.api.streams import (
+    DEFAULT_OPTIONS,
+    IOpening,
+    IPathReceiver,
+    IStream,
+    IStreamReceiver,
+    IWaitingStream,
+    StreamOptions,
+)
+from tunnel.api.tracing import ISpan, ITracer, SpanKind
+from tunnel.api.users import (
+    SESSION_COOKIE,
+    Access,
+    AgentIdentity,
+    HasPeer,
+    IAuthenticator,
+    Impersonation,
+    IUsers,
+    Usage,
+)
+from tunnel.api.web import IWeb
+from tunnel.api.workers import ISharedCount, IWorkers
+
+__all__ = [
+    "CLIENT_ADDRESS",
+    "DEFAULT_OPTIONS",
+    "OPERATOR",
+    "SESSION_COOKIE",
+    "Access",
+    "AgentChanged",
+    "AgentConnected",
+    "AgentDisconnected",
+    "AgentIdentity",
+    "AgentMoved",
+    "AgentProject",
+    "AuditEvent",
+    "AuditLevel",
+    "ConfigurationRefused",
+    "ConnectedAgent",
+    "CredentialRevoked",
+    "Draining",
+    "GitAddress",
+    "GitPushed",
+    "GitalyAddress",
+    "HasPeer",
+    "IAgentCalls",
+    "IAgentModule",
+    "IAgentModuleApi",
+    "IAgentModuleFactory",
+    "IAgents",
+    "IAudit",
+    "IAuthenticator",
+    "ICalls",
+    "ICapabilities",
+    "IClientCall",
+    "ICluster",
+    "IConfigurationDelivery",
+    "IEvents",
+    "IGitLab",
+    "IGitLabResponse",
+    "IKubernetes",
+    "IKubernetesClient",
+    "ILeadership",
+    "INetwork",
+    "IOpening",
+    "IOwnNamespace",
+    "IPathReceiver",
+    "IProjects",
+    "IRepositories",
+    "IRepository",
+    "ISections",
+    "IServerCalls",
+    "IServerModule",
+    "IServerModuleApi",
+    "IServerModuleFactory",
+    "IServiceClient",
+    "ISharedCount",
+    "ISpan",
+    "IStore",
+    "IStores",
+    "IStream",
+    "IStreamReceiver",
+    "ITracer",
+    "IUsers",
+    "IWaitingStream",
+    "IWeb",
+    "IWorkers",
+    "Impersonation",
+    "KubernetesObject",
+    "KubernetesResource",
+    "KubernetesResponse",
+    "KubernetesVersion",
+    "KubernetesWrite",
+    "RepositorySettings",
+    "SpanKind",
+    "StoreEvent",
+    "StoreEventType",
+    "StoredValue",
+    "StreamOptions",
+    "TreeEntry",
+    "TreeEntryKind",
+    "TunnelConnected",
+    "TunnelDisconnected",
+    "Usage",
+    "WatchEvent",
+    "WatchEventType",
+    "agents_match",
+    "is_period",
+    "project_of",
+]

@@ -1,0 +1,57 @@
+"""Events of the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Mapping,
+)
+from enum import Enum
+
+import attrs
+from zope.interface import Attribute, Interface
+
+from tunnel.api.users import Access
+
+__all__ = [
+    "AuditEvent",
+    "AuditLevel",
+    "IAudit",
+]
+
+
+class AuditLevel(Enum):
+    """Which events the operator wants in the audit log."""
+
+    NONE = "none"
+    #: Requests that change something or run a command, and refused requests.
+    CHANGES = "changes"
+    ALL = "all"
+
+
+@attrs.frozen
+class AuditEvent:
+    """
+    An entry of the audit log.
+
+    :ivar action: a name that the module chooses, such as ``kubernetes.request``.
+    :ivar access: the credential and its agent; None: kas accepted no credential.
+    :ivar outcome: a status code, or a word.
+    :ivar details: further fields for programs; never a secret.
+    :ivar stranger: kas refused a client whose credential it did not accept.  Anyone can
+        cause such events, so the audit log limits their number and size.
+    """
+
+    action: str
+    access: Access | None = None
+    outcome: str = ""
+    details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
+    stranger: bool = False
+
+
+class IAudit(Interface):
+    """The audit log: `IServerModuleApi.audit`."""
+
+    level: AuditLevel = Attribute("Which events the operator wants.")
+
+    def record(event: AuditEvent) -> None:
+        """Write one event to the audit log; never waits."""

@@ -1,0 +1,32 @@
+"""Capabilities that modules of one program offer to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zope.interface import Interface
+
+__all__ = ["ICapabilities"]
+
+
+class ICapabilities(Interface):
+    """
+    Objects of other modules, found by their interface: ``api.capabilities``.
+
+    A module that offers something declares a zope interface for it, in a package that
+    both modules may import, and provides it in its constructor.
+    """
+
+    def provide(interface: Any, implementation: object) -> None:
+        """
+        Offer *implementation* to other modules, until this module stops.
+
+        :raises ValueError: it does not provide *interface*, or another module does.
+        """
+
+    def get(interface: Any) -> Any:
+        """
+        Return the implementation of *interface*; None: no module offers one now.
+
+        Look again for each use: the other module may restart.
+        """

@@ -1,0 +1,126 @@
+"""Modules: their halves, their factories, and the API that each half gets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.interfaces import IReactorCore, IReactorTime, ITransport
+from zope.interface import Attribute, Interface
+
+from tunnel.api.agents import IAgents
+from tunnel.api.audit import IAudit
+from tunnel.api.calls import IAgentCalls, IServerCalls
+from tunnel.api.capabilities import ICapabilities
+from tunnel.api.configuration import ISections
+from tunnel.api.events import IEvents
+from tunnel.api.git import IRepositories
+from tunnel.api.gitlab import IGitLab, IProjects
+from tunnel.api.kubernetes import IKubernetes
+from tunnel.api.leadership import ILeadership
+from tunnel.api.network import INetwork
+from tunnel.api.stores import IStores
+from tunnel.api.tracing import ITracer
+from tunnel.api.users import IUsers
+from tunnel.api.web import IWeb
+from tunnel.api.workers import IWorkers
+
+__all__ = [
+    "IAgentModule",
+    "IAgentModuleApi",
+    "IAgentModuleFactory",
+    "IServerModule",
+    "IServerModuleApi",
+    "IServerModuleFactory",
+]
+
+
+class _IModule(Interface):
+    name: str = Attribute("The name under which the module is configured.")
+
+    def start() -> Awaitable[None]:
+        """Begin.  Handlers were registered while the module was made; raise to fail."""
+
+    def stop() -> Awaitable[None]:
+        """Let go of everything `start` took."""
+
+
+class IServerModule(_IModule):
+    """The half of a feature that runs in kas."""
+
+
+class IAgentModule(_IModule):
+    """The half of a feature that runs in agentk."""
+
+
+class IServerModuleFactory(Interface):
+    """Makes the server half; usually the module's class itself."""
+
+    configuration: type[Any] = Attribute(
+        "An attrs class: the keys of the module's section (see `tunnel.config`)."
+    )
+
+    def __call__(api: IServerModuleApi) -> IServerModule:
+        """Make the module.  Called once per start; must not wait for anything."""
+
+
+class IAgentModuleFactory(Interface):
+    """Makes the agent half; usually the module's class itself."""
+
+    configuration: type[Any] = Attribute("As in `IServerModuleFactory`.")
+
+    def __call__(api: IAgentModuleApi) -> IAgentModule:
+        """Make the module.  Called once per start; must not wait for anything."""
+
+
+class _IModuleApi(Interface):
+    name: str = Attribute("The module's name.")
+    configuration: Any = Attribute(
+        "Its section, an instance of the class that the factory names."
+    )
+    clock: IReactorTime = Attribute("The only source of time.")
+    reactor: IReactorCore = Attribute("For endpoints that the module dials itself.")
+    metrics: CollectorRegistry = Attribute("Where its collectors go.")
+    tracer: ITracer | None = Attribute("Makes spans; None: tracing is off.")
+    write: Callable[[ITransport, bytes], None] = Attribute(
+        "``write(transport, data)``: as ``transport.write``, but sent at once where "
+        "possible; for a protocol that writes once per turn."
+    )
+    events: IEvents = Attribute("Events of this process.")
+    capabilities: ICapabilities = Attribute("What other modules offer to this one.")
+
+    def fail(reason: Exception) -> None:
+        """
+        Report that the module cannot go on: kas or agentk stops it alone, and starts it
+        again with backoff.
+        """
+
+
+class IServerModuleApi(_IModuleApi):
+    """API of a server half in kas: one attribute for each subject."""
+
+    calls: IServerCalls = Attribute("Calls and streams, in both directions.")
+    agents: IAgents = Attribute("The connected agents.")
+    users: IUsers = Attribute("Credentials of users.")
+    audit: IAudit = Attribute("The audit log.")
+    git: IRepositories = Attribute("Git repositories.")
+    gitlab: IProjects = Attribute("Projects of agents at GitLab.")
+    stores: IStores = Attribute("Small durable values.")
+    web: IWeb = Attribute("Pages and webhooks.")
+    network: INetwork = Attribute("Listeners, and requests to other servers.")
+    workers: IWorkers = Attribute("Limits that the workers of one kas share.")
+
+
+class IAgentModuleApi(_IModuleApi):
+    """API of an agent half in agentk: one attribute for each subject."""
+
+    agent_id: str = Attribute("Ours, as kas said it; empty before that.")
+    agent_name: str = Attribute("Likewise.")
+    calls: IAgentCalls = Attribute("Calls and streams, in both directions.")
+    kubernetes: IKubernetes = Attribute("The API server next to agentk.")
+    gitlab: IGitLab = Attribute(
+        "GitLab's endpoints for this module, through kas: see `IGitLab`."
+    )
+    sections: ISections = Attribute("The agent's configuration in Git.")
+    leadership: ILeadership = Attribute("Work that only one replica may do.")

@@ -1,0 +1,205 @@
+"""Credentials of users and agents, and the rights that they give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import (
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
+from typing import Final, Protocol
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IAddress,
+)
+from zope.interface import Attribute, Interface
+
+__all__ = [
+    "SESSION_COOKIE",
+    "Access",
+    "AgentIdentity",
+    "HasPeer",
+    "IAuthenticator",
+    "IUsers",
+    "Impersonation",
+    "Usage",
+]
+
+
+#: The kind of credential that a browser has: its token is the CSRF token of a session
+#: of GitLab, a space, and the cookie of that session.  No bearer token can name it.
+SESSION_COOKIE = "session cookie"
+
+
+@attrs.frozen
+class Impersonation:
+    """The user as whom the Kubernetes API server runs a request (`Impersonate-*`)."""
+
+    username: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+
+
+#: Names of counters, in the format of GitLab's usage reports.
+_USAGE_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
+
+
+def _are_names(instance: object, attribute: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if _USAGE_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} cannot be counted: 1 to 100 of a-z, 0-9 and _")
+
+
+@attrs.frozen
+class Usage:
+    """
+    Counters that one use of a credential increments, for usage reports.
+
+    :ivar counters: names of counters that each increase by one.
+    :ivar unique: names, each with the id of a user: kas counts the different ids.
+    """
+
+    counters: tuple[str, ...] = attrs.field(default=(), validator=_are_names)
+    unique: tuple[tuple[str, int], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        _are_names(self, None, tuple(name for name, _ in self.unique))
+
+
+#: Kinds of owners whose names in messages differ from their keys.
+_KINDS: Final = {"oidc_user": "user", "gitlab_user": "user of GitLab"}
+
+
+@attrs.frozen
+class Access:
+    """An accepted credential: its user, its agent, and the user to impersonate."""
+
+    #: Stable, safe to log, never the token itself: ``user:alice``.
+    credential_id: str
+    #: The agent that the credential opens.
+    agent_id: str
+    agent_name: str
+    #: None: requests run as agentk's own account, and may impersonate on their own.
+    impersonation: Impersonation | None = None
+    #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
+    read_only: bool = False
+    #: Whether Secrets may be read, where it is read-only.
+    secrets: bool = False
+    #: Counters that a use of the credential increments.
+    usage: Usage | None = None
+    #: Share of a busy kas and agent in relation to others: 4 for users, 2 for CI jobs.
+    weight: int = 4
+    #: Owner of the credential.  Limits on concurrent requests count by owner, so that
+    #: several credentials of one user, or successive ones, have one share together.
+    owner: str = attrs.field(
+        default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
+    )
+
+    @property
+    def who(self) -> str:
+        """Return the owner as part of a sentence: ``user alice``."""
+        kind, _, name = self.owner.partition(":")
+        return f"{_KINDS.get(kind, kind)} {name}"
+
+
+@attrs.frozen
+class AgentIdentity:
+    """An accepted token of an agent: which agent it is."""
+
+    agent_id: str
+    agent_name: str
+    #: Stable, safe to log, never the token itself: ``agent:<agent id>:<token id>``.
+    credential_id: str
+    #: The project that the agent belongs to; 0: none.
+    project_id: int = 0
+
+
+class HasPeer(Protocol):
+    """A connection, as far as it has another end."""
+
+    @property
+    def peer_address(self) -> IAddress:
+        """Of the other end."""
+
+
+class IAuthenticator(Interface):
+    """
+    Checker of some kinds of credentials.
+
+    It returns a known result at once, so that a request waits for nothing, and
+    otherwise a Deferred, for which the request waits.  If the client leaves, kas
+    cancels the Deferred, which must release its resources.  kas also cancels a Deferred
+    that takes too long, and limits the number of checks and of refusals for each
+    address.  kas may cancel a Deferred as soon as it is returned: send the query in the
+    next turn of the reactor, so that such a check costs the queried server nothing.
+
+    A refusal is a `tunnel.errors.CallError` with status UNAUTHENTICATED,
+    PERMISSION_DENIED or NOT_FOUND, whose message the client sees.  Status UNAVAILABLE
+    means that the credential cannot be checked now.
+    """
+
+    user_kinds: Sequence[str] = Attribute(
+        "The kinds of users' credentials: the first part of <kind>:<agent>:<token>."
+    )
+    agent_prefixes: Sequence[bytes] = Attribute("Prefixes of agents' tokens.")
+
+    def authenticate_agent(token: bytes) -> AgentIdentity | Deferred[AgentIdentity]:
+        """Which agent a token belongs to."""
+
+    def authorize_user(agent: str, token: str) -> Access | Deferred[Access]:
+        """
+        Return the rights of a token at an agent.
+
+        :param agent: its id or name.
+        """
+
+
+class IUsers(Interface):
+    """Credentials of users: `IServerModuleApi.users`."""
+
+    count_usage: Callable[[Usage], None] | None = Attribute(
+        "Counts a use, for reports to GitLab; None: kas sends no such reports."
+    )
+
+    def authorize(
+        kind: str, agent: str, token: str, peer: HasPeer | None = None
+    ) -> Access | Deferred[Access]:
+        """
+        Check a credential of a user.
+
+        It returns a known result at once, and otherwise a Deferred, which the caller
+        should cancel when the client leaves.
+        ``await maybeDeferred(api.users.authorize, …)`` handles both.
+
+        :param kind: which authenticator checks it: ``user`` for the identity file;
+            empty if the client named none.
+        :param agent: id or name of the requested agent.
+        :param peer: the client's connection: kas limits the refused credentials of its
+            address, and further ones get RESOURCE_EXHAUSTED.
+        :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
+            message may be shown, or UNAVAILABLE; at once, or as the failure of the
+            Deferred.
+        """
+
+    def add_authenticator(authenticator: IAuthenticator) -> None:
+        """
+        Check credentials of further kinds with *authenticator*, until the module stops.
+
+        :raises ValueError: another authenticator checks one of its kinds.
+        """
+
+    def recheck(held: Callable[[], Collection[str]]) -> None:
+        """
+        Check repeatedly the credentials that hold something open, until the module
+        stops.
+
+        Where one is not valid any more, kas publishes
+        `tunnel.api.events.CredentialRevoked`.
+
+        :param held: returns their current ids (`Access.credential_id`).
+        """

@@ -1,0 +1,39 @@
+"""Limits that the workers of one kas share."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from zope.interface import Attribute, Interface
+
+__all__ = [
+    "ISharedCount",
+    "IWorkers",
+]
+
+
+class ISharedCount(Interface):
+    """Amounts that the workers of one kas have in progress together, by key."""
+
+    elsewhere: Counter[str] = Attribute(
+        """How much other workers have under way, but for a small step of each."""
+    )
+
+    def here(key: str, amount: int) -> None:
+        """
+        Set the amount that is in progress at this worker.
+
+        Cheap: kas informs the other workers only when the amount crosses a step.
+        """
+
+
+class IWorkers(Interface):
+    """The other workers of this kas: `IServerModuleApi.workers`."""
+
+    def count_together(limit: str, most: int) -> ISharedCount | None:
+        """
+        Count with the other workers of this kas what a limit allows *most* of.
+
+        :param limit: names it within this module.
+        :return: None: this process is the whole kas.
+        """

@@ -1,0 +1,117 @@
+"""The APIs of both halves, composed of one object for each subject."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import attrs
+from prometheus_client import CollectorRegistry
+from zope.interface import implementer
+
+from tunnel.api import (
+    IAgentCalls,
+    IAgentModuleApi,
+    IAgents,
+    IAudit,
+    ICapabilities,
+    IEvents,
+    IGitLab,
+    IKubernetes,
+    ILeadership,
+    INetwork,
+    IProjects,
+    IRepositories,
+    ISections,
+    IServerCalls,
+    IServerModuleApi,
+    IStores,
+    ITracer,
+    IUsers,
+    IWeb,
+    IWorkers,
+)
+from tunnel.hosting.scope import ModuleScope
+from tunnel.transport import eager
+
+__all__ = ["AgentModuleApi", "ServerModuleApi"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _ModuleApi:
+    scope: ModuleScope
+    reactor: Any
+    #: The only source of time.
+    clock: Any = attrs.Factory(lambda self: self.reactor, takes_self=True)
+    metrics: CollectorRegistry
+    tracer: ITracer | None = None
+    events: IEvents
+    capabilities: ICapabilities
+
+    #: Writes at once where possible.
+    write = staticmethod(eager.write)
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self.scope.name
+
+    @property
+    def configuration(self) -> Any:
+        """Its section."""
+        return self.scope.configuration
+
+    def fail(self, reason: Exception) -> None:
+        """Report that the module cannot go on."""
+        self.scope.fail(reason)
+
+
+@implementer(IServerModuleApi)
+@attrs.frozen(kw_only=True, eq=False)
+class ServerModuleApi(_ModuleApi):
+    """See `tunnel.api.IServerModuleApi`."""
+
+    calls: IServerCalls
+    agents: IAgents
+    users: IUsers
+    audit: IAudit
+    git: IRepositories
+    gitlab: IProjects
+    stores: IStores
+    web: IWeb
+    network: INetwork
+    workers: IWorkers
+
+
+class HasAgentIdentity(Protocol):
+    """An object that knows which agent this agentk is."""
+
+    @property
+    def agent_id(self) -> str:
+        """Our id, as kas said it; empty before that."""
+
+    @property
+    def agent_name(self) -> str:
+        """Our name, likewise."""
+
+
+@implementer(IAgentModuleApi)
+@attrs.frozen(kw_only=True, eq=False)
+class AgentModuleApi(_ModuleApi):
+    """See `tunnel.api.IAgentModuleApi`."""
+
+    identity: HasAgentIdentity
+    calls: IAgentCalls
+    kubernetes: IKubernetes
+    gitlab: IGitLab
+    sections: ISections
+    leadership: ILeadership
+
+    @property
+    def agent_id(self) -> str:
+        """Our id, as kas said it."""
+        return self.identity.agent_id
+
+    @property
+    def agent_name(self) -> str:
+        """Our name, as kas said it."""
+        return self.identity.agent_name

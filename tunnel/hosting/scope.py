@@ -1,0 +1,45 @@
+"""What one module registered with its program, from its creation to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from tunnel.toolkit.for_each import for_each
+
+__all__ = ["ModuleScope"]
+
+
+@attrs.define(eq=False)
+class ModuleScope:
+    """
+    One life of a module; a module that restarts gets another scope.
+
+    :ivar configuration: its section, read.
+    :ivar path: position of its section: ``modules.echo``.
+    :ivar fail: reports that the module cannot go on.
+    """
+
+    name: str
+    configuration: Any
+    fail: Callable[[Exception], None]
+    path: str = ""
+    _releases: list[Callable[[], object]] = attrs.field(
+        factory=list, init=False, repr=False
+    )
+
+    def on_release(self, release: Callable[[], object]) -> None:
+        """Call *release* when the module ends."""
+        self._releases.append(release)
+
+    def release(self) -> None:
+        """Take back what the module registered; repeating it does nothing."""
+        releases, self._releases = self._releases, []
+        for_each(
+            releases,
+            lambda release: release(),
+            "releasing a registration of module {name}",
+            name=self.name,
+        )
