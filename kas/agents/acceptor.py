@@ -231,7 +231,10 @@ class AgentAcceptor(TunnelOwner):
             self._not_authenticated(tunnel, error)
 
     def _not_authenticated(self, tunnel: TunnelProtocol, error: CallError) -> None:
-        self._log.info("{peer} was refused: {reason}", peer=tunnel.peer, reason=error)
+        more = tunnel.may_log()
+        if more is not None:
+            text = "{peer} was refused: {reason}{more}"
+            self._log.info(text, peer=tunnel.peer, reason=error, more=more)
         refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
         # Otherwise nothing is known of the token, and agentk tries again.
         code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
@@ -323,6 +326,7 @@ class AgentAcceptor(TunnelOwner):
         )
         tunnel.agent = agent
         tunnel.limit_turns(("agent", agent.agent_id))
+        tunnel.log_budget = None
         connection = AgentConnection(
             tunnel, agent, identity.credential_id, extra=hello.role == EXTRA_AGENT
         )

@@ -172,13 +172,16 @@ class Gateway(TunnelOwner):
         try:
             self.verify(hello.credential)
         except CallError as error:
-            self._log.warn(
-                "kas at {peer} was refused: {reason}", peer=tunnel.peer, reason=error
-            )
+            more = tunnel.may_log()
+            if more is not None:
+                text = "kas at {peer} was refused: {reason}{more}"
+                self._log.warn(text, peer=tunnel.peer, reason=error, more=more)
             self.refusal = f"{tunnel.peer}: {error.message}"
             tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
             return
         self.refusal = ""
+        tunnel.limit_turns(("kas", hello.instance_id))
+        tunnel.log_budget = None
         self.tunnels.add(tunnel)
         tunnel.kas_id = hello.instance_id
         tunnel.welcome(

@@ -6,20 +6,20 @@ connection with the fewest checks comes first, and among equals the credential t
 asked for longest, its earlier requests included.  A request beyond the length of the
 queue takes the place of the request that would be last.  So invented credentials delay
 a good one whose client asks again by some seconds, however many there are, unless they
-come by many connections and are each sent again and again, too.
+come by many connections and are each sent again within `REMEMBERED_SECONDS`, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import NamedTuple, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 
+from tunnel.toolkit.addresses import client_network
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.token_bucket import TokenBucket
@@ -40,11 +40,9 @@ MAX_WAIT = 4.0
 MAX_REMEMBERED = 20_000
 
 #: Seconds without a request after which they are new again: a client repeats a request
-#: within seconds, and another connection may get the same port.
-REMEMBERED_SECONDS = 60.0
-
-#: Bits of an IPv6 address that are one customer's.
-_NETWORK = 64
+#: within seconds, and another connection may get the same port.  Invented tokens have
+#: to be sent again in that time to stay ahead of others.
+REMEMBERED_SECONDS = 10.0
 
 _K = TypeVar("_K")
 
@@ -284,16 +282,6 @@ def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:
 
 def address_of(peer: IAddress) -> str:
     """
-    Return the part of a client's address that is limited: a host, or an IPv6 network.
+    Return the part of a client's address that is limited: see `client_network`.
     """
-    host = getattr(peer, "host", "")
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return "local"  # a Unix socket
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return str(mapped)
-    if address.version == 4:
-        return str(address)
-    return str(int(address) >> (128 - _NETWORK))
+    return client_network(getattr(peer, "host", ""))

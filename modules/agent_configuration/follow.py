@@ -25,6 +25,7 @@ from tunnel.api import (
     TreeEntryKind,
 )
 from tunnel.errors import CallError, Status, Stopping
+from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
@@ -37,6 +38,9 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
 #: Files that are read at the same time: as many as kas reads at once for all.
 READERS = 8
+
+#: Other addresses of one repository that are remembered: modules spell a few.
+MAX_ALIASES = 100
 
 #: To who waits for a commit.
 _NOT_READ = "the agent's configuration cannot be read now, and kas tries again"
@@ -141,6 +145,10 @@ class FollowedRepository:
     _failures: int = 0
     _looked_at: float = float("-inf")
     _looking: Deferred[Any] | None = None
+    #: Other addresses of this repository.
+    _aliases: Recent[GitAddress | GitalyAddress, bool] = attrs.Factory(
+        lambda: Recent(MAX_ALIASES)
+    )
     #: Each waits for the end of a look.
     _waiting: list[Deferred[None]] = attrs.Factory(list)
     _call: Any = None
@@ -175,6 +183,28 @@ class FollowedRepository:
         """Note that the repository has changed."""
         self._due = True
         self._look_soon()
+
+    async def is_of(self, address: GitAddress | GitalyAddress, commit: str) -> bool:
+        """
+        Tell whether the repository at *address* is this one.
+
+        Two settings may spell one repository differently.  Then the branch was at a
+        commit that came from the other address.
+
+        :param commit: the newest commit from *address*.
+        """
+        if address == self.address or address in self._aliases:
+            return True
+        try:
+            found = self._commit == commit or (
+                await self.repository.resolve(self.ref) == commit
+            )
+        except CallError:
+            # A repository that cannot be reached now must not hold up another one.
+            return False
+        if found:
+            self._aliases[address] = True
+        return found
 
     async def at(self, agent_name: str, commit: str) -> bool:
         """

@@ -246,7 +246,7 @@ class AgentConfigurationServer:
     ) -> bool:
         """See `IConfigurationDelivery`."""
         while (stream := self._streams.get(_key(agent))) is not None:
-            if stream.followed.address != address:
+            if not await stream.followed.is_of(address, commit):
                 break
             if not await stream.followed.at(agent.agent_name, commit):
                 return False

@@ -462,6 +462,8 @@ class KubernetesApiServer:
         self.metrics.answered(101)
         self.metrics.upgrades["switched"] += 1
         self.audit_answer(connection.exchange, PATH, connection.access, 101)
+        if connection.access is not None:
+            connection.exchange.limit_turns(connection.access.owner)
         self.watches.add(connection)
 
     def watches_end(self, connection: WatchConnection) -> None:
@@ -502,6 +504,8 @@ class KubernetesApiServer:
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
+        # All users behind one address would share its turns with each other.
+        request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
             self.shares.enter(request, access, request.started_at)

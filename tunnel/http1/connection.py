@@ -9,7 +9,7 @@ of one owner: a delayed call per request would be its most expensive part.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -146,6 +146,8 @@ class HttpConnection(Protocol):
         self._may_half_close = False
         #: When the phase began that the sweep bounds.
         self._since = 0.0
+        #: The owner of `limit_turns`.
+        self._turns_of: Hashable = None
 
     def connectionMade(self) -> None:
         self._turn.start()
@@ -163,6 +165,13 @@ class HttpConnection(Protocol):
             tcp.setTcpNoDelay(True)
             tcp.setTcpKeepAlive(True)
         bound_unsent(tcp)
+
+    def limit_turns(self, owner: Hashable) -> None:
+        """Handle no more of the peer in a turn than the share of *owner* permits."""
+        # A proxy may send requests of several users on one connection.
+        if owner != self._turns_of:
+            self._turns_of = owner
+            Poller.limit(self._tcp, self._turn.clock, owner)
 
     # Writing.
 

@@ -10,7 +10,7 @@ cannot change places.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, Protocol
 
@@ -145,6 +145,10 @@ class Exchange:
         transport = self._connection.transport
         assert transport is not None
         return transport.getPeer()
+
+    def limit_turns(self, owner: Hashable) -> None:
+        """Handle no more of this client in a turn than the share of *owner* permits."""
+        self._connection.limit_turns(owner)
 
     @property
     def answer_paused(self) -> bool:

@@ -111,15 +111,25 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer: count them, then do what they say."""
-        if self._closing:
-            return
         self._last_seen = self._clock.seconds()
+        while data and not self._closing:
+            try:
+                size = self._guard.feed(data, self._new_at_once())
+            except Flood as flood:
+                self.fail(flood.code, str(flood))
+                return
+            self._received(data[:size])
+            data = data[size:]
+        if not self._closing:
+            self._turn()
+
+    def _new_at_once(self) -> int | None:
+        """Return how many new streams h2 reads before their events are handled."""
+        return None
+
+    def _received(self, data: bytes) -> None:
         try:
-            self._guard.feed(data)
             events = self._h2.receive_data(data)
-        except Flood as flood:
-            self.fail(flood.code, str(flood))
-            return
         except DenialOfServiceError:
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
             return
@@ -137,9 +147,6 @@ class Http2Connection(Protocol, Generic[_Stream]):
                 self._event(event)
         except Flood as flood:
             self.fail(flood.code, str(flood))
-            return
-        if not self._closing:
-            self._turn()
 
     def _look_ahead(self, events: list[Event]) -> None:
         """Examine all events of one read before any of them is handled."""

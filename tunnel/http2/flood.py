@@ -68,10 +68,17 @@ class FloodGuard:
         self._partial = b""
         self._block = 0
 
-    def feed(self, data: bytes) -> None:
-        """Look at what arrived; :raises Flood: it must not be looked at further."""
+    def feed(self, data: bytes, most_new: int | None = None) -> int:
+        """
+        Look at what arrived, and return how many bytes may be handled now.
+
+        :param most_new: the new streams that may be handled at once; None: any number.
+            The rest of *data* belongs to the next call.
+        :raises Flood: it must not be looked at further.
+        """
         position = 0
         end = len(data)
+        new = 0
         while True:
             if self._skip:
                 step = min(self._skip, end - position)
@@ -82,12 +89,16 @@ class FloodGuard:
                 # Nothing is left, or the rest of it is not here yet.
                 if not self._skip:
                     self._partial += data[position:]
-                return
+                return end
             header = self._partial + data[position : position + missing]
+            stream_id = int.from_bytes(header[5:], "big") & 0x7FFFFFFF
+            if header[3] == _HEADERS and stream_id > self._highest:
+                if new == most_new:
+                    return position
+                new += 1
             self._partial = b""
             position += missing
             self._skip = int.from_bytes(header[:3], "big")
-            stream_id = int.from_bytes(header[5:], "big") & 0x7FFFFFFF
             self._frame(self._skip, header[3], header[4], stream_id)
 
     def opened(self, stream_id: int) -> None:

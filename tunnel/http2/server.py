@@ -19,11 +19,15 @@ from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.flood import Allowed
 from tunnel.http2.limits import Http2Limits, Rate
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
+from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
 
 #: The last stream of a GOAWAY that lets everything pass that is under way.
 _EVERY_STREAM = 2**31 - 1
+
+#: New streams of a client without a good token that h2 reads at once.
+STRANGERS_STREAMS = 4
 
 #: Begins a call for a new stream, or answers at once; None: the answer is given.
 #: :raises CallError: never; what is wrong goes into the answer.
@@ -81,9 +85,16 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             self._proven = True
             self._refusals = self._allowed_refusals(self.limits.refusals)
             self._timers.cancel("unproven")
+            host = getattr(self.transport.getPeer(), "host", "")
+            Poller.limit(self.transport, self._clock, ("external API", host))
 
     def _not_proven(self) -> None:
         self.fail(ErrorCodes.NO_ERROR, "no call with a token was made")
+
+    def _new_at_once(self) -> int | None:
+        # Hundreds of HEADERS fit into a small read: end the connection before h2 reads
+        # many more of them than a stranger may have refused.
+        return None if self._proven else STRANGERS_STREAMS
 
     # Streams.
 

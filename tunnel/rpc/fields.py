@@ -10,6 +10,11 @@ from urllib.parse import quote, unquote
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
 
+#: Fields of a block: each takes 150 bytes besides its text, and few are sent.
+MAX_FIELDS = 256
+#: Lines of a block that are read.
+MAX_LINES = 2 * MAX_FIELDS
+
 _NAME = re.compile(r"[!-9;-~]+")
 
 
@@ -29,9 +34,13 @@ def encode_fields(fields: Mapping[str, str]) -> bytes:
 
 
 def decode_fields(block: bytes) -> dict[str, str]:
-    """Return the fields of a block; lines without a colon are skipped."""
+    """
+    Return the first `MAX_FIELDS` fields of a block; lines without a colon are skipped.
+    """
     fields: dict[str, str] = {}
-    for line in block.split(b"\r\n"):
+    for line in block.split(b"\r\n", MAX_LINES)[:MAX_LINES]:
+        if len(fields) >= MAX_FIELDS:
+            break
         name, colon, value = line.partition(b":")
         if colon:
             fields[name.decode("latin-1").lower()] = unquote(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["MAX_HELD", "HeldRequests"]
+__all__ = ["CALL_SIZE", "MAX_HELD", "HeldRequests"]
+
+#: Bytes that an open call counts apart from its request: its objects take as many.
+CALL_SIZE = 8192
 
 #: Bytes of all requests that one agent has sent and that are not answered: 1,000
 #: sources of 64 KiB.  A request has at most 4 MiB and an agent thousands of streams, so

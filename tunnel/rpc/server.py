@@ -30,7 +30,7 @@ from tunnel.errors import CallError, ErrorCode, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.held_requests import MAX_HELD, HeldRequests
+from tunnel.rpc.held_requests import CALL_SIZE, MAX_HELD, HeldRequests
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.toolkit.timers import cancel_call
@@ -44,6 +44,10 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?![a-z]))[a-z
 def snake_case(name: str) -> str:
     """``GetPodList`` -> ``get_pod_list``, ``ListURIsByID`` -> ``list_uris_by_id``."""
     return _WORD.sub("_", name).lower()
+
+
+#: Bytes of the metadata of an agent's call: agentk sends the id of a trace.
+MAX_AGENT_METADATA = 8192
 
 
 @attrs.frozen(eq=False)
@@ -97,7 +101,7 @@ class ServerCall:
         #: ``/package.Service/Method``
         self.method = open_.method
         #: The caller's metadata, with names in lower case.
-        self.metadata = decode_fields(open_.metadata)
+        self.metadata: dict[str, str] = {}
         #: In agentk, the user for whom kas calls; see `IKubernetes.acting_for`.
         self.access: Access | None = None
         self._from_kas = settings.from_kas
@@ -108,11 +112,16 @@ class ServerCall:
         self._memory = settings.memory
         #: Bytes of requests that are counted for the agent.
         self._counted = 0
+        #: Bytes of these that count for as long as the call is open.
+        self._call_size = 0
+        #: Why the call does not begin.
+        self._refusal: CallError | None = None
         #: The call has ended, though its caller may go on sending.
         self._over = False
         self._request_class = GetMessageClass(method.input_type)
         self._inbox = Inbox()
         self._inbox.stream = stream
+        self._take_metadata(open_.metadata)
         self._outlet = Outlet(stream)
         self._deadline: float | None = None
         self._timer: IDelayedCall | None = None
@@ -126,6 +135,19 @@ class ServerCall:
         running = self._traced(settings.tracer).run(Deferred.fromCoroutine, self._run())
         self._running = running
         running.addErrback(self._failed)
+
+    def _take_metadata(self, block: bytes) -> None:
+        try:
+            if self.agent is not None and len(block) > MAX_AGENT_METADATA:
+                text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
+                raise CallError(Status.INVALID_ARGUMENT, text)
+            self._count(CALL_SIZE + len(block))
+        except CallError as error:
+            self._inbox.end(error)
+            self._refusal = error
+        else:
+            self._call_size = CALL_SIZE + len(block)
+            self.metadata = decode_fields(block)
 
     def _traced(self, tracer: ITracer | None) -> Context:
         """
@@ -188,7 +210,7 @@ class ServerCall:
     def _uncount(self, size: int) -> None:
         """Give back bytes of requests that are no longer held."""
         if self._counted and self.agent is not None:
-            size = min(size, self._counted)
+            size = min(size, self._counted - self._call_size)
             self._counted -= size
             self._memory.give_back(self.agent.agent_id, size)
 
@@ -196,6 +218,7 @@ class ServerCall:
         """Hold nothing more of what the caller sends."""
         self._over = True
         self._inbox.close()
+        self._call_size = 0
         self._uncount(self._counted)
 
     def fin_received(self) -> None:
@@ -229,6 +252,8 @@ class ServerCall:
             ) from None
 
     async def _run(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
         self.access = take_access(self.metadata, self._from_kas)
         if self._descriptor.client_streaming:
             argument: Any = self._requests()

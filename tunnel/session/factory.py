@@ -7,6 +7,7 @@ from twisted.internet.protocol import Factory
 
 from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.toolkit.log_budget import LogBudget
 from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 from tunnel.wire.session import Session
@@ -41,10 +42,11 @@ class TunnelFactory(Factory):
         self._flusher = flusher
         self._keepalive = keepalive
         self._limits = limits
+        self._strangers = LogBudget()
 
     def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
         """Return the tunnel of a new connection."""
-        return TunnelProtocol(
+        tunnel = TunnelProtocol(
             Session(dialler=False, limits=self._limits),
             self._owner,
             clock=self._clock,
@@ -52,3 +54,5 @@ class TunnelFactory(Factory):
             keepalive=self._keepalive,
             timing=self._timing,
         )
+        tunnel.log_budget = self._strangers
+        return tunnel

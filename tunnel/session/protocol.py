@@ -30,6 +30,7 @@ from tunnel.errors import (
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
+from tunnel.toolkit.log_budget import LogBudget
 from tunnel.toolkit.timers import cancel_call
 from tunnel.transport import eager
 from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
@@ -150,6 +151,8 @@ class TunnelProtocol(Protocol):
         self.session = session
         #: Whom the owner took the peer for; streams that it opens show it.
         self.agent: ConnectedAgent | None = None
+        #: Of all peers that have not proved who they are; None: this one has.
+        self.log_budget: LogBudget | None = None
         self.liveness = Liveness(timing, dialler=session.dialler)
         self._owner = owner
         self._clock = clock
@@ -219,6 +222,11 @@ class TunnelProtocol(Protocol):
         self.session.end(code, message)
         self._end_streams(SessionClosed(code, message))
         self.writer.abort()
+
+    def may_log(self) -> str | None:
+        """Return the end of a log line about the peer; None: log nothing of it now."""
+        budget = self.log_budget
+        return "" if budget is None else budget.spend(self._clock.seconds())
 
     @property
     def load(self) -> int:
@@ -496,12 +504,14 @@ class TunnelProtocol(Protocol):
         elif isinstance(event, events.GoAwayReceived):
             self._owner.go_away_received(self, event.go_away)
         elif isinstance(event, events.SessionEnded):
-            if not event.by_peer:
+            more = None if event.by_peer else self.may_log()
+            if more is not None:
                 self._log.warn(
-                    "{peer} broke the protocol ({code}): {message}",
+                    "{peer} broke the protocol ({code}): {message}{more}",
                     peer=self.peer,
                     code=event.code.name,
                     message=event.message,
+                    more=more,
                 )
             self._finish_connection(SessionClosed(event.code, event.message))
 

@@ -16,12 +16,14 @@ Helpers for both programs and for modules; they are part of the stable API.
     texts.py        texts of a peer, made safe
     packing.py      bytes deflated, and inflated with a limit
     traces.py       ids of traces, created and parsed (W3C traceparent)
+    log_budget.py   a limit for log lines that any stranger can cause
     failure_log.py  a line for each error that a client sees, with the id of its trace
     yaml_directives.py  limit of %TAG lines
     yaml_fault.py   position, reason and remedy of a YAML error
     expansion.py    limits of YAML values, counted with aliases expanded
     single_object.py
                     checks one Kubernetes object that a peer sent, before it is applied
+    addresses.py    addresses of clients, as limits count them
     urls.py         URLs that may receive secrets
     secret_file.py  files with shared secrets
     files.py        files: change detection, atomic replacement, secrets, error texts

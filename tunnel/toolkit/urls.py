@@ -22,11 +22,17 @@ def is_private(url: str) -> bool:
 
 def quoted_address(text: str) -> str:
     """
-    Return an address in quotes for a message, with ``***`` for user and password.
+    Return an address in quotes for a message, with ``***`` for user and password, for
+    the values of a query, and for text that stands where a port should.
     """
     scheme, found, rest = text.partition("://")
     if not found or "@" in scheme:
         scheme, found, rest = "", "", text
     # However wrong the rest is: a password may contain a slash.
     _, at, host = rest.rpartition("@")
-    return repr(f"{scheme}{found}***@{host}" if at else text)
+    host, mark, _ = host.partition("?")
+    if host.startswith(":"):
+        # The host is missing: this may be a password.
+        host = ":***"
+    more = "?***" if mark else ""
+    return repr(f"{scheme}{found}{'***@' if at else ''}{host}{more}")

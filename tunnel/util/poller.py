@@ -40,10 +40,18 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from tunnel.toolkit.addresses import client_network
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 
-__all__ = ["MAX_EVENTS", "SEVERAL_TURNS", "SHARE_SECONDS", "Poller", "TurnShare"]
+__all__ = [
+    "MAX_EVENTS",
+    "SEVERAL_TURNS",
+    "SHARE_SECONDS",
+    "STRANGERS_SECONDS",
+    "Poller",
+    "TurnShare",
+]
 
 #: Turns in which a leading poller waits like one of several sockets, after a turn with
 #: several: see `Poller.turn`.
@@ -56,6 +64,10 @@ MAX_EVENTS: Final = 256
 #: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long
 #: for them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
+
+#: Seconds of a turn for all clients that have not proved who they are: one of them may
+#: have any number of addresses.
+STRANGERS_SECONDS: Final = 0.03
 
 #: Owners of shares that are remembered, 150 bytes each.
 MAX_OWNERS: Final = 20_000
@@ -90,14 +102,17 @@ class TurnShare:
 
     :ivar turn: the number of the turn that *left* is about.
     :ivar left: seconds of that turn that are left.
+    :ivar group: the share of all owners of a kind, of which this is a part; None: this
+        share depends on no other.
     """
 
     # `Poller.turn` reads and writes them for each event: a method would cost more.
-    __slots__ = ("left", "turn")
+    __slots__ = ("group", "left", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, group: TurnShare | None = None) -> None:
         self.turn = -1
         self.left = 0.0
+        self.group = group
 
 
 class Poller:
@@ -127,6 +142,7 @@ class Poller:
         self._wanted: dict[int, int] = {}
         #: By owner.  New connections of an owner that was forgotten share anew.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
+        self._strangers = TurnShare()
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
@@ -154,7 +170,8 @@ class Poller:
         Poll the socket of *transport* from now on, if it has one of its own.
 
         All connections that one port accepts from one address have one share of each
-        turn.
+        turn, and such connections of all addresses have a larger one, until `limit`
+        says whose a connection is.
 
         To be called when its connection is made; repeating it does nothing.
         """
@@ -174,8 +191,9 @@ class Poller:
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
                     # A client, and perhaps a stranger.
-                    owner = transport.getPeer().host, transport.getHost().port
-                    cls.limit(transport, clock, owner)
+                    network = client_network(transport.getPeer().host)
+                    owner = network, transport.getHost().port
+                    poller._limit(member, owner, poller._strangers)
 
     @classmethod
     def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:
@@ -183,20 +201,24 @@ class Poller:
         From now on, handle events of a connection only within the share of its owner.
 
         :param transport: of a connection that is polled here; another one is ignored.
-        :param owner: all connections with the same owner have one share.
+        :param owner: who the peer proved to be; all connections with the same owner
+            have one share.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()
         if poller is None or handle is None:
             return
         member = poller._members.get(handle.fileno())
-        if member is None:
-            return
-        share = poller._shares.get(owner) or TurnShare()
+        if member is not None:
+            poller._limit(member, owner, None)
+
+    def _limit(self, member: Any, owner: Hashable, group: TurnShare | None) -> None:
+        share = self._shares.get(owner) or TurnShare(group)
+        if member.share is None:
+            # Reads become larger as soon as they are quick.
+            member.read_size = SMALLEST_READ
         # Also if it is there: it becomes the newest.
-        member.share = poller._shares[owner] = share
-        # Reads become larger as soon as they are quick.
-        member.read_size = SMALLEST_READ
+        member.share = self._shares[owner] = share
 
     # Methods for transports: `IReactorFDSet`.
 
@@ -335,9 +357,12 @@ class Poller:
                 elif share.left <= 0:
                     # Other processes may have had the core meanwhile.
                     share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
-                    if share.left <= 0:
-                        self._late.append(fd)
-                        continue
+                group = share.group
+                if share.left <= 0 or (
+                    group is not None and not self._has_time(group, cpu_begin)
+                ):
+                    self._late.append(fd)
+                    continue
                 if now < 0:
                     now = self._seconds()
             # As the reactor does: what one socket raises must not reach the others.
@@ -360,6 +385,8 @@ class Poller:
                 begin, now = now, self._seconds()
                 spent = now - begin
                 share.left -= spent
+                if share.group is not None:
+                    share.group.left -= spent
                 if spent > SLOW_READ:
                     member.read_size = max(SMALLEST_READ, member.read_size // 2)
                 elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
@@ -368,6 +395,14 @@ class Poller:
         if self.after:
             self._call_after()
         return rest
+
+    def _has_time(self, group: TurnShare, cpu_begin: float) -> bool:
+        """Tell whether the share of a group has time left in this turn."""
+        if group.turn != self._turn:
+            group.turn, group.left = self._turn, STRANGERS_SECONDS
+        elif group.left <= 0:
+            group.left = STRANGERS_SECONDS - (self._cpu_seconds() - cpu_begin)
+        return group.left > 0
 
     def _call_after(self) -> None:
         after, self.after = self.after, []

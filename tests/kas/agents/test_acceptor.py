@@ -44,10 +44,11 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.rpc.held_requests import MAX_HELD
+from tunnel.rpc.held_requests import CALL_SIZE, MAX_HELD
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.toolkit.log_budget import LINES_AT_ONCE
 from tunnel.wire.framing import FrameType
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -599,7 +600,10 @@ def test_requests_that_fill_memory() -> None:
         return stream, receiver
 
     half = MAX_MESSAGE // 2
-    sent = [send(tunnels[number % 2], half) for number in range(MAX_HELD // half)]
+    call_size = CALL_SIZE + half
+    sent = [send(tunnels[number % 2], half) for number in range(MAX_HELD // call_size)]
+    rest = MAX_HELD - len(sent) * call_size - CALL_SIZE
+    sent.append(send(tunnels[0], rest))
     assert memory.held("7") == MAX_HELD
     over, refused = send(tunnels[0], 100)
     assert b"take more than 64 MiB" in refused.headers[-1]
@@ -610,12 +614,55 @@ def test_requests_that_fill_memory() -> None:
     assert not call._inbox._buffer
     assert memory.held("7") == MAX_HELD
     send(other, 100)
-    assert memory.held("8") == 100
+    assert memory.held("8") == CALL_SIZE + 100
     for stream, _ in sent:
         stream.reset(ErrorCode.CANCELLED, "")
     for agent in tunnels:
         agent.pipe.flush()
     assert memory.held("7") == 0
+
+
+def test_lines_that_strangers_cause() -> None:
+    """Refused peers fill no disk; a proven agent that breaks the protocol is named."""
+    world = World()
+    observer = EventLoggingObserver()
+    globalLogPublisher.addObserver(observer)
+    try:
+        for _ in range(2 * LINES_AT_ONCE):
+            world.dial(hello(credential=b"unknown"))
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    lines = [one for one in observer if "was refused" in one["log_format"]]
+    assert len(lines) == LINES_AT_ONCE
+    agent = world.dial(hello(credential=b"7"))
+    assert agent.there.log_budget is None
+
+
+def test_calls_without_requests() -> None:
+    """Open calls of an agent count with their metadata, and have few bytes of it."""
+    world = World()
+    world.dispatcher.handle("test", ECHO, echo.Echo())
+    agent = world.dial(hello(credential=b"7"))
+    memory = world.dispatcher._memory
+
+    def begin(metadata: bytes) -> tuple[Any, RecordingReceiver]:
+        receiver = RecordingReceiver()
+        open_ = pb.Open(method=f"/{ECHO.full_name}/Say", metadata=metadata)
+        stream = agent.tunnel.open_stream(open_, receiver)
+        agent.pipe.flush()
+        return stream, receiver
+
+    stream, _ = begin(b"a: b\r\n" * 10)
+    assert memory.held("7") == CALL_SIZE + 60
+    _, refused = begin(b"a: b\r\n" * 2000)
+    assert b"metadata of an agent has at most 8192 bytes" in refused.headers[-1]
+    memory.take("7", MAX_HELD - memory.held("7"))
+    _, refused = begin(b"")
+    assert b"take more than 64 MiB" in refused.headers[-1]
+    before = memory.held("7")
+    stream.reset(ErrorCode.CANCELLED, "")
+    agent.pipe.flush()
+    assert memory.held("7") == before - CALL_SIZE - 60
 
 
 def test_requests_that_were_answered() -> None:

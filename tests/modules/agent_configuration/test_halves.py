@@ -216,6 +216,39 @@ class HalvesTests(SynchronousTestCase):
         other = self.server.delivered(AGENT, address, first)
         self.assertTrue(self.successResultOf(Deferred.fromCoroutine(other)))
 
+    def test_told_at_a_commit_of_another_spelling(self) -> None:
+        """Modules may spell one repository differently."""
+        first = self.repository.commit({FILE: DEBUG})
+        self.begin()
+        address = GitAddress(url=URL + "/")
+
+        def told_at(commit: str) -> Deferred[bool]:
+            wanted = self.server.delivered(AGENT, address, commit)
+            return Deferred.fromCoroutine(wanted)
+
+        self.assertTrue(self.successResultOf(told_at(first)))
+        kept: Deferred[int] = Deferred()
+        self.server._store = Mock(set=lambda key, value: kept)
+        commit = self.repository.commit({FILE: FLUX})
+        asked = told_at(commit)
+        self.pass_time(2)
+        self.assertNoResult(asked)
+        kept.callback(1)
+        self.assertTrue(self.successResultOf(asked))
+        # Known from before, though the branch has moved on.
+        self.repository.commit({FILE: DEBUG})
+        self.pushed()
+        self.assertFalse(self.successResultOf(told_at(commit)))
+
+    def test_told_at_another_repository_while_this_one_is_away(self) -> None:
+        """Files of other repositories do not wait for it."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.repository.down = CallError(Status.UNAVAILABLE, "no route")
+        address = GitAddress(url="https://git.example.org/other.git")
+        other = self.server.delivered(AGENT, address, "e" * 40)
+        self.assertTrue(self.successResultOf(Deferred.fromCoroutine(other)))
+
     def test_told_at_a_commit_that_cannot_be_read(self) -> None:
         self.repository.commit({FILE: DEBUG})
         self.begin()
@@ -297,13 +330,13 @@ class HalvesTests(SynchronousTestCase):
         self.assertEqual(self.levels, ["debug"])
         told = f"commit {commit[:12]}: {FILE}:2:3: observability: unknown key 'loging'"
         self.assertTrue(any(told in line for line in self.said()), self.said())
-        self.assertIn(told, self.server._api.agents.find.problems["1"])
+        self.assertIn(told, self.server._api.agents.problems["1"])
         self.pushed()
         self.assertEqual(sum(told in line for line in self.said()), 1)
         self.repository.commit({FILE: FLUX})
         self.pushed()
         self.assertEqual((self.levels, self.urls), (["debug", "info"], ["http://flux"]))
-        self.assertEqual(self.server._api.agents.find.problems, {})
+        self.assertEqual(self.server._api.agents.problems, {})
 
     def test_problems_are_told_to_other_modules(self) -> None:
         """Also when they are over, and the commit is the one of before."""
@@ -347,18 +380,18 @@ class HalvesTests(SynchronousTestCase):
         self.assertIn("no such receiver", last)
         # kas shows it, until there is another; and again to an agentk that comes back.
         api = self.server._api
-        self.assertIn("agentk refuses it: commit", api.agents.find.problems["1"])
-        self.assertIn("no such receiver", api.agents.find.problems["1"])
+        self.assertIn("agentk refuses it: commit", api.agents.problems["1"])
+        self.assertIn("no such receiver", api.agents.problems["1"])
         self.agent._end()
         self.pass_time(1)
-        self.assertEqual(api.agents.find.problems, {})
+        self.assertEqual(api.agents.problems, {})
         self.agent._begin()
         self.pass_time(2)
-        self.assertIn("no such receiver", api.agents.find.problems["1"])
+        self.assertIn("no such receiver", api.agents.problems["1"])
         self.repository.commit({FILE: DEBUG})
         self.pushed()
         self.assertEqual((self.levels, self.urls[-1]), (["debug"], "default"))
-        self.assertEqual(api.agents.find.problems, {})
+        self.assertEqual(api.agents.problems, {})
         self.assertEqual([len(one.problems) for one in told], [1, 0])
 
     def test_refused_by_a_stranger(self) -> None:
@@ -377,9 +410,9 @@ class HalvesTests(SynchronousTestCase):
         for wrong in ("", "0" * 40):
             with self.assertRaises(CallError):
                 refuse(wrong)
-        self.assertEqual(self.server._api.agents.find.problems, {})
+        self.assertEqual(self.server._api.agents.problems, {})
         refuse(commit)
-        shown = self.server._api.agents.find.problems["1"]
+        shown = self.server._api.agents.problems["1"]
         self.assertLess(len(shown), 20 * 410)
         with self.assertRaises(CallError) as caught:
             refuse(commit)
@@ -389,7 +422,7 @@ class HalvesTests(SynchronousTestCase):
         """Without a file everything is the default, and that is no error."""
         self.repository.commit({"README": "x"})
         self.begin()
-        self.assertEqual(self.server._api.agents.find.problems, {})
+        self.assertEqual(self.server._api.agents.problems, {})
         self.repository.commit({FILE: DEBUG})
         self.pushed()
         self.repository.commit({"README": "x"})
@@ -402,18 +435,18 @@ class HalvesTests(SynchronousTestCase):
         self.begin()
         self.repository.commit({})
         self.pushed()
-        self.assertIn("no files at all", self.server._api.agents.find.problems["1"])
+        self.assertIn("no files at all", self.server._api.agents.problems["1"])
         self.repository.remove("HEAD")
         self.pushed()
-        self.assertIn("has no HEAD", self.server._api.agents.find.problems["1"])
+        self.assertIn("has no HEAD", self.server._api.agents.problems["1"])
         self.repository.commit({FILE: DEBUG})
         self.repository.down = CallError(Status.UNAVAILABLE, "the fetch failed (down)")
         self.pass_time(120)
-        self.assertIn("the fetch failed", self.server._api.agents.find.problems["1"])
+        self.assertIn("the fetch failed", self.server._api.agents.problems["1"])
         self.assertEqual(self.levels, ["debug"])
         self.repository.down = None
         self.pass_time(120)
-        self.assertEqual(self.server._api.agents.find.problems, {})
+        self.assertEqual(self.server._api.agents.problems, {})
         self.assertEqual(self.levels, ["debug"])
 
     def test_backoff(self) -> None:
@@ -525,7 +558,7 @@ class HalvesTests(SynchronousTestCase):
         self.clock = other.clock
         self.begin()
         self.assertEqual(self.levels, ["debug"])
-        self.assertIn("not YAML", self.server._api.agents.find.problems["1"])
+        self.assertIn("not YAML", self.server._api.agents.problems["1"])
 
     def test_other_agents(self) -> None:
         """An agent that no repository has is told so once, and asks no more."""

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from modules.gitops.agent.apply.act import (
+    ANNOTATE_TIMES,
     BUSY_TIMES,
     CLAIMED_MEANWHILE,
     TAKEN_MEANWHILE,
@@ -49,6 +50,22 @@ class _Refused:
 
     async def patch(self, *given: Any, **more: Any) -> Any:
         raise CallError(Status.PERMISSION_DENIED, "forbidden")
+
+
+class _RefusedAtFirst(_Refused):
+    """A client whose first claims are refused."""
+
+    def __init__(self, client: Any, status: Status, times: int) -> None:
+        super().__init__(client)
+        self._status = status
+        self._times = times
+        self.refusals = 0
+
+    async def patch(self, *given: Any, **more: Any) -> Any:
+        if self.refusals < self._times:
+            self.refusals += 1
+            raise CallError(self._status, "not now")
+        return await self._client.patch(*given, **more)
 
 
 class _Blind(_Refused):
@@ -418,12 +435,17 @@ class ClaimsTests(ReconcileCase):
         self.assertIsNone(self.live("moves"))
 
     def test_a_claim_that_may_not_be_read(self) -> None:
-        """The object stays; objects that name no inventory go."""
+        """The object stays; objects that name no inventory go after the wait."""
         self.begin()
         stays = object_("stays-too")
         self.apply("one", STAYS, MOVES, stays, commit="c1")
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         client: Any = _Blind(self.client, LABEL)
+        asked = attrs.evolve(self.asked("one", "c2"), client=client)
+        report = self.apply("one", stays, commit="c2", claims=asked.of)
+        reasons = {one.key.name: one.reason for one in report.blocked}
+        self.assertIn("agentk may not list ConfigMaps", reasons["stays"])
+        self.time += OTHERS_SECONDS
         asked = attrs.evolve(self.asked("one", "c2"), client=client)
         report = self.apply("one", stays, commit="c2", claims=asked.of)
         (blocked,) = report.blocked
@@ -485,6 +507,74 @@ class ClaimsTests(ReconcileCase):
         self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_that_is_refused_for_a_moment(self) -> None:
+        """An overloaded API server, or a permission that comes a moment later."""
+        for status in (Status.RESOURCE_EXHAUSTED, Status.PERMISSION_DENIED):
+            uid = self.begin()
+            client: Any = _RefusedAtFirst(self.client, status, 1)
+            self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+            self.assertEqual(client.refusals, 1)
+            self.apply("one", STAYS, commit="c2")
+            self.apply("two", *config_maps(1), MOVES, commit="c2")
+            self.handed_over(uid)
+            self.tearDown()
+            self.setUp()
+
+    def test_a_claim_while_the_api_server_is_overloaded(self) -> None:
+        """The inventory does not get the commit, and the object stays."""
+        self.begin()
+        client: Any = _RefusedAtFirst(self.client, Status.RESOURCE_EXHAUSTED, 1000)
+        with self.assertRaises(CallError):
+            self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        self.assertEqual(client.refusals, ANNOTATE_TIMES)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.assertIsNotNone(self.live("moves"))
+
+    def test_out_of_git_before_it_was_taken(self) -> None:
+        """The agent that it was given to deletes it."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.owner(), "")
+        self.apply("one", STAYS, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def test_given_by_another_one(self) -> None:
+        """An object that the former owner did not give is not deleted."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        live = self.live("moves")
+        live["metadata"]["annotations"] |= {OWNER: "", GIVEN_BY: "three"}
+        self.objects.put(live)
+        self.apply("one", STAYS, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.FORGOTTEN)
+        self.assertIsNotNone(self.live("moves"))
+
+    def test_a_claim_of_the_commit_before(self) -> None:
+        """It counts once its agent has read this commit, or after the wait."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        report = self.apply("one", STAYS, commit="c3")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.assertEqual(self.owner(), "one")
+        self.apply("two", *config_maps(1), commit="c3")
+        self.apply("one", STAYS, commit="c3")
+        self.assertIsNone(self.live("moves"))
+
+    def test_a_claim_of_an_agent_that_stays_behind(self) -> None:
+        """After the wait, the object is handed over."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c3")
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
 
     def test_what_was_not_handed_over(self) -> None:
         """An object that lost its mark otherwise, or is another one, stays as it is."""

@@ -37,7 +37,7 @@ class FailingTests(HalvesTestCase):
     @property
     def shown(self) -> str:
         """What ``kasctl status`` and ``doctor`` say of the agent."""
-        problems: dict[str, str] = self.server._api.agents.find.problems
+        problems: dict[str, str] = self.server._api.agents.problems
         return problems.get(AGENT.agent_id, "")
 
     def setUp(self) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Collection
 from typing import Any
 
+import attrs
+import pytest
 from twisted.logger import LogLevel
 
 from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Waits
-from modules.gitops.agent.inventory.handover import names
+from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
 from modules.gitops.agent.objects.prune_guards import OWNER
@@ -17,8 +20,10 @@ from modules.gitops.agent.plan.plan import FOLDER_GONE
 from modules.gitops.agent.project import leftovers
 from modules.gitops.agent.project.leftovers import LOOK_AGAIN
 from modules.gitops.agent.project.project import LOOK_SOONEST, TRY_MOST, Project, State
+from modules.gitops.agent.source.snapshot import Location
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2, rpc_pb2
+from modules.gitops.wire.settings import ManifestProject
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_agent import Hanging
 from tests.modules.gitops.test_reconcile import object_
@@ -33,6 +38,36 @@ RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
 OWN = object_("own")
+
+
+@attrs.define
+class _Reader:
+    """A project, as far as handovers look at its commits."""
+
+    known_commit: str
+    known_since: float
+    past_commits: Collection[str] = ()
+    settings: ManifestProject = attrs.Factory(lambda: ManifestProject(id="apps"))
+    location: Location = attrs.Factory(lambda: Location("url:1", "refs/heads/main"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_behind"),
+    [
+        (_Reader("c", 5.0), _Reader("c", 1.0), False),
+        # It read our commit, and then a newer one.
+        (_Reader("c", 5.0), _Reader("d", 6.0, ("b", "c")), False),
+        # It never read our commit.
+        (_Reader("c", 5.0), _Reader("d", 6.0, ("b",)), True),
+        # A forced push went back to our commit, which it read long ago.
+        (_Reader("c", 5.0, ("b",)), _Reader("d", 4.0, ("b", "c")), True),
+        # It is at a commit from before ours.
+        (_Reader("c", 5.0, ("d",)), _Reader("d", 6.0, ("c",)), True),
+    ],
+)
+def test_who_is_behind(ours: Any, theirs: Any, is_behind: bool) -> None:
+    """Whether another project may not have read our commit."""
+    assert _is_behind(theirs, ours) is is_behind
 
 
 class HandoverTests(HalvesTestCase):

@@ -336,6 +336,22 @@ class OrdersTests(HalvesTestCase):
         for method in ("Suspend", "Undo", "GetHistory", "Repair"):
             self.assertIs(self.refused(method), Status.FAILED_PRECONDITION)
 
+    def test_an_undo_after_a_forced_push(self) -> None:
+        """A commit that was read for an earlier order may have left the history."""
+        first = self.begin()
+        self.commit(*config_maps(1, 2))
+        self.ask("Undo", commit=first)
+        self.passes(1)
+        self.ask("Resume")
+        self.passes(1)
+        self.apps.rewind("")
+        self.commit(*config_maps(1, 2, 3))
+        self.ask("Undo", commit=first)
+        self.passes(1)
+        (why,) = self.status().problems
+        self.assertIn("is not in the history of HEAD", why)
+        self.assertIsNotNone(self.live("m003"))
+
     def test_history(self) -> None:
         """So many commits, each once, and what became of them."""
         first = self.begin()

@@ -169,6 +169,21 @@ class AbortTests(ProxyCase):
         self.world.run()
         self.assertTrue(self.world.origin.aborted)
 
+    def test_turns(self) -> None:
+        """Connections of one user share turns, and not those of one address."""
+        wire = self.world.request()
+        self.assertEqual(wire.protocol._turns_of, "user:alice")
+        stranger = self.world.request(token=b"user:1:unknown")
+        self.assertIsNone(stranger.protocol._turns_of)
+        self.world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        self.world.run()
+        # A proxy sends requests of several users on one connection.
+        wire.receive(
+            b"GET /api HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer user:1:root\r\n\r\n"
+        )
+        self.world.run()
+        self.assertEqual(wire.protocol._turns_of, "user:root")
+
     def test_revoked(self) -> None:
         """Every live request of the credential ends, others go on."""
         waiting = self.world.request()

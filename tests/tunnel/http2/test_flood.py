@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any, cast
 
 from h2.errors import ErrorCodes
 from hyperframe.frame import (
@@ -102,6 +103,26 @@ class FloodTests(_Case):
         """Without a good token before, fewer of them end the connection."""
         client, pipe = self.http2()
         self.refused(client, pipe, int(self.limits.refusals_unproven.burst))
+
+    def test_many_calls_of_a_stranger_in_one_read(self) -> None:
+        """kas handles no more of them than it may refuse, however they arrive."""
+        client, pipe = self.http2()
+        (server,) = cast(Any, self.factory.http2)
+        begun: list[object] = []
+        begin = server._begin
+
+        def counted(*arguments: Any) -> Any:
+            begun.append(arguments[1])
+            return begin(*arguments)
+
+        server._begin = counted
+        for _ in range(90):
+            client.h2.end_stream(client.open("Say", with_token=token(b"x" * 32)))
+        client.flush()
+        pipe.flush()
+        self.assertTrue(client.lost)
+        most = int(self.limits.refusals_unproven.burst)
+        self.assertLessEqual(len(begun), most + 1)
 
     def refused(self, client: Http2Client, pipe: Pipe, times: int) -> None:
         """So many calls are refused, and the next one ends the connection."""

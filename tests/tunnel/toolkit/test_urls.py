@@ -27,6 +27,9 @@ from tunnel.transport.address import parse_kas_address
         ("u:sec@ret@h:1", "'***@h:1'"),
         ("h:1", "'h:1'"),
         ("https://h/x", "'https://h/x'"),
+        ("redis://:secret", "'redis://:***'"),
+        ("redis://h:1/0?password=secret", "'redis://h:1/0?***'"),
+        ("redis://u:sec?ret@h:1", "'redis://***@h:1'"),
     ],
 )
 def test_quoted_address(text: str, shown: str) -> None:

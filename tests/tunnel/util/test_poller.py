@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from twisted.internet import main
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import IPv6Address
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IHalfCloseableDescriptor, IReactorFDSet
 from twisted.internet.protocol import Protocol
@@ -30,6 +31,7 @@ from tunnel.util.poller import (
     SHARE_SECONDS,
     SLOW_READ,
     SMALLEST_READ,
+    STRANGERS_SECONDS,
     Poller,
     TurnShare,
 )
@@ -464,6 +466,23 @@ def test_shares_of_two(slow: Callable[[float, str], _Slow]) -> None:
     assert (len(one.got), len(two.got)) == (3 * 1024, 3 * 1024)
 
 
+def test_strangers_share(slow: Callable[[float, str], _Slow]) -> None:
+    """Owners of one group have a share together, and each gets its turn."""
+    strangers = [slow(SHARE_SECONDS, f"address {number}") for number in range(20)]
+    known = slow(SHARE_SECONDS, "user")
+    poller = cast(Any, known.reactor)
+    for one in strangers:
+        assert one.share is not None
+        one.share.group = poller._strangers
+    for turn in range(1, 21):
+        before = poller._seconds()
+        poller.turn(0)
+        passed = poller._seconds() - before
+        assert passed < STRANGERS_SECONDS + 2 * SHARE_SECONDS
+        assert len(known.got) == turn * 1024
+    assert min(len(one.got) for one in strangers) >= 2 * 1024
+
+
 def test_reads_that_take_long(slow: Callable[[float, str], _Slow]) -> None:
     """Reads become smaller, so that one fits into a turn, and larger again."""
     one = slow(SLOW_READ * 2, "one")
@@ -508,3 +527,39 @@ def test_shares_of_clients() -> None:
         assert accepted(port, "127.0.0.1").share is share is not None
         assert accepted(port, "127.0.0.2").share is not share
         assert accepted(other, "127.0.0.1").share is not share
+
+
+def test_shares_of_a_network() -> None:
+    """A customer's IPv6 network has one share; a proven client has its own."""
+    reactor = _Reactor()
+    poller = Poller.of(reactor)
+    if poller is None:
+        pytest.skip("no epoll here")
+    with ExitStack() as stack:
+
+        def accepted(address: str) -> Any:
+            port = socket.create_server(("127.0.0.1", 0))
+            stack.callback(port.close)
+            there = socket.create_connection(port.getsockname())
+            stack.callback(there.close)
+            here, _ = port.accept()
+            stack.callback(here.close)
+            transport = Server(
+                here, Protocol(), (address, 1), cast(Any, None), 0, reactor
+            )
+            patched: Any = transport
+            patched.getPeer = lambda: IPv6Address("TCP", address, 1)
+            patched.getHost = lambda: IPv6Address("TCP", "::1", 443)
+            Poller.take(transport, reactor)
+            return transport
+
+        one = accepted("2001:db8::1")
+        assert accepted("2001:db8::ffff:1").share is one.share
+        assert accepted("2001:db8:0:1::1").share is not one.share
+        mapped = accepted("::ffff:192.0.2.1")
+        assert accepted("192.0.2.1").share is mapped.share is not one.share
+        assert one.share.group is mapped.share.group is poller._strangers
+        Poller.limit(one, reactor, ("user", "user:alice"))
+        Poller.limit(mapped, reactor, ("user", "user:alice"))
+        assert one.share is mapped.share
+        assert one.share.group is None

@@ -43,6 +43,7 @@ from modules.gitops.agent.objects.prune_guards import (
     guard_of_object,
     is_kept,
     owner_of,
+    was_given,
 )
 from modules.gitops.agent.plan.conflicts import since_when
 from modules.gitops.agent.plan.plan import Action, Plan, SourceSettings, Verb
@@ -85,6 +86,9 @@ KIND_SECONDS = 30.0
 #: Backoff after a request that an overloaded API server rejected: initial and maximum
 #: seconds, and the number of attempts.
 BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
+
+#: Attempts to claim an object, with the same backoff.
+ANNOTATE_TIMES = 4
 
 #: Seconds to wait for the deletion of an object that is recreated: its pods may take
 #: that long to end.
@@ -231,6 +235,8 @@ class Act:
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
     #: The ``default_namespace`` of all entries.
     _namespace: str = attrs.field(default="", init=False)
+    #: An attempt to claim an object was denied until its last repetition.
+    _may_not_annotate: bool = attrs.field(default=False, init=False)
     #: The number of objects that were recreated.
     _recreated_count: int = attrs.field(default=0, init=False)
     #: The inventory as it was last read or written.
@@ -375,23 +381,42 @@ class Act:
         """
         Set or remove the claim on an object.
 
-        A failure is ignored: without the permission to annotate, no object is handed
+        A refusal is ignored: without the permission to annotate, no object is handed
         over.
+
+        :raises CallError: the API server cannot decide now.  The inventory must not get
+            the commit then: its owner would delete the object, which seems unclaimed.
         """
         assert action.manifest is not None
         key, annotations = action.key, {CLAIMED_BY: claimed_by}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
-        self._check_leads()
-        try:
-            resource = await self._client.resource(
-                action.manifest.api_version, key.kind
-            )
-            await self._client.patch(
-                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
-            )
-        except CallError:
-            # The next full comparison tries again.
-            return
+        backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
+        for left in reversed(range(ANNOTATE_TIMES)):
+            self._check_leads()
+            try:
+                resource = await self._client.resource(
+                    action.manifest.api_version, key.kind
+                )
+                await self._client.patch(
+                    resource,
+                    key.name,
+                    patch,
+                    key.namespace,
+                    field_manager=FIELD_MANAGER,
+                )
+                return
+            except CallError as error:
+                # Also a permission may come with the same commit, a moment later.
+                denied = error.status is Status.PERMISSION_DENIED
+                if not (denied or error.status in UNDECIDED):
+                    # The next full comparison tries again.
+                    return
+                if denied and (self._may_not_annotate or not left):
+                    self._may_not_annotate = True
+                    return
+                if not left:
+                    raise
+            await deferLater(self._clock, backoff.failed())
 
     # Previous states of objects.
 
@@ -499,7 +524,12 @@ class Act:
             applied = recreated
         claimed = action.seen is not None and action.seen.claimed_by
         if claimed == self._settings.inventory_id and not action.takes:
-            await self._annotate(action, None)
+            try:
+                await self._annotate(action, None)
+            except CallError:
+                # The next full comparison tries again; until then, the claim of an
+                # object that is ours means nothing.
+                self._settled.pop(key, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
         self._note_applied(key, action.manifest, found.uid, known)
@@ -902,7 +932,8 @@ class Act:
         if live is None or live["metadata"].get("uid", "") != action.uid:
             self._came_to(key, Outcome.PRUNED)
             return True
-        if owner_of(live) != self._settings.inventory_id:
+        own, claimed = self._settings.inventory_id, self._entries[key].claimed
+        if owner_of(live) != own and not was_given(live, claimed, own):
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, "it has another owner now")
             return True

@@ -13,9 +13,10 @@ who may annotate an object could take it out of its inventory anyway:
     agent 2   may not apply the object, annotates it as claimed, and then writes the
               claim and the commit to its inventory
     agent 1   removes its annotations from the object instead of deleting it; an object
-              that was claimed after the check of agent 1 stays until the next check
+              that was claimed after the check of agent 1 stays until the next check; a
+              claim of another commit counts only after the wait
     agent 2   takes the object, which has no inventory now and is still annotated as
-              claimed
+              claimed; if the object has left Git again, agent 2 deletes it
 
 No annotation of an inventory proves which agentk wrote it, because other users may
 write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
@@ -191,12 +192,16 @@ class _Facts:
 
     :ivar own: ids of inventories of this agentk.
     :ivar behind: commit and writer of inventories that may still reach our commit.
+    :ivar same: those of them that certainly follow the same repository.
     :ivar is_all: whether all inventories were read.
+    :ivar may_list: whether agentk may read them.
     """
 
     own: set[str] = attrs.field(factory=set)
     behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    same: set[str] = attrs.field(factory=set)
     is_all: bool = True
+    may_list: bool = True
 
 
 #: A function that returns the claims to objects, given their live state.
@@ -244,7 +249,8 @@ class Claims:
         """
         Look for claims to *objects*, which must be all objects whose deletes are due.
 
-        If agentk may not list ConfigMaps, none are found.
+        If agentk may not list ConfigMaps, every delete waits as for an agent that is
+        behind: the permission may only be missing for a moment.
 
         :raises CallError: the API server is unavailable.
         """
@@ -257,15 +263,21 @@ class Claims:
         except CallError as error:
             if error.status is not Status.PERMISSION_DENIED:
                 raise
+            facts.is_all, facts.may_list = False, False
         own = {*facts.own, self._inventory_id}
         found: dict[ObjectKey, Claim] = {}
+        early: set[ObjectKey] = set()
         named: dict[str, list[ObjectKey]] = {}
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
         for inventory, keys in named.items():
             # It may be missing in *facts*: other users may create many ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
-                found |= await self._claimed(inventory, keys)
+                claims = await self._claimed(inventory, keys)
+                found |= claims
+                if inventory in facts.behind and inventory in facts.same:
+                    # Its agent may drop the claim when it reads our commit.
+                    early.update(claims)
         behind = {
             inventory: commit
             for inventory, (commit, _) in facts.behind.items()
@@ -274,7 +286,13 @@ class Claims:
         if not facts.is_all:
             behind[_UNSEEN] = ""
         last, waiting = self._waits.look(objects, behind, self._commit, self._now)
-        if last == _UNSEEN:
+        if last == _UNSEEN and not facts.may_list:
+            why = (
+                "agentk may not list ConfigMaps, and another agent may still claim it: "
+                f"deletes wait up to {OTHERS_SECONDS / 60:g} minutes (allow agentk to "
+                "list them)"
+            )
+        elif last == _UNSEEN:
             why = (
                 f"more than {MAX_SEEN} ConfigMaps have the label of inventories, and "
                 "another agent may still claim it: deletes wait up to "
@@ -290,7 +308,8 @@ class Claims:
                 f"{clean(last, MAX_ID)} is at another commit)"
             )
         for key, left in waiting.items():
-            found.setdefault(key, Claim(why, False, left))
+            if key not in found or key in early:
+                found[key] = Claim(why, False, left)
         return found
 
     def _is_own(self, said: Mapping[str, str]) -> bool:
@@ -319,6 +338,8 @@ class Claims:
                 elif self._is_behind(said):
                     commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
                     facts.behind[inventory] = commit[:MAX_ID], writer[:MAX_ID]
+                    if _is_same(said.get(SOURCE, ""), self._source):
+                        facts.same.add(inventory)
 
     async def may_follow(self, inventory: str) -> bool:
         """
@@ -406,6 +427,12 @@ def _said(part: KubernetesObject) -> Mapping[str, str]:
     facts = {name: said[name][:MAX_FACT] for name in _FACTS if name in said}
     facts[_NAMESPACE] = part["metadata"]["namespace"]
     return facts
+
+
+def _is_same(theirs: str, ours: str) -> bool:
+    """Tell whether two inventories certainly follow one repository."""
+    (one, _), (two, _) = map(followed_in, (theirs, ours))
+    return bool(one.repository) and one.repository == two.repository
 
 
 def _may_be_same(theirs: str, ours: str) -> bool:

@@ -53,6 +53,10 @@ class _Project(Protocol):
         """Earlier commits, as far as known."""
 
     @property
+    def known_since(self) -> float:
+        """When `known_commit` came, by a clock that all projects share."""
+
+    @property
     def problems(self) -> list[str]:
         """Descriptions of present problems."""
 
@@ -168,7 +172,11 @@ def _is_behind(other: _Project, own: _Project) -> bool:
     if theirs in own.past_commits:
         # Also after a forced push, when *other* may know our commit from before.
         return True
-    return _follow_same(other, own) and ours not in other.past_commits
+    if not _follow_same(other, own):
+        return False
+    # The ref may have been forced back to a commit that *other* knows from before.
+    has_passed = ours in other.past_commits and other.known_since >= own.known_since
+    return not has_passed
 
 
 def _follow_same(other: _Project, own: _Project) -> bool:

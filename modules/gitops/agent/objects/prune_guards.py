@@ -31,6 +31,7 @@ __all__ = [
     "guard_of_set",
     "is_kept",
     "owner_of",
+    "was_given",
 ]
 
 #: Annotation of each object: the inventory that owns it. Source: cli-utils,
@@ -129,6 +130,23 @@ def given_by(live: KubernetesObject) -> str:
     annotations = live["metadata"].get("annotations") or {}
     given: str = annotations.get(GIVEN_BY, "")
     return given
+
+
+def was_given(live: KubernetesObject, claimed: str, inventory_id: str) -> bool:
+    """
+    Tell whether another inventory released an object for this one.
+
+    No inventory owns the object until this one takes it, so this one deletes the object
+    if Git does not have it any more.
+
+    :param claimed: the inventory that owned the object when this one claimed it.
+    """
+    return (
+        bool(claimed)
+        and not owner_of(live)
+        and given_by(live) == claimed
+        and claimed_by(live) == inventory_id
+    )
 
 
 def engine_of(live: KubernetesObject) -> str:

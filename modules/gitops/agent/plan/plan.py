@@ -33,6 +33,7 @@ from modules.gitops.agent.objects.prune_guards import (
     is_kept,
     kinds_defined,
     owner_of,
+    was_given,
 )
 from modules.gitops.agent.plan.order import Order, order_of
 from modules.gitops.agent.plan.resolve import Resolved
@@ -498,7 +499,10 @@ def _leaving(
             why = "another object has this name now"
             return Action(Verb.FORGET, key, why, live=live)
         owner = owner_of(live)
-        if owner != settings.inventory_id:
+        claimed = inventory.entries[key].claimed
+        if owner != settings.inventory_id and not was_given(
+            live, claimed, settings.inventory_id
+        ):
             return Action(Verb.FORGET, key, f"it is {_of(owner)}", live=live)
         if kept := is_kept(live):
             return Action(Verb.DETACH, key, kept, live=live)

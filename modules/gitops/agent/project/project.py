@@ -37,6 +37,7 @@ from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.inventory.orders import AppliedCommit, Orders, OrderStore
 from modules.gitops.agent.objects.differences import AppliedVersion
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Source
+from modules.gitops.agent.objects.prune_guards import AWAY
 from modules.gitops.agent.plan.plan import Plan, SourceSettings
 from modules.gitops.agent.project.context import Programs, ProjectContext
 from modules.gitops.agent.project.dependencies import Dependencies
@@ -199,6 +200,10 @@ class Project:
         self._orders_read = False
         #: Commits that were read before the last one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
+        #: The commit that was read for the last order that pinned one.
+        self._last_pinned: tuple[Snapshot, Source] | None = None
+        #: See `known_since`.
+        self._known_since = 0.0
         self._busy = False
         #: Another project has to be current first.
         self._waits = False
@@ -210,7 +215,6 @@ class Project:
         #: Contents of the commit that `orders` pin.
         self._pinned: tuple[Snapshot, Source] | None = None
         #: ... or that they pinned last.
-        self._last_pinned: tuple[Snapshot, Source] | None = None
         #: Objects whose fields an operator takes back; empty: all; None: no order.
         self._repairing: frozenset[ObjectKey] | None = None
         #: The commit that was worked on last.  Another may have come, and wait.
@@ -266,6 +270,11 @@ class Project:
         """
         absent = self._commits.absent
         return self.commit if absent is None else absent.commit
+
+    @property
+    def known_since(self) -> float:
+        """When `known_commit` came."""
+        return self._known_since
 
     @property
     def location(self) -> Location:
@@ -648,6 +657,7 @@ class Project:
             if self._absent is not None:
                 self._past.append(self._absent.commit)
             self._absent = found
+            self._known_since = self._api.clock.seconds()
             self._note_named()
             self._transfers.handover.changed()
             if self._snapshot is None:
@@ -662,8 +672,10 @@ class Project:
             self._note_sync()
             return
         self._refused = Report("")
-        if self._snapshot is not None and self._snapshot.commit != snapshot.commit:
-            self._past.append(self._snapshot.commit)
+        if self._snapshot is None or self._snapshot.commit != snapshot.commit:
+            self._known_since = self._api.clock.seconds()
+            if self._snapshot is not None:
+                self._past.append(self._snapshot.commit)
         self._snapshot, self._source = snapshot, source
         self._transfers.new_commit()
         self._note_named()
@@ -885,16 +897,21 @@ class Project:
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
-        Return what the pinned commit has; it is read once.
+        Return what the pinned commit has.
+
+        Each order asks kas again, because a forced push may have removed the commit
+        from the history since another order.  If kas or the Git server is away, a
+        commit that was read for an earlier order still counts.
 
         :raises CallError: it cannot be read, or is not in the history of the ref.
         """
-        known = self._last_pinned
-        if known is not None and known[0].commit == commit:
-            return known
         try:
             found = await self._commits.of_history(commit)
         except CallError as error:
+            known = self._last_pinned
+            is_known = known is not None and known[0].commit == commit
+            if known is not None and is_known and error.status in AWAY:
+                return known
             why = _unreadable(commit, error.message)
             raise _Unreadable(error.status, why) from None
         if problems := found[1].problems:

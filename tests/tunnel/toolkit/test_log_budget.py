@@ -1,0 +1,17 @@
+"""A limit for log lines that any stranger can cause."""
+
+from __future__ import annotations
+
+from tunnel.toolkit.log_budget import LINES_A_SECOND, LINES_AT_ONCE, LogBudget
+
+
+def test_lines() -> None:
+    """Some at once, then some each second; a line says how many were left out."""
+    budget = LogBudget()
+    said = [budget.spend(100.0) for _ in range(LINES_AT_ONCE + 30)]
+    assert said == [""] * LINES_AT_ONCE + [None] * 30
+    found = budget.spend(100.0 + 1 / LINES_A_SECOND)
+    assert found == " (left out before: 30 such lines)"
+    assert budget.spend(101.0) is None
+    assert budget.spend(103.0) == " (left out before: 1 such lines)"
+    assert budget.spend(103.0) == ""

@@ -1,0 +1,34 @@
+"""A limit for log lines that any stranger can cause."""
+
+from __future__ import annotations
+
+from tunnel.toolkit.token_bucket import TokenBucket
+
+__all__ = ["LINES_AT_ONCE", "LINES_A_SECOND", "LogBudget"]
+
+#: Lines at once, and each second after that: enough to see what happens, and 10 MB a
+#: day, whatever strangers do.
+LINES_AT_ONCE, LINES_A_SECOND = 20, 1
+
+
+class LogBudget:
+    """Lines of one kind that may be logged, and the number of those left out."""
+
+    def __init__(self) -> None:
+        self._bucket: TokenBucket | None = None
+        self._left_out = 0
+
+    def spend(self, now: float) -> str | None:
+        """
+        Take a line; None: do not log it.
+
+        :param now: seconds of a monotonic clock.
+        :return: the end of the line: empty, or how many lines were left out before it.
+        """
+        if self._bucket is None:
+            self._bucket = TokenBucket(LINES_AT_ONCE, LINES_A_SECOND, now)
+        if not self._bucket.spend(now):
+            self._left_out += 1
+            return None
+        left_out, self._left_out = self._left_out, 0
+        return f" (left out before: {left_out} such lines)" if left_out else ""
