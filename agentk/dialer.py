@@ -10,7 +10,6 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IReactorTime,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory
@@ -19,17 +18,16 @@ from twisted.python.failure import Failure
 
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.hosting.events import EventBus
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.roles import AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import Backoff
-from tunnel.util.flusher import Flusher
 from tunnel.util.timers import cancel_call
 from tunnel.util.until import until
 from tunnel.wire.session import Session
@@ -80,17 +78,12 @@ class Dialer(TunnelOwner):
 
     :param endpoint: creates the endpoint for one attempt.
     :param hello: creates the greeting, each time, because tokens can be replaced.
-    :param random: between 0 and 1, for the jitter.
     """
 
     endpoint: Callable[[], IStreamClientEndpoint]
     hello: Callable[[], pb.Hello]
     dispatcher: Dispatcher
-    bus: EventBus
-    clock: IReactorTime
-    random: Callable[[], float]
-    flusher: Flusher
-    keepalive: Keepalive
+    runtime: Runtime
     #: Address of kas, for messages.
     where: str = "kas"
     #: Addresses that *endpoint* returns in turn: only a failed round of all of them
@@ -103,7 +96,9 @@ class Dialer(TunnelOwner):
     #: Streams of kas that survive the tunnel they came through.
     keeper: Keeper = attrs.field(
         default=attrs.Factory(
-            lambda self: Keeper(self.clock, lambda: self._timing.resume_grace),
+            lambda self: Keeper(
+                self.runtime.reactor, lambda: self._timing.resume_grace
+            ),
             takes_self=True,
         )
     )
@@ -125,7 +120,9 @@ class Dialer(TunnelOwner):
         init=False,
         default=attrs.Factory(
             lambda self: Backoff(
-                self.random, self._timing.reconnect_min, self._timing.reconnect_max
+                self.runtime.random,
+                self._timing.reconnect_min,
+                self._timing.reconnect_max,
             ),
             takes_self=True,
         ),
@@ -174,11 +171,13 @@ class Dialer(TunnelOwner):
                 )
             )
         served = await until(
-            lambda: not any(tunnel.load for tunnel in self._tunnels), self.clock, grace
+            lambda: not any(tunnel.load for tunnel in self._tunnels),
+            self.runtime.reactor,
+            grace,
         )
         if served:
             # Only kas knows that no request is on its way, and closes then.
-            await until(lambda: not self._tunnels, self.clock, FAREWELL)
+            await until(lambda: not self._tunnels, self.runtime.reactor, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
             # First that those streams end: kas would wait for us to go on with them.
@@ -186,7 +185,7 @@ class Dialer(TunnelOwner):
             tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
             self._idle = Deferred()
-            self._idle.addTimeout(2.0, self.clock)
+            self._idle.addTimeout(2.0, self.runtime.reactor)
             # A kas that does not close them in time: their end is not worth an error.
             self._idle.addErrback(
                 lambda failure: failure.trap(TimeoutError, CancelledError)
@@ -230,7 +229,7 @@ class Dialer(TunnelOwner):
         except Exception as error:
             self._failed(Failure(error))
             return
-        dialling.addTimeout(self._connect_timeout, self.clock)
+        dialling.addTimeout(self._connect_timeout, self.runtime.reactor)
         self._dialling = dialling
         dialling.addCallbacks(self._connected, self._failed)
 
@@ -239,9 +238,9 @@ class Dialer(TunnelOwner):
         return TunnelProtocol(
             Session(dialler=True),
             owner,
-            clock=self.clock,
-            flusher=self.flusher,
-            keepalive=self.keepalive,
+            clock=self.runtime.reactor,
+            flusher=self.runtime.flusher,
+            keepalive=self.runtime.keepalive,
             timing=self._timing,
         )
 
@@ -256,7 +255,7 @@ class Dialer(TunnelOwner):
 
     def greet(self, tunnel: TunnelProtocol, role: str) -> None:
         """Send HELLO, and close this tunnel, too, when agentk stops."""
-        self._tunnels[tunnel] = self.clock.seconds()
+        self._tunnels[tunnel] = self.runtime.reactor.seconds()
         try:
             hello = self.hello()
         except Exception as error:
@@ -308,15 +307,15 @@ class Dialer(TunnelOwner):
         another = self._attempts % self.addresses
         longest = backoff.first if another else backoff.failed()
         lost_at = self._lost_at
-        if lost_at is not None and self.clock.seconds() - lost_at < RECENT:
+        if lost_at is not None and self.runtime.reactor.seconds() - lost_at < RECENT:
             longest = min(longest, SOON)
         most = max(longest, min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
-        delay = most * self.random()
+        delay = most * self.runtime.random()
         self._log.warn(
             "{problem}; next attempt in {delay:.1f} s", problem=problem, delay=delay
         )
-        self._timer = self.clock.callLater(delay, self._dial)
+        self._timer = self.runtime.reactor.callLater(delay, self._dial)
 
     def _cancel_plan(self) -> None:
         cancel_call(self._timer)
@@ -352,7 +351,7 @@ class Dialer(TunnelOwner):
             agent_id=welcome.agent_id,
             peer=tunnel.peer,
         )
-        self.bus.publish("tunnel.connected", welcome.agent_id)
+        self.runtime.bus.publish("tunnel.connected", welcome.agent_id)
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """Return the receiver of a request for one of our modules."""
@@ -380,7 +379,7 @@ class Dialer(TunnelOwner):
         self._lived(self._tunnels[tunnel])
         # kas closes when its streams have ended; a kas that forgets to must not block
         # us.
-        self._deadlines[tunnel] = self.clock.callLater(
+        self._deadlines[tunnel] = self.runtime.reactor.callLater(
             go_away.deadline_ms / 1000,
             tunnel.end,
             ErrorCode.SHUTDOWN,
@@ -414,12 +413,12 @@ class Dialer(TunnelOwner):
     def _step_down(self) -> None:
         self.tunnel, self.kas_id = None, b""
         self.services = frozenset()
-        self.bus.publish("tunnel.disconnected", self.agent_id)
+        self.runtime.bus.publish("tunnel.disconnected", self.agent_id)
 
     def _lived(self, since: float) -> None:
-        lived = self.clock.seconds() - since
+        lived = self.runtime.reactor.seconds() - since
         if lived >= STEADY:
-            self._lost_at = self.clock.seconds()
+            self._lost_at = self.runtime.reactor.seconds()
         forgiven = int(lived // FORGIVEN_AFTER)
         self._backoff.doublings = max(0, self._backoff.doublings - forgiven)
         if lived > UNDISPUTED:

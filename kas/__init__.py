@@ -5,6 +5,8 @@ The server: accepts agents, and carries requests to them.
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
     modules.py      the API of a module's server half
+    module_host.py  the modules as a part of kas
+    credentials.py  the authenticators that the configuration selects
     operations.py   commands and questions of kasctl for a running kas
     http_client.py  requests to other servers
     request_queue.py  requests to other servers, at a limited rate

@@ -112,16 +112,12 @@ class Fleet:
             self._tokens.verify,
             self.registry,
             dispatcher,
-            self.runtime.instance_id,
-            self.runtime.tracer,
+            self.runtime,
         )
         self.peers = Peers(
             endpoint=self._endpoint,
             hello=self._hello,
-            clock=self.runtime.reactor,
-            flusher=self.runtime.flusher,
-            keepalive=self.runtime.keepalive,
-            random=self.runtime.random,
+            runtime=self.runtime,
         )
         store: Store | None = None
         redis = self.configuration.redis
@@ -164,12 +160,7 @@ class Fleet:
             listen = self.configuration.private_api.listen
             await listening.listen(
                 listen,
-                GatewayFactory(
-                    self.gateway,
-                    clock=self.runtime.reactor,
-                    flusher=self.runtime.flusher,
-                    keepalive=self.runtime.keepalive,
-                ),
+                GatewayFactory(self.gateway),
                 what="other kas",
                 setting="private_api.listen.address",
                 alpn=(ALPN_TUNNEL,),

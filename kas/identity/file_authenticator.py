@@ -322,6 +322,11 @@ class FileAuthenticator:
         # Tokens that had expired before opened nothing here.
         self._judged = self._now()
         self._end_changed(self._file.content)
+        if self._elsewhere and self.agents():
+            self._log.warn(
+                "GitLab decides which agents may connect ('gitlab'): agents of the "
+                "identity file cannot connect"
+            )
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
             lambda failure: self._log.failure("while watching {path}", failure)

@@ -404,8 +404,8 @@ def metrics(kas: Kas) -> dict[str, float]:
     """What is told."""
     registry = CollectorRegistry()
     fleet = kas.fleet
-    router = Router(kas.registry, kas.clock, fleet.directory, peers=fleet.peers)
-    balance = Balance(kas.registry, fleet.directory, kas.clock, lambda: 0.5)
+    router = Router(kas.registry, fleet.directory, fleet.runtime, peers=fleet.peers)
+    balance = Balance(kas.registry, fleet.directory, fleet.runtime)
     registry.register(FleetCollector(fleet, router, balance))
     lines = generate_latest(registry).decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if line[:1] != "#")

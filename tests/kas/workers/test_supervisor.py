@@ -11,7 +11,8 @@ from twisted.internet import reactor as _reactor
 
 from kas.config.schema import read_configuration
 from kas.state.directory import StateDirectory
-from kas.workers.supervisor import Supervisor, WorkerCommand
+from kas.workers.part import WorkerCommand
+from kas.workers.supervisor import Supervisor
 
 reactor: Any = _reactor
 
@@ -32,6 +33,6 @@ async def test_a_host_with_a_long_name(
     configuration = read_configuration(CONFIGURATION, "kas.yaml")
     supervisor = Supervisor(configuration, [], state, WorkerCommand(), reactor)
     try:
-        assert list(await supervisor._open_shared()) == ["agent.listen"]
+        assert list(await supervisor._sockets.open_shared()) == ["agent.listen"]
     finally:
-        await supervisor._shared.close_all()
+        await supervisor._sockets.stop()
