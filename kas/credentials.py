@@ -52,8 +52,7 @@ class CredentialsPart(Part):
         reactor, settings = runtime.reactor, configuration.gitlab
         self.identity = identity = FileAuthenticator(
             state.file("identity.json"),
-            reactor,
-            runtime.now,
+            runtime,
             elsewhere=settings is not None,
         )
         self.authenticators = authenticators = Authenticators(reactor)

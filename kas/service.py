@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +19,7 @@ from kas.config.schema import KasConfiguration
 from kas.credentials import CredentialsPart
 from kas.fleet.fleet import Fleet
 from kas.fleet.part import FleetPart
-from kas.git.part import GitPart
+from kas.git.part import make_repositories
 from kas.module_host import ModulesPart
 from kas.modules import ServerContext
 from kas.observability.audit import AuditLog
@@ -133,11 +132,9 @@ class KasService(ProgramService):
             listening,
             runtime,
         )
-        self._audit = AuditLog(
-            configuration.observability.audit, runtime.instance_id.hex(), runtime.now
-        )
+        self._audit = AuditLog(configuration.observability.audit, runtime)
         api = ApiPart(configuration.api, listening, runtime)
-        git = GitPart(configuration.gitaly, state, runtime)
+        git = make_repositories(configuration.gitaly, state, runtime)
         pages = Pages()
         web: list[Part] = []
         if configuration.web is not None:
@@ -157,7 +154,7 @@ class KasService(ProgramService):
             audit=self._audit,
             stores=self._stores,
             pages=pages,
-            repositories=git.repositories,
+            repositories=git,
             projects=gitlab.projects,
             environ=environ,
             has_web=bool(web),
@@ -196,7 +193,7 @@ class KasService(ProgramService):
         )
         self._place = self._make_place(state, configuration)
         self.compose(
-            Steps("the audit log", start=partial(self._audit.start, reactor)),
+            self._audit,
             self._place,
             *telemetry_parts(configuration.observability.sentry, "kas", runtime),
             credentials,

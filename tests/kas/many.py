@@ -115,8 +115,7 @@ class Kas:
         self.directory = Directory(
             self.me,
             self.store,
-            clock,
-            lambda: 0.5,
+            runtime,
             sessions=self,
             on_superseded=self._superseded,
             on_connected=lambda record: self.registry.replaced(record.agent),

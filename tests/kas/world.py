@@ -50,7 +50,7 @@ class Agent(End):
 
 def alone(clock: Clock) -> Directory:
     """The directory of a kas without others."""
-    return Directory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
+    return Directory(KasRecord(b"k" * 16, ""), None, Runtime(reactor=clock))
 
 
 class World:

@@ -330,8 +330,7 @@ def test_ours_in_the_directory(net: Network, secret: Path) -> None:
     one.fleet.directory = Directory(
         one.fleet._me,
         store,
-        one.clock,
-        lambda: 0.5,
+        one.fleet.runtime,
         on_superseded=one.fleet._superseded,
     )
     Deferred.fromCoroutine(one.fleet.directory.start())
