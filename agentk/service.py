@@ -6,7 +6,6 @@ import itertools
 import os
 import ssl
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from platform import machine
 from socket import gethostname
@@ -156,9 +155,7 @@ class AgentkService(ProgramService):
             kubernetes.as_agentk(),
             self.own_namespace.name,
             options.pod_name or f"{gethostname()}-{runtime.instance_id.hex()}",
-            reactor,
-            lambda: datetime.now(UTC),
-            runtime.random,
+            runtime,
         )
         self.metrics.register(LeaderCollector(self._election))
         context = AgentContext(

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from agentk.leader_election import LeaderElection
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients
+from tunnel.program.runtime import Runtime
 from tunnel.testing import FakeCluster
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,9 +57,11 @@ class LeaderElectionTests(SynchronousTestCase):
             clients.as_agentk(),
             "txkas",
             identity,
-            self.clock,
-            lambda: EPOCH + timedelta(seconds=self.clock.seconds()),
-            lambda: 0.0,
+            Runtime(
+                reactor=self.clock,
+                random=lambda: 0.0,
+                now=lambda: EPOCH.timestamp() + self.clock.seconds(),
+            ),
         )
         work = Work()
         election.add("gitops", work.run)
@@ -112,7 +115,7 @@ class LeaderElectionTests(SynchronousTestCase):
         pool = UpstreamPool(self.cluster.endpoint, self.clock)
         clients = KubernetesClients(self.cluster, pool, self.clock)
         election = LeaderElection(
-            clients.as_agentk(), "a", "one", self.clock, lambda: EPOCH, lambda: 0.0
+            clients.as_agentk(), "a", "one", Runtime(reactor=self.clock)
         )
         election.agent_is("7")
         self.pass_(10)
