@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
@@ -158,9 +160,10 @@ class LeaderElectionTests(SynchronousTestCase):
     def test_clocks(self) -> None:
         """Times in the Lease are not compared with our clock."""
         first, _ = self.candidate("one")
-        first._now = lambda: EPOCH - timedelta(days=900)
         second, _ = self.candidate("two")
-        second._now = lambda: EPOCH + timedelta(days=900)
+        for one, days in ((first, -900), (second, 900)):
+            wrong = (EPOCH + timedelta(days=days)).timestamp()
+            one._runtime = attrs.evolve(one._runtime, now=partial(float, wrong))
         self.pass_(60)
         self.assertEqual([first.leading, second.leading], [True, False])
 

@@ -36,7 +36,9 @@ def test_a_worker_counts_with_the_others(tmp_path: Path) -> None:
     assert limits.workers == service._agents.acceptor.workers == 3
     assert service._agents.acceptor.rate.tell is not None
     assert service._credentials.authenticators.failed.tell is not None
-    assert service._context.count_together == limits.under_way
+    count_together = service._context.count_together
+    assert count_together is not None
+    assert count_together("a/b", 3) is limits.under_way("a/b", 3)
     assert isinstance(service._place, SupervisedWorker)
     assert service.fleet.sibling_urls == (URLS[0], URLS[2])
 
