@@ -95,7 +95,12 @@ class WorkersPart(Part):
             one.start()
             if ready.called:
                 break  # no room for it: start no further one
-        await ready
+        try:
+            await ready
+        except ConfigurationError:
+            # The process may exit before the other workers end.
+            self.sockets.folder.remove()
+            raise
 
     def _process(self, worker: Worker) -> WorkerProcess:
         log, command = self._our_log, self._command
