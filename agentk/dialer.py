@@ -17,8 +17,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from agentk.diagnosis import hint, why_ended
+from tunnel.api import IStream, IStreamReceiver
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
@@ -27,9 +27,9 @@ from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.roles import AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
-from tunnel.util.until import until
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.until import until
 from tunnel.wire.session import Session
 
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with

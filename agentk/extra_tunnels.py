@@ -21,14 +21,14 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from agentk.dialer import CONNECT_TIMEOUT, Dialer
+from tunnel.api import IStreamReceiver
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.interfaces import IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["ExtraTunnels"]
 

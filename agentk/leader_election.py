@@ -18,10 +18,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
 from tunnel.program.runtime import Runtime
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["LeaderElection", "LeaseTimes"]
 

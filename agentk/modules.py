@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from agentk.dialer import Dialer
 from agentk.leader_election import LeaderElection
+from tunnel.api import Access, IAgentModuleApi, ICluster, IOwnNamespace
 from tunnel.errors import NOT_LEADING, CallError, Status
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
@@ -17,7 +18,6 @@ from tunnel.hosting.gitlab_access import GitLabAccess
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import Access, IAgentModuleApi, ICluster, IOwnNamespace
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
 
@@ -41,7 +41,7 @@ class AgentContext(ModuleContext):
 
 @implementer(IAgentModuleApi)
 class AgentModuleApi(ModuleApi):
-    """See `tunnel.interfaces.IAgentModuleApi`."""
+    """See `tunnel.api.IAgentModuleApi`."""
 
     def __init__(
         self,

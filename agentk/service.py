@@ -33,11 +33,11 @@ from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
 from agentk.modules import AgentContext, AgentModuleApi
 from agentk.state_reports import StateReports, cluster_report, modules_report
 from tunnel import __version__
+from tunnel.api import IAgentModule
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import IAgentModule
 from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
@@ -49,10 +49,10 @@ from tunnel.program.service import ProgramService
 from tunnel.program.telemetry import telemetry_parts
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.toolkit.files import reread_files
 from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
-from tunnel.util.files import reread_files
 
 #: Seconds that running requests get when agentk stops; a pod has 30.
 STOP_GRACE = 20.0

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from tunnel.errors import TunnelError
 from tunnel.pb import reports_pb2
 from tunnel.rpc.client import ServiceClient, StreamOpener
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["MAX_TEXT", "SERVICE", "StateReports", "cluster_report", "modules_report"]
 

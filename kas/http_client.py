@@ -21,9 +21,9 @@ from twisted.web.iweb import IAgent, IAgentEndpointFactory, IResponse
 from zope.interface import implementer
 
 from tunnel.errors import ConfigurationError
+from tunnel.toolkit.files import WatchedFile, file_version
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_HTTP, client_context
-from tunnel.util.files import WatchedFile, file_version
 
 __all__ = ["make_agent"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from kas.fleet.fleet import Fleet
 from kas.modules import ServerContext, ServerModuleApi
+from tunnel.api import IServerModule
 from tunnel.hosting.modules import ModuleHost, Prepared
-from tunnel.interfaces import IServerModule
 from tunnel.program.parts import Part, Phase
-from tunnel.util.until import until
+from tunnel.toolkit.until import until
 
 __all__ = ["ModulesPart"]
 

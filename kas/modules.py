@@ -26,11 +26,7 @@ from kas.identity.authenticators import Authenticators
 from kas.observability.audit import AuditLog
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
-from tunnel.hosting.context import ModuleApi, ModuleContext, client_of_agent
-from tunnel.hosting.modules import Prepared
-from tunnel.hosting.pages import Pages
-from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     AgentProject,
     AuditEvent,
@@ -44,6 +40,10 @@ from tunnel.interfaces import (
     ISharedCount,
     Usage,
 )
+from tunnel.hosting.context import ModuleApi, ModuleContext, client_of_agent
+from tunnel.hosting.modules import Prepared
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
 
@@ -115,7 +115,7 @@ class ServerContext(ModuleContext):
 
 @implementer(IServerModuleApi)
 class ServerModuleApi(ModuleApi):
-    """See `tunnel.interfaces.IServerModuleApi`."""
+    """See `tunnel.api.IServerModuleApi`."""
 
     _log = Logger()
 

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.errors import CallError, Status
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["RequestQueue"]
 

@@ -44,7 +44,7 @@ from tunnel.program.service import ProgramService
 from tunnel.program.telemetry import telemetry_parts
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.util.files import reread_files
+from tunnel.toolkit.files import reread_files
 
 __all__ = ["KasService"]
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from tunnel.api import ConnectedAgent, GitAddress, IServerModuleApi
 from tunnel.config import ExistingFile, Invalid, field
-from tunnel.interfaces import ConnectedAgent, GitAddress, IServerModuleApi
 
 __all__ = ["RepositorySettings", "agents_match", "is_period", "project_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunnel.util.files import read_secret_file
+from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["read_secret"]
 

@@ -26,9 +26,9 @@ from zope.interface.exceptions import Invalid
 from zope.interface.interface import InterfaceClass
 from zope.interface.verify import verifyObject
 
+from tunnel.api import IAgentModuleFactory, IServerModuleFactory
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import IAgentModuleFactory, IServerModuleFactory
 
 __all__ = ["AgentModule", "ServerModule", "find_modules", "installed"]
 

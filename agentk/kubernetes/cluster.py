@@ -26,12 +26,12 @@ from zope.interface import implementer
 
 from agentk.kubernetes.exec_credential import ExecCredential, PluginFailed, run_plugin
 from agentk.kubernetes.kubeconfig import SERVICE_ACCOUNT, Target, find_target
+from tunnel.api import ICluster
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import ICluster
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.files import WatchedFile, file_version, read_secret_file
 from tunnel.transport.tls import ALPN_HTTP, client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
-from tunnel.util.backoff import Backoff
-from tunnel.util.files import WatchedFile, file_version, read_secret_file
 
 __all__ = ["ClusterAccess", "find_cluster"]
 

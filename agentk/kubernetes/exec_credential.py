@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 
 from agentk.kubernetes.kubeconfig import ExecPlugin, Target
 from tunnel.errors import ConfigurationError
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 

@@ -14,7 +14,7 @@ from agentk.kubernetes.version import ClusterVersion, OtherAnswer
 from agentk.state_reports import MAX_TEXT
 from tunnel.errors import CallError
 from tunnel.kubernetes.answers import HOP
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["ClusterReachability"]
 

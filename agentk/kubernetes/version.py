@@ -7,9 +7,9 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from tunnel.api import ICluster
 from tunnel.errors import TunnelError
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import ICluster
 from tunnel.kubernetes import KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
 

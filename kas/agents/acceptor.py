@@ -16,8 +16,7 @@ from twisted.python.failure import Failure
 
 from kas.agents.registry import AgentConnection, Registry
 from kas.agents.stream_rate import StreamRate
-from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     AgentIdentity,
     ConnectedAgent,
     HasPeer,
@@ -25,6 +24,7 @@ from tunnel.interfaces import (
     IStreamReceiver,
     KubernetesVersion,
 )
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
@@ -33,7 +33,7 @@ from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200
@@ -75,7 +75,7 @@ MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
 
-#: See `tunnel.interfaces.IAuthenticator.authenticate_agent`.
+#: See `tunnel.api.IAuthenticator.authenticate_agent`.
 Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity]]
 
 

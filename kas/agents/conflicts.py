@@ -7,8 +7,8 @@ from collections import deque
 import attrs
 from twisted.logger import Logger
 
-from tunnel.interfaces import ConnectedAgent
-from tunnel.util.recent import Recent
+from tunnel.api import ConnectedAgent
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Conflicts"]
 

@@ -21,11 +21,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.state.directory import StateDirectory
+from tunnel.api import ConnectedAgent
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.interfaces import ConnectedAgent
 from tunnel.program.runtime import Runtime
-from tunnel.util.recent import Recent
-from tunnel.util.timers import call_by, cancel_call
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FILE_NAME", "LastSeen", "ago"]
 

@@ -11,12 +11,12 @@ from twisted.logger import Logger
 
 from kas.agents.conflicts import Conflicts
 from kas.agents.waiters import Waiters
+from tunnel.api import ConnectedAgent
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import TunnelProtocol
-from tunnel.util.counts import one_less
+from tunnel.toolkit.counts import one_less
 
 #: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
 #: every request, and a stolen token must not fill the table.  As many more may be

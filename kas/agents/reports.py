@@ -9,12 +9,12 @@ import attrs
 from twisted.logger import Logger
 
 from kas.agents.registry import Registry
+from tunnel.api import ConnectedAgent
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import reports_pb2
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["AgentReports"]
 

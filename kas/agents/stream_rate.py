@@ -6,8 +6,8 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.errors import ErrorCode, ProtocolError
-from tunnel.util.recent import Recent
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["STREAMS_AT_ONCE", "STREAMS_PER_SECOND", "StreamRate"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["Waiters"]
 

@@ -12,14 +12,14 @@ from kas.api.auth import Authenticator, EveryCaller
 from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
 from kas.api.own_services import CHECK
 from kas.api.services import ExternalServices
+from tunnel.api import CLIENT_ADDRESS, SpanKind
 from tunnel.errors import CallError, Status
 from tunnel.grpc import fields as grpc
 from tunnel.grpc.fields import Headers, media_type, metadata_from
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.server import CallTransport, Codec, GrpcCall
-from tunnel.interfaces import CLIENT_ADDRESS, SpanKind
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.traces import (
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.traces import (
     TRACEPARENT,
     new_trace_id,
     new_traceparent,

@@ -23,9 +23,9 @@ from tunnel.http2.server import Http2ServerConnection
 from tunnel.http2.stream import Http2Stream, RawHeaders
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.for_each import for_each
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.for_each import for_each
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from twisted.internet.interfaces import IReactorTime
 
-from tunnel.interfaces import IStream, IStreamReceiver, ITracer
+from tunnel.api import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.rpc.fields import encode_fields

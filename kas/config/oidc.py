@@ -15,8 +15,8 @@ from tunnel.config import (
     is_positive,
     is_url,
 )
-from tunnel.util.texts import SUBJECT_RULE, is_subject
-from tunnel.util.urls import is_private
+from tunnel.toolkit.texts import SUBJECT_RULE, is_subject
+from tunnel.toolkit.urls import is_private
 
 __all__ = ["OidcAccess", "OpenIdConnect"]
 

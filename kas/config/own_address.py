@@ -21,7 +21,7 @@ import attrs
 from kas.config.schema import PrivateApiListen
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
-from tunnel.util.urls import quoted_address
+from tunnel.toolkit.urls import quoted_address
 
 __all__ = [
     "OwnAddress",

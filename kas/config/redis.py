@@ -19,8 +19,8 @@ from tunnel.config import (
     identity,
     is_positive,
 )
-from tunnel.util.files import read_secret_file
-from tunnel.util.urls import quoted_address
+from tunnel.toolkit.files import read_secret_file
+from tunnel.toolkit.urls import quoted_address
 
 __all__ = [
     "REDIS_PORT",

@@ -14,7 +14,7 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from kas.state.running import Running
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.files import in_words
+from tunnel.toolkit.files import in_words
 
 __all__ = [
     "NoAuthority",

@@ -30,8 +30,8 @@ from kas.ctl.operator import operator_name
 from kas.identity.jwt import read_secret, sign
 from kas.state.process_socket import CALLS, CONTROL
 from tunnel import __version__
+from tunnel.api import OPERATOR
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import OPERATOR
 
 __all__ = ["Callee", "Server", "callee_options"]
 

@@ -23,7 +23,7 @@ from kas.state.process_socket import CONTROL, SUFFIX, path_of
 from kas.state.running import Running, look, look_at_leaving
 from tunnel.config import parse_duration, parse_size
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.files import in_words
+from tunnel.toolkit.files import in_words
 
 __all__ = [
     "DURATION",

@@ -40,8 +40,8 @@ from tunnel.config import Listen, expiry_problem, validity
 from tunnel.config.certificates import EXPIRY_NOTICE
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.program.opened import Opened
+from tunnel.toolkit.files import in_words
 from tunnel.transport.tls import ALPN_TUNNEL
-from tunnel.util.files import in_words
 
 __all__ = ["declare"]
 

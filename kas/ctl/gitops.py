@@ -13,7 +13,7 @@ import yaml
 
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, printable
-from tunnel.util.single_object import check_manifest
+from tunnel.toolkit.single_object import check_manifest
 
 __all__ = ["declare"]
 

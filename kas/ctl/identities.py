@@ -31,8 +31,8 @@ from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, SYSTEM, Agent, User
 from kas.identity.store import Show
 from kas.state.pki import DevelopmentPki
 from kas.state.running import AGENTS
+from tunnel.api import Impersonation
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import Impersonation
 
 __all__ = ["Rights", "access_options", "declare", "make_rights"]
 

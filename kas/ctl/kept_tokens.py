@@ -108,7 +108,7 @@ class KeptTokens:
     def write(self, tokens: Tokens) -> None:
         """Replace what is kept, at once."""
         # Twisted's logger comes with it; most commands only read.
-        from tunnel.util.files import replace_file
+        from tunnel.toolkit.files import replace_file
 
         self._make_folder()
         replace_file(self._file, json.dumps(tokens._asdict()).encode(), durable=False)

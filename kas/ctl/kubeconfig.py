@@ -51,8 +51,8 @@ from kas.state.directory import StateDirectory
 from kas.state.running import KUBERNETES_API, Running
 from tunnel.errors import ConfigurationError
 from tunnel.program.opened import Opened
-from tunnel.util.files import in_words
-from tunnel.util.urls import is_private
+from tunnel.toolkit.files import in_words
+from tunnel.toolkit.urls import is_private
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"

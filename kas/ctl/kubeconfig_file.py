@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.files import replace_file
+from tunnel.toolkit.files import replace_file
 
 __all__ = [
     "NameTaken",

@@ -286,7 +286,7 @@ def _problems_shown() -> Iterator[None]:
         yield
     except Exception as error:
         from tunnel.errors import TunnelError
-        from tunnel.util.files import in_words
+        from tunnel.toolkit.files import in_words
 
         if not isinstance(error, TunnelError | OSError):
             raise

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tunnel.errors import ConfigurationError
-from tunnel.util.files import Replacement
+from tunnel.toolkit.files import Replacement
 
 __all__ = ["secret_file"]
 

@@ -39,9 +39,9 @@ from urllib.request import (
 from kas.ctl.kept_tokens import Tokens
 from kas.identity.jwt import read_claims
 from tunnel.errors import CallError, TunnelError
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.urls import is_private
 from tunnel.transport.tls import ALPN_HTTP, client_context
-from tunnel.util.texts import clean
-from tunnel.util.urls import is_private
 
 __all__ = ["Provider", "SignInFailed", "Unreachable"]
 

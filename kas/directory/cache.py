@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from kas.directory.records import AgentRecord, KasRecord
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 

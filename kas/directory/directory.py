@@ -27,9 +27,9 @@ from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
-from tunnel.util.counts import one_less
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Directory"]
 

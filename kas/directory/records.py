@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from kas.pb import directory_pb2 as pb
-from tunnel.interfaces import ConnectedAgent, KubernetesVersion
-from tunnel.util.texts import clean_message
+from tunnel.api import ConnectedAgent, KubernetesVersion
+from tunnel.toolkit.texts import clean_message
 
 __all__ = ["AgentRecord", "KasRecord"]
 

@@ -48,7 +48,7 @@ from kas.redis import (
     trap_redis_errors,
 )
 from tunnel.program.runtime import Runtime
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["RedisStore"]
 

@@ -24,12 +24,12 @@ from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import StoreDown, StoreListener
 from kas.pb import directory_pb2 as pb
 from kas.state.process_socket import worker_at
+from tunnel.api import StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status, TunnelError
-from tunnel.interfaces import StoreEvent, StoreEventType
 from tunnel.program.runtime import Runtime
-from tunnel.util.backoff import Backoff
-from tunnel.util.recent import Recent
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
 

@@ -39,17 +39,17 @@ from kas.pb import directory_pb2
 from kas.state.pki import ServerFiles
 from kas.state.process_socket import worker_at
 from tunnel import __version__
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.errors import CallError, ConfigurationError, Status, TunnelError
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.roles import KAS
+from tunnel.toolkit.until import until
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
-from tunnel.util.until import until
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient

@@ -15,19 +15,19 @@ from zope.interface import classImplements
 
 from kas.agents.registry import Registry
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
+from tunnel.api import (
+    IPathReceiver,
+    ISpan,
+    IStreamReceiver,
+    ITracer,
+    SpanKind,
+)
 from tunnel.errors import (
     CallError,
     ErrorCode,
     ProtocolError,
     SessionClosed,
     StreamReset,
-)
-from tunnel.interfaces import (
-    IPathReceiver,
-    ISpan,
-    IStreamReceiver,
-    ITracer,
-    SpanKind,
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
@@ -36,7 +36,7 @@ from tunnel.session.factory import TunnelFactory
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import KAS
 from tunnel.session.stream import StreamTransport
-from tunnel.util.traces import traceparent_in
+from tunnel.toolkit.traces import traceparent_in
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 

@@ -9,7 +9,7 @@ from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase
-from tunnel.util.until import rest_of, until
+from tunnel.toolkit.until import rest_of, until
 
 __all__ = ["FleetPart"]
 

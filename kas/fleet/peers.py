@@ -21,8 +21,8 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
-from tunnel.util.backoff import Backoff
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.for_each import for_each
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
 

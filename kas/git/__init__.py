@@ -1,5 +1,5 @@
 """
-Git repositories, as modules read them (`tunnel.interfaces.IRepository`).
+Git repositories, as modules read them (`tunnel.api.IRepository`).
 
     limits.py        what a repository, and its server, may cost
     names.py         refs, commits and paths that are safe to hand to git

@@ -29,10 +29,10 @@ from kas.git.outcomes import Outcomes
 from kas.git.pieces import in_pieces
 from kas.git.ref_resolver import RefResolver
 from kas.request_queue import RequestQueue
+from tunnel.api import GitalyAddress, IRepository, TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
 from tunnel.grpc.client import GrpcChannel
-from tunnel.interfaces import GitalyAddress, IRepository, TreeEntry, TreeEntryKind
 from tunnel.transport.tls import client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
 

@@ -17,9 +17,9 @@ from kas.git.names import check_commit, full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
 from kas.git.ref_resolver import RefResolver
+from tunnel.api import GitAddress, IRepository, TreeEntry
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitAddress, IRepository, TreeEntry
-from tunnel.util.files import read_secret_file
+from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 

@@ -10,7 +10,7 @@ from zope.interface import implementer
 from kas.git.names import full_ref
 from kas.git.objects import Objects
 from kas.git.program import GitProgram
-from tunnel.interfaces import IRepository, TreeEntry
+from tunnel.api import IRepository, TreeEntry
 
 __all__ = ["LocalRepository"]
 

@@ -8,8 +8,8 @@ from functools import partial
 from kas.git.names import MAX_NAME, check_commit, check_path
 from kas.git.pieces import in_pieces
 from kas.git.program import Ended, GitProgram
+from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 __all__ = ["Objects"]
 

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from kas.git.limits import GitLimits
 from kas.git.outcomes import Outcomes
 from tunnel.errors import CallError, Status
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Ended", "GitProgram"]
 

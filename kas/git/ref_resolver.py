@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tunnel.errors import CallError
-from tunnel.util.single_flight import SingleFlight
+from tunnel.toolkit.single_flight import SingleFlight
 
 __all__ = ["RefResolver"]
 

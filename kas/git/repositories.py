@@ -18,13 +18,13 @@ from kas.git.local import LocalRepository
 from kas.git.outcomes import Outcomes
 from kas.git.program import GitProgram
 from kas.state.directory import StateDirectory, process_name
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitAddress,
     GitalyAddress,
     IRepositories,
     IRepository,
 )
+from tunnel.errors import CallError, Status
 from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
 

@@ -24,13 +24,13 @@ from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from kas.gitlab.client import TIMEOUT, GitLabClient
+from tunnel.api import ConnectedAgent
 from tunnel.errors import CallError, Status
 from tunnel.hosting.gitlab_access import MAX_TIME, SERVICE, check_path
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import gitlab_access_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.util.counts import one_less
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["GitLabForAgents"]
 

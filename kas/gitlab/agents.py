@@ -23,8 +23,8 @@ from kas.gitlab.cache import AnswerCache, Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
+from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 
 __all__ = ["GitLabAgents", "OfGitLab"]
 

@@ -17,8 +17,8 @@ from twisted.python.failure import Failure
 
 from kas.identity.authenticators import CHECK_TIMEOUT
 from tunnel.errors import CallError, Status
-from tunnel.util.single_flight import SingleFlight
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.single_flight import SingleFlight
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 

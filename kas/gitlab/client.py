@@ -42,9 +42,9 @@ from kas.request_queue import RequestQueue
 from tunnel import __version__
 from tunnel.bodies import TooLarge, WholeBody, collect
 from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.texts import clean
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.util.backoff import Backoff
-from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]
 

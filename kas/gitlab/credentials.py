@@ -15,8 +15,8 @@ from kas.gitlab.cache import AnswerCache, Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.json_object import is_id
 from kas.gitlab.renewal import Renewal
+from tunnel.api import Access, AgentIdentity
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity
 
 __all__ = ["EXTRA", "ONE_ANSWER", "CredentialAnswer", "GitLabCredentials", "key_of"]
 

@@ -16,8 +16,8 @@ from zope.interface import implementer
 from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
 from kas.gitlab.json_object import JsonObject
 from kas.gitlab.usage import used_via
+from tunnel.api import Access, IAuthenticator, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, IAuthenticator, Impersonation
 
 __all__ = ["GitLabJobs"]
 

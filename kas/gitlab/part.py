@@ -23,10 +23,10 @@ from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
 from kas.http_client import make_agent
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks
+from tunnel.api import ConnectedAgent
 from tunnel.config import CredentialCaching
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import ConnectedAgent
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
 

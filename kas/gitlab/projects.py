@@ -13,10 +13,10 @@ from twisted.logger import Logger
 
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.json_object import JsonObject
+from tunnel.api import AgentProject, GitalyAddress
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AgentProject, GitalyAddress
-from tunnel.util.backoff import Backoff
-from tunnel.util.recent import Recent
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["AgentProjects"]
 

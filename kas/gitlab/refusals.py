@@ -33,7 +33,7 @@ from kas.redis import (
     trap_redis_errors,
 )
 from tunnel.errors import CallError, Status
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["SharedRefusals"]
 

@@ -11,8 +11,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.gitlab.client import Unprocessable
+from tunnel.api import ConnectedAgent
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent
 
 __all__ = ["Registrations"]
 

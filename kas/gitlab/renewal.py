@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from kas.gitlab.cache import AnswerCache, Lifetimes
 from tunnel.errors import CallError, Status
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["Renewal"]
 

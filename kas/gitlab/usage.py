@@ -21,9 +21,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from tunnel.api import IStore, Usage
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IStore, Usage
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
 

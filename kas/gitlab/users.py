@@ -21,13 +21,13 @@ from kas.gitlab.client import GitLabClient
 from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
 from kas.gitlab.json_object import JsonObject
 from kas.gitlab.usage import used_via
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     SESSION_COOKIE,
     Access,
     IAuthenticator,
     Impersonation,
 )
+from tunnel.errors import CallError, Status
 
 __all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"]
 

@@ -19,9 +19,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.identity.failed_checks import Asker, FailedChecks, NoTurn, address_of
+from tunnel.api import Access, AgentIdentity, HasPeer, IAuthenticator
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, HasPeer, IAuthenticator
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Authenticators"]
 

@@ -20,9 +20,9 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 
-from tunnel.util.recent import Recent
-from tunnel.util.timers import cancel_call
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn", "address_of"]
 

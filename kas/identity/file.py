@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import attrs
 
+from tunnel.api import Impersonation
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import Impersonation
 
 __all__ = [
     "ALL_AGENTS",

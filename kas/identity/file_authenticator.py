@@ -32,11 +32,11 @@ from kas.identity.store import (
     split_token,
 )
 from kas.state.directory import MAX_FILE
+from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 from tunnel.program.runtime import Runtime
-from tunnel.util.files import FileVersion, WatchedFile, file_version, in_words
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.files import FileVersion, WatchedFile, file_version, in_words
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 

@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
-from tunnel.util.files import (
+from tunnel.toolkit.files import (
     HOW_TO_MAKE_ONE,
     WatchedFile,
     file_version,

@@ -31,11 +31,11 @@ from kas.identity.file import (
     parse,
 )
 from kas.state.directory import MAX_FILE, StateDirectory
+from tunnel.api import Impersonation
 from tunnel.config import nearest
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.interfaces import Impersonation
-from tunnel.util.files import Replacement
-from tunnel.util.texts import SUBJECT_RULE, is_subject
+from tunnel.toolkit.files import Replacement
+from tunnel.toolkit.texts import SUBJECT_RULE, is_subject
 
 __all__ = [
     "AGENT_PREFIX",

@@ -23,13 +23,13 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from kas.config.schema import Audit
+from tunnel.api import AuditEvent, AuditLevel
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import AuditEvent, AuditLevel
 from tunnel.program.log_writer import FileSink, LogWriter
 from tunnel.program.parts import Part
 from tunnel.program.runtime import Runtime
-from tunnel.util.texts import clean
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 

@@ -11,7 +11,7 @@ from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
 from tunnel.program.site import Site
-from tunnel.util.until import rest_of, until
+from tunnel.toolkit.until import rest_of, until
 
 __all__ = ["ObservabilityPart"]
 

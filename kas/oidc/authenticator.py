@@ -24,12 +24,12 @@ from kas.config.oidc import OpenIdConnect
 from kas.identity.file import ALL_AGENTS, SYSTEM
 from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
+from tunnel.api import Access, AgentIdentity, IAuthenticator, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
 from tunnel.program.runtime import Runtime
-from tunnel.util.for_each import for_each
-from tunnel.util.recent import Recent
-from tunnel.util.texts import is_subject
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 

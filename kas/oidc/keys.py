@@ -24,9 +24,9 @@ from twisted.web.iweb import IAgent
 from kas.config.oidc import OpenIdConnect
 from tunnel.bodies import TooLarge, collect
 from tunnel.errors import CallError, Status
-from tunnel.util.single_flight import SingleFlight
-from tunnel.util.texts import clean
-from tunnel.util.urls import is_private
+from tunnel.toolkit.single_flight import SingleFlight
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.urls import is_private
 
 __all__ = ["ProviderKeys", "VerificationKey"]
 

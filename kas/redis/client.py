@@ -24,9 +24,9 @@ from kas.redis.connection import (
     trap_redis_errors,
 )
 from kas.redis.dialling import Dialler
-from tunnel.util.backoff import Backoff
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 

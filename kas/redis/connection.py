@@ -22,8 +22,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from tunnel.errors import TunnelError
+from tunnel.toolkit.timers import cancel_call
 from tunnel.transport.negotiation import abort
-from tunnel.util.timers import cancel_call
 
 __all__ = [
     "MAX_WAITING",

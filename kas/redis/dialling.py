@@ -18,9 +18,9 @@ from twisted.internet.protocol import Factory
 
 from kas.config.redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
+from tunnel.toolkit.files import warn_if_public
 from tunnel.transport.tls import client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
-from tunnel.util.files import warn_if_public
 
 __all__ = ["Dialler"]
 

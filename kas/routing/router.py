@@ -17,16 +17,16 @@ from kas.agents.registry import AgentConnection, Registry, is_restart
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.fleet.peers import Peer, Peers
+from tunnel.api import ConnectedAgent, IStreamReceiver
 from tunnel.errors import SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper, ResumeLimits
 from tunnel.session.stream import StreamTransport
-from tunnel.util.counts import one_less
-from tunnel.util.for_each import for_each
-from tunnel.util.recent import Recent
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Absences", "AgentPath", "Router"]
 

@@ -10,6 +10,14 @@ from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
 from zope.interface import classImplements
 
 from kas.routing.router import AgentPath, Router
+from tunnel.api import (
+    DEFAULT_OPTIONS,
+    ConnectedAgent,
+    IPathReceiver,
+    IStreamReceiver,
+    IWaitingStream,
+    StreamOptions,
+)
 from tunnel.errors import (
     NOT_LEADING,
     AgentUnavailable,
@@ -18,19 +26,11 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.interfaces import (
-    DEFAULT_OPTIONS,
-    ConnectedAgent,
-    IPathReceiver,
-    IStreamReceiver,
-    IWaitingStream,
-    StreamOptions,
-)
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]

@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import IRequest
 from twisted.web.server import Site
 
+from tunnel.api import AuditEvent
 from tunnel.errors import CallError
-from tunnel.interfaces import AuditEvent
 
 __all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
 

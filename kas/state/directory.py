@@ -21,7 +21,7 @@ from pathlib import Path
 import attrs
 
 from tunnel.errors import ConfigurationError
-from tunnel.util.files import in_words, owner_of, replace_file
+from tunnel.toolkit.files import in_words, owner_of, replace_file
 
 __all__ = ["StateDirectory", "locate", "process_name"]
 

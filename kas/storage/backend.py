@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kas.config.schema import KasConfiguration
 from kas.state.directory import StateDirectory
+from tunnel.api import StoreEvent
 from tunnel.hosting.stores import StoreBackend, Stores
-from tunnel.interfaces import StoreEvent
 from tunnel.program.runtime import Runtime
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory
+from tunnel.api import StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.stores import (
     DEFAULT_LIMITS,
@@ -32,7 +33,6 @@ from tunnel.hosting.stores import (
     StoreLimits,
     next_version,
 )
-from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
 
 __all__ = ["FILE", "FileBackend"]
 

@@ -35,10 +35,10 @@ from twisted.logger import Logger
 
 from kas.config.redis import Redis
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
+from tunnel.api import StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import DEFAULT_LIMITS, BackendListener, StoreLimits
-from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
-from tunnel.util.until import until
+from tunnel.toolkit.until import until
 
 __all__ = ["RedisBackend"]
 

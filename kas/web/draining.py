@@ -21,9 +21,9 @@ from zope.interface import implementer
 from tunnel.config import DrainingListen
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.until import until
 from tunnel.transport.negotiation import abort
-from tunnel.util.for_each import for_each
-from tunnel.util.until import until
 
 __all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
 

@@ -17,9 +17,9 @@ from twisted.web.server import Request, Site
 from kas.web.draining import DrainingFactory
 from tunnel.errors import CallError
 from tunnel.grpc.memory import RequestMemory, RequestShare
+from tunnel.toolkit.timers import cancel_call
 from tunnel.transport.eager import unsent
 from tunnel.transport.sockets import bound_unsent
-from tunnel.util.timers import cancel_call
 
 __all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 

@@ -16,8 +16,8 @@ from typing import Protocol
 import attrs
 from zope.interface import implementer
 
+from tunnel.api import ISharedCount, StoreEvent
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import ISharedCount, StoreEvent
 
 __all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
 

@@ -12,7 +12,7 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
 from tunnel.program.opened import Opened
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 

@@ -18,8 +18,8 @@ from kas.workers.parent import REPORTS, WorkerReport
 from kas.workers.worker import VARIABLE, Worker
 from tunnel.program.opened import Opened
 from tunnel.program.runtime import Runtime
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["SILENCE", "WorkerProcess"]
 

@@ -12,8 +12,8 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.agent_configuration import rpc_pb2
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 __all__ = ["AgentConfigurationAgent", "AgentConfigurationOptions"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from modules.agent_configuration.schema import ConfigurationFile
-from modules.repositories import RepositorySettings, is_period
+from tunnel.api import RepositorySettings, is_period
 from tunnel.config import Duration, Size, field
 
 __all__ = ["AgentConfigurationSettings"]

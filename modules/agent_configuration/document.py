@@ -9,10 +9,10 @@ import attrs
 
 from modules.agent_configuration.agentcfg_pb2 import AgentConfiguration
 from modules.agent_configuration.schema import ConfigurationFile
+from tunnel.api import IRepository
 from tunnel.config import as_written, place_in, read
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import IRepository
-from tunnel.util.texts import clean, json_for_yaml
+from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 

@@ -18,14 +18,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from modules.agent_configuration.document import Document, path_of, read_document
-from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import (
+from tunnel.api import (
     GitAddress,
     GitalyAddress,
     IRepository,
     TreeEntryKind,
 )
-from tunnel.util.timers import cancel_call
+from tunnel.errors import CallError, Status, Stopping
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
 

@@ -16,9 +16,7 @@ from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
 from modules.agent_configuration.document import MAX_PROBLEMS, MAX_SECTIONS, Document
 from modules.agent_configuration.follow import FollowedRepository
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     AgentProject,
     ConnectedAgent,
     GitAddress,
@@ -26,11 +24,13 @@ from tunnel.interfaces import (
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    project_of,
 )
-from tunnel.util.counts import one_less
-from tunnel.util.packing import unpack
-from tunnel.util.recent import Recent
-from tunnel.util.texts import clean, json_for_yaml
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.packing import unpack
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 

@@ -12,14 +12,14 @@ from zope.interface import implementer, provider
 
 from modules.agent_tracker import list_pb2, rpc_pb2
 from modules.agent_tracker.entity_pb2 import AgentMeta, KubernetesVersion
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     ConnectedAgent,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
 
 __all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
 

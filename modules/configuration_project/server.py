@@ -9,15 +9,15 @@ import attrs
 from zope.interface import implementer, provider
 
 from modules.configuration_project import rpc_pb2
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitalyAddress,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
     TreeEntryKind,
 )
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
 
 __all__ = ["CONFIGURATION_PROJECT", "ConfigurationProjectServer"]
 

@@ -28,6 +28,17 @@ from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.writes import CREDENTIAL, READS, Write
 from tunnel import __version__
+from tunnel.api import (
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    ICluster,
+    IOwnNamespace,
+    ISpan,
+    IStream,
+    IStreamReceiver,
+    SpanKind,
+)
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
     HeadError,
@@ -42,21 +53,10 @@ from tunnel.http1 import (
     clean_trailers,
     is_value,
 )
-from tunnel.interfaces import (
-    IAgentModule,
-    IAgentModuleApi,
-    IAgentModuleFactory,
-    ICluster,
-    IOwnNamespace,
-    ISpan,
-    IStream,
-    IStreamReceiver,
-    SpanKind,
-)
 from tunnel.kubernetes import Lasts, OwnNamespaceRefusal, escapes_root, lasts
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.for_each import for_each
-from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiAgent"]
 
@@ -432,12 +432,12 @@ class AgentRequest:
     # From kas.
 
     def headers_received(self, block: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`; trailers of the request."""
+        """See `tunnel.api.IStreamReceiver`; trailers of the request."""
         if not self._over:
             self._trailers = clean_trailers(block)
 
     def data_received(self, data: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._request is not None:
             self._module.metrics.bytes_received += len(data)
             if self._write is not None:
@@ -448,7 +448,7 @@ class AgentRequest:
                 self._request.write(data)
 
     def fin_received(self) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         self._sent = True
         if self._heartbeats is not None:
             self._heartbeats.client_finished()
@@ -458,7 +458,7 @@ class AgentRequest:
             self._end()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         request = self._request

@@ -81,7 +81,7 @@ class PageSession:
     """
     A session of GitLab, and the agent that is asked for.
 
-    :ivar token: see `tunnel.interfaces.SESSION_COOKIE`.
+    :ivar token: see `tunnel.api.SESSION_COOKIE`.
     """
 
     agent: str

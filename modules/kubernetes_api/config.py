@@ -20,7 +20,7 @@ from tunnel.config import (
     is_positive,
 )
 from tunnel.http1 import HttpServerLimits
-from tunnel.util.files import read_base64_secret
+from tunnel.toolkit.files import read_base64_secret
 
 __all__ = [
     "KubernetesApiAgentConfiguration",

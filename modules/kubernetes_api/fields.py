@@ -13,8 +13,8 @@ from typing import Final
 
 from modules.kubernetes_api.statuses import status_answer
 from tunnel.http1 import ResponseHead
-from tunnel.util.packing import pack, unpack
-from tunnel.util.traces import TRACEPARENT, traceparent_in
+from tunnel.toolkit.packing import pack, unpack
+from tunnel.toolkit.traces import TRACEPARENT, traceparent_in
 
 __all__ = [
     "FAILED_HOP",

@@ -11,8 +11,8 @@ import attrs
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
 
+from tunnel.api import HasPeer
 from tunnel.http1 import Exchange
-from tunnel.interfaces import HasPeer
 
 __all__ = ["UNIX", "Client", "TrustedProxies"]
 

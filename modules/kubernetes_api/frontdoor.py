@@ -17,9 +17,9 @@ import attrs
 
 from modules.kubernetes_api.browsers import cut_query, session
 from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
+from tunnel.api import SESSION_COOKIE, Access, Impersonation
 from tunnel.errors import TunnelError
 from tunnel.http1 import HeadNote, RequestHead, RequestParser
-from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 from tunnel.kubernetes import escapes_root, impersonation_fields
 
 __all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]

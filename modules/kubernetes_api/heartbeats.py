@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 

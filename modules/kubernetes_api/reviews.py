@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from tunnel.interfaces import Access
+from tunnel.api import Access
 from tunnel.kubernetes import request_info, why_refused
 
 __all__ = ["MAX_REVIEW", "ReviewError", "is_review", "refusal"]

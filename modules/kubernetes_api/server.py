@@ -55,6 +55,24 @@ from modules.kubernetes_api.websocket_tokens import (
 )
 from modules.kubernetes_api.writes import READS, credential_field
 from tunnel import __version__
+from tunnel.api import (
+    SESSION_COOKIE,
+    Access,
+    AuditEvent,
+    AuditLevel,
+    HasPeer,
+    IPathReceiver,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+    ISharedCount,
+    ISpan,
+    IStream,
+    ITracer,
+    SpanKind,
+    StreamOptions,
+    Usage,
+)
 from tunnel.errors import (
     AgentUnavailable,
     CallError,
@@ -77,24 +95,6 @@ from tunnel.http1 import (
     clean_trailers,
     encode_request,
 )
-from tunnel.interfaces import (
-    SESSION_COOKIE,
-    Access,
-    AuditEvent,
-    AuditLevel,
-    HasPeer,
-    IPathReceiver,
-    IServerModule,
-    IServerModuleApi,
-    IServerModuleFactory,
-    ISharedCount,
-    ISpan,
-    IStream,
-    ITracer,
-    SpanKind,
-    StreamOptions,
-    Usage,
-)
 from tunnel.kubernetes import (
     Lasts,
     lasts,
@@ -102,9 +102,9 @@ from tunnel.kubernetes import (
     request_info,
     why_refused,
 )
-from tunnel.util.failure_log import FailureLog
-from tunnel.util.for_each import for_each
-from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
+from tunnel.toolkit.failure_log import FailureLog
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
@@ -958,7 +958,7 @@ class ProxiedRequest:
     # From the agent.
 
     def headers_received(self, block: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         exchange = self.exchange
@@ -1042,7 +1042,7 @@ class ProxiedRequest:
             self.fail(502, f"{_BROKEN_HOP}: {error}")
 
     def data_received(self, data: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         if not self.exchange.head_sent:
@@ -1063,7 +1063,7 @@ class ProxiedRequest:
             self._end(broken=True)
 
     def fin_received(self) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self._over:
             return
         exchange = self.exchange
@@ -1082,7 +1082,7 @@ class ProxiedRequest:
             exchange.finish(self._trailers)
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         self._stream = None
         if self._over:
             return

@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from tunnel.interfaces import Access, ISharedCount
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import call_by
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.api import Access, ISharedCount
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import call_by
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = [
     "FAST_SECONDS",

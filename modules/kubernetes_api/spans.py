@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.api import ISpan, ITracer, SpanKind
 from tunnel.kubernetes.request_info import request_info
-from tunnel.util.traces import traceparent_in
+from tunnel.toolkit.traces import traceparent_in
 
 __all__ = ["STATUS_CODE", "begin_span"]
 

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Final
 
-from tunnel.util.texts import clean, json_for_yaml
+from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["INTERNAL_ERROR", "status_answer"]
 

@@ -37,11 +37,11 @@ from zope.interface import implementer
 
 from modules.kubernetes_api.shares import TooMany
 from modules.kubernetes_api.statuses import INTERNAL_ERROR
+from tunnel.api import Access, IPathReceiver, IStream
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.http1 import Exchange, HeadError, RequestHead, ResponseHead
-from tunnel.interfaces import Access, IPathReceiver, IStream
-from tunnel.util.for_each import for_each
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["WatchConnection", "WatchHost", "wants_watches"]
 
@@ -605,7 +605,7 @@ class _Watch:
     # From the agent.
 
     def headers_received(self, block: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self.over or self._answer is not None:
             return
         host = self._connection.host
@@ -623,7 +623,7 @@ class _Watch:
             self._record(head.status)
 
     def data_received(self, data: bytes) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if self.over or self._answer is None:
             return
         if self._answer.status != 200:
@@ -645,14 +645,14 @@ class _Watch:
         self._fail({"message": f"an event has more than {MAX_EVENT // 1024**2} MiB"})
 
     def fin_received(self) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if not self.over:
             # Both halves are finished: the stream closes by itself.
             self._live, self._stream = False, None
             self._ended()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """See `tunnel.interfaces.IStreamReceiver`."""
+        """See `tunnel.api.IStreamReceiver`."""
         if not self._live:
             return
         self._live, self._stream = False, None

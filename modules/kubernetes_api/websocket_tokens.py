@@ -24,10 +24,10 @@ import attrs
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tunnel.api import IStore
 from tunnel.errors import CallError, Status
 from tunnel.http1 import RequestHead
-from tunnel.interfaces import IStore
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 __all__ = [
     "LIFETIME",

@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from tunnel.api import KubernetesWrite
 from tunnel.http1 import RequestHead
-from tunnel.interfaces import KubernetesWrite
 from tunnel.kubernetes import query_value, request_info
 
 __all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]

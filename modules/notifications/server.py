@@ -14,16 +14,16 @@ from zope.interface import implementer, provider
 
 from modules.notifications import rpc_pb2
 from modules.notifications.webhook import Webhook
-from modules.secret_file import read_secret
-from tunnel.config import ExistingFile, field
-from tunnel.details import bad_request
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
     StoreEventType,
 )
+from tunnel.config import ExistingFile, field
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.secret_file import read_secret
 
 __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 

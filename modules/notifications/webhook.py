@@ -14,8 +14,8 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from modules.secret_file import read_secret
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.secret_file import read_secret
 
 __all__ = ["Webhook"]
 

@@ -13,12 +13,12 @@ from agentk.modules import AgentContext, AgentModuleApi
 from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import IAgentModuleApi, IGitLab
 from tunnel.errors import CallError, Status
 from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import IAgentModuleApi, IGitLab
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime

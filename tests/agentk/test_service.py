@@ -24,9 +24,9 @@ from agentk.kubernetes.kubeconfig import IN_CLUSTER, Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.world import World
 from tunnel import __version__
+from tunnel.api import IAgentModule
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import IAgentModule
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.testing import Pipe, RecordingReceiver

@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.task import deferLater
 from zope.interface import implementer, provider
 
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 #: The dropin that makes it known.
 DROPIN = """\

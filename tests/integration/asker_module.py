@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
-from tunnel.interfaces import IAgentModule, IAgentModuleFactory
+from tunnel.api import IAgentModule, IAgentModuleFactory
 
 #: The dropin that makes it known.
 DROPIN = """\

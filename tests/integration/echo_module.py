@@ -11,9 +11,9 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import IServerModule, IServerModuleFactory
 from tunnel.details import bad_request
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServerModule, IServerModuleFactory
 
 #: The dropin that makes it known.
 DROPIN = """\

@@ -10,8 +10,8 @@ from klein import Klein
 from twisted.internet.defer import Deferred
 from zope.interface import implementer, provider
 
+from tunnel.api import IServerModule, IServerModuleApi, IServerModuleFactory
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServerModule, IServerModuleApi, IServerModuleFactory
 
 #: The dropins that make it known, twice.
 DROPIN = """\

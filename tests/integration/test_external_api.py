@@ -31,7 +31,7 @@ from tests.integration.processes import (
     twistd,
 )
 from tunnel import __version__
-from tunnel.util.traces import new_trace_id
+from tunnel.toolkit.traces import new_trace_id
 
 SECRET = secrets.token_bytes(32)
 

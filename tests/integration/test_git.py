@@ -27,8 +27,7 @@ from kas.state.directory import StateDirectory, process_name
 from tests.integration.processes import Process, eventually
 from tools.git_repository import GitRepository
 from tools.git_server import GitServer
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitAddress,
     GitalyAddress,
     IRepositories,
@@ -36,9 +35,10 @@ from tunnel.interfaces import (
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.errors import CallError, Status
 from tunnel.program.runtime import Runtime
-from tunnel.util.files import MAX_SECRET_FILE
-from tunnel.util.until import until
+from tunnel.toolkit.files import MAX_SECRET_FILE
+from tunnel.toolkit.until import until
 
 _reactor: Any = reactor
 

@@ -30,9 +30,9 @@ from tests.tunnel.hosting.store_conformance import (
     reader,
     refused,
 )
+from tunnel.api import StoreEventType
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.interfaces import StoreEventType
 
 reactor: Any = _reactor
 

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from kas.identity.file import FILE_NAME
 from kas.identity.store import IdentityError, IdentityStore
 from kas.state.directory import StateDirectory
-from tunnel.interfaces import Impersonation
+from tunnel.api import Impersonation
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ALICE = Impersonation("alice", ("dev", "ops"))

@@ -27,8 +27,8 @@ from kas.routing.stream import RoutedStream
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.world import World
 from tests.tunnel.rpc.echo import ECHO, Echo
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver, StreamOptions
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher

@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from kas.directory.records import KasRecord
 from tests.kas.many import Agentk, Kas
 from tests.kas.model_store import ModelHub, ModelStore
+from tunnel.api import IStream, IStreamReceiver
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import Pipe, RecordingReceiver
 

@@ -8,8 +8,8 @@ from typing import Any
 from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas
 from tests.kas.model import Execution
+from tunnel.api import StreamOptions
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import StreamOptions
 from tunnel.testing import RecordingReceiver
 
 #: No client may see one of these, whatever happens.

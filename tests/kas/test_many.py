@@ -16,8 +16,8 @@ from tests.kas.many import Kas, Many, ManyCase
 from tests.proto.echo_pb2 import Text
 from tests.tunnel.producers import Producer
 from tests.tunnel.rpc.echo import ECHO
+from tunnel.api import IStream, IStreamReceiver
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
-from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver

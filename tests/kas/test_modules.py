@@ -35,12 +35,12 @@ from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
 from tunnel.hosting.modules import RESTART_FIRST, ModuleHost, Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime

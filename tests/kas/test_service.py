@@ -24,14 +24,14 @@ from kas.state import running
 from kas.state.development_certificate import DevelopmentCertificate
 from kas.state.directory import StateDirectory
 from tests.kas.world import Agent, World
+from tunnel.api import IServerModule, IServerModuleFactory
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import IServerModule, IServerModuleFactory
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify, startup
 from tunnel.program.startup import start_or_exit
 from tunnel.testing import Pipe, RecordingReceiver
-from tunnel.util.until import STEP as DRAIN_STEP
+from tunnel.toolkit.until import STEP as DRAIN_STEP
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 CONFIGURATION = """\

@@ -299,7 +299,7 @@ works = ServerModule("acme_works", "acme_fails.Works")
 
 MODULES = """\
 from zope.interface import implementer, provider
-from tunnel.interfaces import IServerModule, IServerModuleFactory
+from tunnel.api import IServerModule, IServerModuleFactory
 import attrs
 
 @attrs.frozen

@@ -12,8 +12,8 @@ from kas.agents.registry import Registry
 from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
 from kas.routing.router import Router
+from tunnel.api import AgentIdentity, HasPeer
 from tunnel.errors import CallError, SessionClosed, Status
-from tunnel.interfaces import AgentIdentity, HasPeer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher

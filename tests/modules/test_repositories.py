@@ -9,8 +9,7 @@ import attrs
 import pytest
 
 from modules.gitops.server.config import MergeRequestSettings, WebhookSettings
-from modules.repositories import agents_match, project_of
-from tunnel.interfaces import AgentProject, GitalyAddress
+from tunnel.api import AgentProject, GitalyAddress, agents_match, project_of
 from tunnel.testing.ends import AGENT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from modules.secret_file import MAX_FILE, MAX_SECRET, MIN_SECRET, read_secret
+from tunnel.toolkit.secret_file import MAX_FILE, MAX_SECRET, MIN_SECRET, read_secret
 
 
 def test_white_space_is_around_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from modules.gitops.server.config import WebhookSettings
-from modules.repositories import RepositorySettings
+from tunnel.api import RepositorySettings
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tunnel.api import IServerModule
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import ModuleHost, Prepared
-from tunnel.interfaces import IServerModule
 
 
 class Script:

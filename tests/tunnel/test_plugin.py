@@ -14,13 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 from zope.interface.verify import verifyObject
 
-from tunnel.errors import ConfigurationError
-from tunnel.interfaces import (
+from tunnel.api import (
     IAgentModule,
     IAgentModuleFactory,
     IServerModule,
     IServerModuleFactory,
 )
+from tunnel.errors import ConfigurationError
 from tunnel.plugin import (
     AgentModule,
     IAgentModulePlugin,

@@ -23,7 +23,7 @@ from twisted.protocols.basic import LineReceiver
 from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from modules.kubernetes_api.fields import METHOD
-from tunnel.interfaces import IStream
+from tunnel.api import IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.runtime import Runtime
 from tunnel.program.tuning import tune_allocator

@@ -15,7 +15,7 @@ from tunnel.config.certificates import authorities, identity
 from tunnel.config.names import certificate_names
 from tunnel.config.schema import ExistingFile, Invalid, field
 from tunnel.config.texts import Duration
-from tunnel.util.urls import quoted_address
+from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 

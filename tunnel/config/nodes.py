@@ -19,9 +19,9 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
-from tunnel.util.expansion import Expansion, Spent
-from tunnel.util.yaml_directives import MAX_TAGS, tag_beyond_limit
-from tunnel.util.yaml_fault import yaml_fault
+from tunnel.toolkit.expansion import Expansion, Spent
+from tunnel.toolkit.yaml_directives import MAX_TAGS, tag_beyond_limit
+from tunnel.toolkit.yaml_fault import yaml_fault
 
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Sequence
-from tunnel.util.urls import quoted_address
+from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["Problem", "leaves", "likely", "message_of", "nearest", "shown"]
 

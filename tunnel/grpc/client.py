@@ -38,6 +38,7 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
 from tunnel.grpc.fields import (
     encode_timeout,
@@ -51,12 +52,11 @@ from tunnel.grpc.messages import COMPRESSED, Envelopes
 from tunnel.http2.client import CLIENT_LIMITS, Http2ClientConnection
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import Timers
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import Timers
 
 __all__ = ["ChannelLimits", "GrpcChannel"]
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from tunnel.details import encode_status
 from tunnel.errors import CallError, Status
 from tunnel.rpc.fields import encode_fields
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "CONTENT_TYPES",

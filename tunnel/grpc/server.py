@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from twisted.internet.interfaces import IConsumer, IPushProducer
 from zope.interface import implementer
 
+from tunnel.api import ConnectedAgent, ISpan, IStream, IStreamReceiver
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
 from tunnel.grpc.fields import Headers, media_type, metadata_to, trailers_of
 from tunnel.grpc.memory import RequestMemory, RequestShare
 from tunnel.grpc.messages import COMPRESSED, Envelopes, envelope
-from tunnel.interfaces import ConnectedAgent, ISpan, IStream, IStreamReceiver
 from tunnel.rpc.fields import decode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.rpc.status import error_from_trailers, is_trailers

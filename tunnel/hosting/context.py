@@ -8,9 +8,7 @@ from typing import Any
 import attrs
 from prometheus_client import CollectorRegistry
 
-from tunnel.hosting.events import EventBus
-from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IServerModuleApi,
     IStream,
@@ -18,6 +16,8 @@ from tunnel.interfaces import (
     ITracer,
     StreamOptions,
 )
+from tunnel.hosting.events import EventBus
+from tunnel.hosting.modules import Prepared
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.transport import eager
@@ -40,7 +40,7 @@ class ModuleContext:
 
 
 class ModuleApi:
-    """See `tunnel.interfaces`; kas and agentk each add what only they have."""
+    """See `tunnel.api`; kas and agentk each add what only they have."""
 
     def __init__(
         self,

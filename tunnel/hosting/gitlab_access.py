@@ -11,8 +11,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.api import IClientCall, IGitLab, IGitLabResponse, IServiceClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IClientCall, IGitLab, IGitLabResponse, IServiceClient
 from tunnel.pb import gitlab_access_pb2 as pb
 
 __all__ = ["MAX_TIME", "SERVICE", "GitLabAccess", "check_path"]

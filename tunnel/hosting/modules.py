@@ -26,8 +26,8 @@ from zope.interface.verify import verifyObject
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, ServerModule, find_modules
-from tunnel.util.backoff import Backoff
-from tunnel.util.files import in_words
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.files import in_words
 
 #: Seconds before a failed module is made again: at first, and at most.  It doubles
 #: with every failure, and starts again once the module ran for the longest of them.

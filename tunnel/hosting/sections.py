@@ -10,7 +10,7 @@ import attrs
 
 from tunnel.config import read
 from tunnel.errors import ConfigurationError
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["Sections"]
 

@@ -24,9 +24,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.api import IStore, StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IStore, StoredValue, StoreEvent, StoreEventType
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -240,7 +240,7 @@ class Stores:
 
 @implementer(IStore)
 class NamespaceStore:
-    """See `tunnel.interfaces.IStore`."""
+    """See `tunnel.api.IStore`."""
 
     _log = Logger()
 

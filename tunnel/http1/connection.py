@@ -23,9 +23,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from tunnel.toolkit.for_each import for_each
 from tunnel.transport.sockets import bound_unsent
 from tunnel.util.flusher import Flusher
-from tunnel.util.for_each import for_each
 from tunnel.util.poller import Poller
 
 __all__ = ["HttpConnection", "Turn", "Writer"]

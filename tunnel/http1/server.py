@@ -26,8 +26,8 @@ from tunnel.errors import TunnelError
 from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
 from tunnel.http1.connection import HttpConnection, Turn, Writer
 from tunnel.http1.head import CHUNKED, HeadError, RequestHead, RequestParser
+from tunnel.toolkit.for_each import for_each
 from tunnel.transport.eager import unsent
-from tunnel.util.for_each import for_each
 
 __all__ = [
     "ClientGone",

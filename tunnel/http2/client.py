@@ -20,7 +20,7 @@ from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.limits import Http2Limits, Rate
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
 

@@ -40,7 +40,7 @@ from tunnel.errors import StreamReset as StreamWasReset
 from tunnel.http2.flood import Flood, FloodGuard
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders
-from tunnel.util.timers import Timers, cancel_call
+from tunnel.toolkit.timers import Timers, cancel_call
 
 __all__ = ["Http2Connection", "attempt"]
 

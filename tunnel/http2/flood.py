@@ -13,7 +13,7 @@ from collections.abc import Callable
 from h2.errors import ErrorCodes
 
 from tunnel.http2.limits import Http2Limits, Rate
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["Allowed", "Flood", "FloodGuard"]
 

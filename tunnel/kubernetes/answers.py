@@ -8,9 +8,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tunnel.api import KubernetesResponse
 from tunnel.errors import CallError, Status
 from tunnel.http1 import ResponseHead, UpstreamError, UpstreamRequest
-from tunnel.interfaces import KubernetesResponse
 
 __all__ = [
     "HOP",

@@ -12,9 +12,7 @@ from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from tunnel.errors import CallError, Status
-from tunnel.http1 import UpstreamError, UpstreamPool
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     ICluster,
     IKubernetesClient,
@@ -25,6 +23,8 @@ from tunnel.interfaces import (
     KubernetesResponse,
     WatchEvent,
 )
+from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamError, UpstreamPool
 from tunnel.kubernetes.answers import (
     HOP,
     AnswerLines,
@@ -44,7 +44,7 @@ from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import escapes_root, why_refused
 from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
-from tunnel.util.texts import json_for_yaml
+from tunnel.toolkit.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
@@ -128,7 +128,7 @@ class KubernetesClients:
 @implementer(IKubernetesClient)
 class KubernetesClient:
     """
-    See `tunnel.interfaces.IKubernetesClient`.
+    See `tunnel.api.IKubernetesClient`.
 
     :param access: whose rights requests have; None: agentk's.
     :param of_a_caller: what they ask is not agentk's own work.

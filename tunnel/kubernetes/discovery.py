@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import attrs
 
+from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import KubernetesResource
 
 __all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "path_of"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
+from tunnel.api import Impersonation
 from tunnel.http1 import is_value
-from tunnel.interfaces import Impersonation
 
 __all__ = ["impersonation_fields"]
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 import attrs
 from zope.interface import implementer
 
-from tunnel.interfaces import IOwnNamespace
+from tunnel.api import IOwnNamespace
 from tunnel.kubernetes.request_info import (
     RequestInfo,
     only_reads,

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
-from tunnel.interfaces import Access
+from tunnel.api import Access
 
 __all__ = [
     "Lasts",

@@ -10,12 +10,12 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from tunnel.api import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
-from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.kubernetes.answers import AnswerLines, error_of
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["PAGE", "ObjectPage", "watch_events"]
 
@@ -66,7 +66,7 @@ async def watch_events(
     jitter: Callable[[], float],
 ) -> AsyncGenerator[WatchEvent, None]:
     """
-    See `tunnel.interfaces.IKubernetesClient.watch`.
+    See `tunnel.api.IKubernetesClient.watch`.
 
     :param pages: lists everything.
     :param changes: begins one request of a watch, with these parameters.

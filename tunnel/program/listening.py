@@ -25,10 +25,10 @@ from tunnel.program.inherited_port import InheritedPort
 from tunnel.program.opened import Opened
 from tunnel.program.parts import Part, Phase
 from tunnel.program.sockets import ListeningSocket, is_unix, open_socket
+from tunnel.toolkit.files import warn_if_public
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
-from tunnel.util.files import warn_if_public
 
 #: Seconds between two looks at the dates of the certificates that files name.
 EXPIRY_INTERVAL = 86_400.0

@@ -8,7 +8,7 @@ import socket
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.program.parts import Part, Phase
-from tunnel.util.timers import Timers
+from tunnel.toolkit.timers import Timers
 
 
 def notify(state: str) -> bool:

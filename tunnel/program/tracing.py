@@ -21,14 +21,14 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from tunnel import __version__
+from tunnel.api import ISpan, ITracer, SpanKind
 from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import ISpan, ITracer, SpanKind
 from tunnel.program.shutdown import run_at_shutdown
-from tunnel.util.files import read_secret_file
-from tunnel.util.texts import clean
-from tunnel.util.traces import TRACEPARENT, trace_id_of
-from tunnel.util.urls import is_private
+from tunnel.toolkit.files import read_secret_file
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.traces import TRACEPARENT, trace_id_of
+from tunnel.toolkit.urls import is_private
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -48,7 +48,7 @@ MAX_TEXT: Final = 1000
 
 @implementer(ISpan)
 class Span:
-    """See `tunnel.interfaces.ISpan`."""
+    """See `tunnel.api.ISpan`."""
 
     __slots__ = ("_ended", "_span", "_tracer", "traceparent")
 
@@ -210,7 +210,7 @@ class Tracer(Collector):
         kind: SpanKind,
         parent: str | None = None,
     ) -> ISpan | None:
-        """See `tunnel.interfaces.ITracer.begin`."""
+        """See `tunnel.api.ITracer.begin`."""
         if self._tracer is None:
             return None
         if trace_id_of(parent) is None:

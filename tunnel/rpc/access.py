@@ -8,9 +8,9 @@ from typing import Final
 
 import attrs
 
+from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, Impersonation
-from tunnel.util.packing import pack, unpack
+from tunnel.toolkit.packing import pack, unpack
 
 __all__ = ["RESERVED", "access_fields", "take_access"]
 

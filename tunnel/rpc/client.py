@@ -11,8 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from tunnel.errors import CallError, ErrorCode, Status, TunnelError
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IClientCall,
     IServiceClient,
@@ -20,12 +19,13 @@ from tunnel.interfaces import (
     IStreamReceiver,
     IWaitingStream,
 )
+from tunnel.errors import CallError, ErrorCode, Status, TunnelError
 from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
-from tunnel.util.timers import cancel_call
-from tunnel.util.traces import CURRENT, TRACEPARENT
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.traces import CURRENT, TRACEPARENT
 
 
 class StreamOpener(Protocol):

@@ -8,12 +8,12 @@ from typing import Any
 from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.interfaces import IReactorTime
 
+from tunnel.api import IStream, IStreamReceiver, ITracer
 from tunnel.errors import ErrorCode, ProtocolError
-from tunnel.interfaces import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.held_requests import HeldRequests
 from tunnel.rpc.server import CallSettings, acceptor, snake_case
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 Accept = Callable[[IStream, Any], IStreamReceiver]
 

@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from tunnel.api import IStream
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IStream
 
 #: Largest message, in both directions.  Larger data belongs on a raw stream.
 MAX_MESSAGE = 4 * 1024 * 1024

@@ -17,8 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     ConnectedAgent,
     ISpan,
@@ -27,14 +26,15 @@ from tunnel.interfaces import (
     ITracer,
     SpanKind,
 )
+from tunnel.errors import CallError, ErrorCode, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.held_requests import MAX_HELD, HeldRequests
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
-from tunnel.util.timers import cancel_call
-from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
+from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.traces import CURRENT, TRACEPARENT, trace_id_of
 
 # Before a capital after a small letter, and before the last capital of several, unless
 # only the s of a plural follows.

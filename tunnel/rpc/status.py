@@ -16,7 +16,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 _BY_CODE = {
     ErrorCode.REFUSED: Status.UNAVAILABLE,

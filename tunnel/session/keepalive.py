@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.util.for_each import for_each
+from tunnel.toolkit.for_each import for_each
 
 #: Seconds between two sweeps.  A timer for each of 5,000 agents costs more.
 SWEEP: Final = 2.0

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from tunnel.api import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.errors import (
     CallError,
     ErrorCode,
@@ -26,15 +27,14 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
+from tunnel.toolkit.timers import cancel_call
 from tunnel.transport import eager
 from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
 from tunnel.util.flusher import Flusher
 from tunnel.util.poller import Poller
-from tunnel.util.timers import cancel_call
 from tunnel.wire import events
 from tunnel.wire.limits import SLICE
 from tunnel.wire.outbox import FLUSH

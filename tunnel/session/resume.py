@@ -16,6 +16,7 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from tunnel.api import ConnectedAgent, IPathReceiver, IStream, IStreamReceiver
 from tunnel.errors import (
     ErrorCode,
     ProtocolError,
@@ -23,10 +24,9 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import StreamTransport
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.timers import cancel_call
 from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]

@@ -14,8 +14,8 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import classImplements
 
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.errors import ErrorCode, StreamReset, TunnelError
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.wire.limits import SLICE
 from tunnel.wire.session import Session
 
@@ -54,7 +54,7 @@ class Resumable(Protocol):
 
 class StreamTransport:
     """
-    Our end of one stream; see `tunnel.interfaces.IStream` for what it promises.
+    Our end of one stream; see `tunnel.api.IStream` for what it promises.
 
     Credit goes back right after the receiver took the bytes.  While it is paused they
     stay here, uncredited, so at most one window of them.

@@ -22,24 +22,7 @@ from twisted.web.resource import IResource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from tunnel.config import Listen
-from tunnel.errors import (
-    NOT_LEADING,
-    AgentUnavailable,
-    CallError,
-    ErrorCode,
-    Status,
-    StreamReset,
-    TunnelError,
-)
-from tunnel.hosting.context import client_of_agent
-from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
-from tunnel.hosting.gitlab_access import GitLabAccess
-from tunnel.hosting.pages import Pages
-from tunnel.hosting.sections import Sections
-from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import (
+from tunnel.api import (
     DEFAULT_OPTIONS,
     Access,
     AgentProject,
@@ -60,6 +43,23 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
+from tunnel.config import Listen
+from tunnel.errors import (
+    NOT_LEADING,
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    Status,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.hosting.context import client_of_agent
+from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
+from tunnel.hosting.gitlab_access import GitLabAccess
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.sections import Sections
+from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher

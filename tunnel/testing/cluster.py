@@ -21,7 +21,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from tunnel.interfaces import ICluster
+from tunnel.api import ICluster
 from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
 __all__ = ["FakeCluster", "FakeRequest"]

@@ -8,9 +8,9 @@ import attrs
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from tunnel.api import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.errors import SessionClosed
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher

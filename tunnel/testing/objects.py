@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, unquote
 
 import attrs
 
-from tunnel.interfaces import KubernetesObject, KubernetesResource
-from tunnel.util.recent import Recent
+from tunnel.api import KubernetesObject, KubernetesResource
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["FakeObjects", "Refusal", "Watcher"]
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from zope.interface import implementer
 
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     GitAddress,
     GitalyAddress,
     IRepositories,
@@ -16,6 +15,7 @@ from tunnel.interfaces import (
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.errors import CallError, Status
 
 __all__ = ["FakeRepositories", "FakeRepository"]
 

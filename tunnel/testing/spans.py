@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 from zope.interface import implementer
 
-from tunnel.interfaces import ISpan, ITracer, SpanKind
-from tunnel.util.traces import trace_id_of
+from tunnel.api import ISpan, ITracer, SpanKind
+from tunnel.toolkit.traces import trace_id_of
 
 __all__ = ["FakeSpan", "FakeTracer"]
 
@@ -26,15 +26,15 @@ class FakeSpan:
     problem: str = ""
 
     def set(self, name: str, value: str | int | float | bool) -> None:
-        """See `tunnel.interfaces.ISpan`."""
+        """See `tunnel.api.ISpan`."""
         self.attributes[name] = value
 
     def rename(self, name: str) -> None:
-        """See `tunnel.interfaces.ISpan`."""
+        """See `tunnel.api.ISpan`."""
         self.name = name
 
     def end(self, problem: str = "") -> None:
-        """See `tunnel.interfaces.ISpan`."""
+        """See `tunnel.api.ISpan`."""
         if not self.ended:
             self.ended, self.problem = True, problem
 
@@ -55,7 +55,7 @@ class FakeTracer:
         kind: SpanKind,
         parent: str | None = None,
     ) -> FakeSpan | None:
-        """See `tunnel.interfaces.ITracer`."""
+        """See `tunnel.api.ITracer`."""
         number = len(self.spans) + 1
         trace_id = trace_id_of(parent)
         if trace_id is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
+from tunnel.api import StoredValue, StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import (
     DEFAULT_LIMITS,
@@ -16,7 +17,6 @@ from tunnel.hosting.stores import (
     StoreLimits,
     next_version,
 )
-from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
 
 __all__ = ["FakeStore"]
 

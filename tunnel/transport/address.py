@@ -18,12 +18,12 @@ from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from tunnel.errors import ConfigurationError
+from tunnel.toolkit.urls import quoted_address
 from tunnel.transport.proxy import HTTPConnectEndpoint, ProxyURL, proxy_for
 from tunnel.transport.sockets import join_host_port
 from tunnel.transport.tls import ALPN_HTTP, ALPN_TUNNEL, client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
 from tunnel.transport.websocket import WebSocketClientEndpoint
-from tunnel.util.urls import quoted_address
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 

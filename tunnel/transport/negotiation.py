@@ -34,9 +34,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import TunnelError
+from tunnel.toolkit.texts import clean
 from tunnel.transport.sockets import address_text
 from tunnel.util.poller import Poller
-from tunnel.util.texts import clean
 
 __all__ = [
     "HANDSHAKE_TIMEOUT",

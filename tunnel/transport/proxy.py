@@ -23,6 +23,7 @@ from twisted.internet.interfaces import (
 from zope.interface import implementer
 
 from tunnel.errors import ConfigurationError
+from tunnel.toolkit.texts import excerpt
 from tunnel.transport.negotiation import (
     Handover,
     LayerFactory,
@@ -30,7 +31,6 @@ from tunnel.transport.negotiation import (
     connect_through,
 )
 from tunnel.transport.sockets import join_host_port
-from tunnel.util.texts import excerpt
 
 __all__ = [
     "CONNECT_TIMEOUT",

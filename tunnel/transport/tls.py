@@ -23,8 +23,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import ConfigurationError
+from tunnel.toolkit.files import FileVersion, WatchedFile, file_version
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.util.files import FileVersion, WatchedFile, file_version
 
 __all__ = [
     "ALPN_HTTP",

@@ -37,6 +37,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 from zope.interface import implementer
 
+from tunnel.toolkit.texts import excerpt
 from tunnel.transport import eager
 from tunnel.transport.layer import Layer
 from tunnel.transport.negotiation import (
@@ -46,7 +47,6 @@ from tunnel.transport.negotiation import (
     connect_through,
 )
 from tunnel.transport.sockets import join_host_port
-from tunnel.util.texts import excerpt
 
 __all__ = [
     "MAX_ANSWER_BYTES",

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.util.texts import clean, clean_message
+from tunnel.toolkit.texts import clean, clean_message
 from tunnel.wire import events
 from tunnel.wire.framing import FIN, IGNORABLE, FrameDecoder, FrameType
 from tunnel.wire.limits import (

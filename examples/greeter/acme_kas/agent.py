@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from tunnel.config import Duration, field
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure

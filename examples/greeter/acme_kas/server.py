@@ -8,14 +8,14 @@ from typing import Any
 
 import attrs
 from klein import Klein
-from tunnel.config import Duration, Listen, field
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.config import Duration, Listen, field
+from tunnel.errors import CallError, Status
 from twisted.internet.defer import maybeDeferred
 from twisted.web.iweb import IRequest
 from twisted.web.server import Site

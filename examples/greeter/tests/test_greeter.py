@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tunnel.interfaces import Access, Impersonation
+from tunnel.api import Access, Impersonation
 from tunnel.testing import FakeCluster, ModulePair
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport

@@ -48,9 +48,9 @@ from modules.gitops.wire.settings import (
     ReceiverSettings,
     is_namespace,
 )
+from tunnel.api import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 from tunnel.config import ExistingFile, field
-from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["GitopsAgent", "GitopsOptions"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from modules.gitops.server.reported import AgentDrift
 from modules.gitops.wire.control_pb2 import ObjectDrift
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["alert_of"]
 

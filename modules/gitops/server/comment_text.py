@@ -10,7 +10,7 @@ import attrs
 
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["MARK", "Asked", "comment"]
 

@@ -16,12 +16,12 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IResponse
 
 from modules.gitops.server.config import MergeRequestSettings
-from modules.secret_file import read_secret
 from tunnel import __version__
+from tunnel.api import IStore
 from tunnel.bodies import TooLarge, WholeBody, collect
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IStore
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.secret_file import read_secret
 
 __all__ = ["Comments"]
 

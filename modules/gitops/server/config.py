@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from modules.repositories import RepositorySettings, agents_match, is_period
-from modules.secret_file import read_secret
+from tunnel.api import RepositorySettings, agents_match, is_period
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -20,7 +19,8 @@ from tunnel.config import (
     field,
     is_positive,
 )
-from tunnel.util.urls import is_private
+from tunnel.toolkit.secret_file import read_secret
+from tunnel.toolkit.urls import is_private
 
 __all__ = [
     "GitopsSettings",

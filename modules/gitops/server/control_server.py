@@ -8,16 +8,16 @@ from typing import Any
 import attrs
 
 from modules.gitops.wire import control_pb2
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     CLIENT_ADDRESS,
     OPERATOR,
     AuditEvent,
     ConnectedAgent,
     IServerModuleApi,
+    project_of,
 )
-from tunnel.util.single_object import check_manifest
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.single_object import check_manifest
 
 __all__ = ["CONTROL", "Operators"]
 

@@ -13,8 +13,8 @@ from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.globs import SKIPPING, Glob
 from modules.gitops.server.links import PATH, Unusable, followed
 from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Work
+from tunnel.api import IRepository, TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IRepository, TreeEntry, TreeEntryKind
 
 __all__ = ["FoundFiles", "SourceRequest", "source_files"]
 

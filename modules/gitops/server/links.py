@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 __all__ = ["SourceFile", "Unusable", "followed"]
 

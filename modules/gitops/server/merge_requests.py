@@ -30,17 +30,16 @@ from modules.gitops.server.config import MergeRequestSettings
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import rpc_pb2
-from modules.repositories import project_of
-from modules.secret_file import read_secret
+from tunnel.api import ConnectedAgent, IServerModuleApi, project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModuleApi
-from tunnel.util.allowance import Allowance
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
-from tunnel.util.peer_slots import PeerSlots
-from tunnel.util.recent import Recent
-from tunnel.util.texts import clean
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.peer_slots import PeerSlots
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.secret_file import read_secret
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["MergeRequests"]
 

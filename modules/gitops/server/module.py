@@ -24,9 +24,7 @@ from modules.gitops.server.webhooks import DriftWebhook
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.fingerprint import Fingerprint
-from modules.repositories import project_of
-from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import (
+from tunnel.api import (
     ConnectedAgent,
     GitAddress,
     GitalyAddress,
@@ -34,9 +32,11 @@ from tunnel.interfaces import (
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    project_of,
 )
-from tunnel.util.counts import one_less
-from tunnel.util.peer_slots import PeerSlots
+from tunnel.errors import CallError, Status, Stopping
+from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.peer_slots import PeerSlots
 
 __all__ = ["GITOPS", "GitopsServer"]
 

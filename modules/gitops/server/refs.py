@@ -15,10 +15,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from tunnel.api import IRepository
 from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import IRepository
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import call_by, cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 

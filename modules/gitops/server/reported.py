@@ -10,13 +10,12 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from modules.gitops.wire import control_pb2, reports_pb2
-from modules.repositories import project_of
+from tunnel.api import AuditEvent, ConnectedAgent, IServerModuleApi, project_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AuditEvent, ConnectedAgent, IServerModuleApi
-from tunnel.util.allowance import Allowance
-from tunnel.util.recent import Recent
-from tunnel.util.texts import clean, clean_message
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.recent import Recent
+from tunnel.toolkit.texts import clean, clean_message
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["REPORTS", "AgentDrift", "Reported"]
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "Turns", "Work"]
 

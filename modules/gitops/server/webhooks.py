@@ -23,11 +23,11 @@ from twisted.web.iweb import IAgent
 from modules.gitops.server.alerts import alert_of
 from modules.gitops.server.config import WebhookFormat, WebhookSettings
 from modules.gitops.server.reported import AgentDrift
-from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.bodies import WholeBody
-from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.secret_file import read_secret
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 

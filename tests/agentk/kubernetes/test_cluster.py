@@ -18,8 +18,8 @@ from zope.interface.verify import verifyObject
 from agentk.kubernetes.cluster import CHECK_INTERVAL, ClusterAccess, find_cluster
 from agentk.kubernetes.kubeconfig import Target
 from tests.agentk.credentials import NOW, PLAIN, TLS, certificate
+from tunnel.api import ICluster
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import ICluster
 
 
 class TestStatic:

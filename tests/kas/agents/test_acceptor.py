@@ -34,8 +34,8 @@ from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
 from tests.tunnel.rpc import echo
+from tunnel.api import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.errors import CallError, ErrorCode, ProtocolError, Status, StreamReset
-from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer, IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.held_requests import MAX_HELD
 from tunnel.rpc.messages import MAX_MESSAGE

@@ -22,7 +22,7 @@ from kas.agents.last_seen import (
 )
 from kas.identity.file import Agent
 from kas.state.directory import StateDirectory
-from tunnel.interfaces import ConnectedAgent
+from tunnel.api import ConnectedAgent
 from tunnel.program.runtime import Runtime
 
 #: 2026-11-22 06:00:00 UTC

@@ -18,8 +18,8 @@ from kas.agents.reports import (
 from kas.observability.site import Health
 from tests.kas.world import Agent, World
 from tests.tunnel.hostile import HOSTILE
+from tunnel.api import ConnectedAgent
 from tunnel.errors import CallError
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import reports_pb2
 from tunnel.rpc.client import ServiceClient
 

@@ -40,7 +40,7 @@ from tests.tunnel.rpc.echo import Echo
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.messages import Envelopes, envelope
 from tunnel.testing import Pipe
-from tunnel.util.failure_log import FailureLog
+from tunnel.toolkit.failure_log import FailureLog
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
 SECRET = bytes(32)

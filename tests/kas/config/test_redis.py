@@ -8,7 +8,7 @@ import pytest
 
 from kas.config.redis import read_password, redis_address
 from tests.kas.configuring import problems
-from tunnel.util.files import MAX_SECRET_FILE
+from tunnel.toolkit.files import MAX_SECRET_FILE
 
 
 def test_redis_needs_one_way_to_reach_it() -> None:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import StoreDown, StoreListener
-from tunnel.interfaces import ConnectedAgent
+from tunnel.api import ConnectedAgent
 
 
 def kas(number: int) -> KasRecord:

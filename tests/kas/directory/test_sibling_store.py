@@ -25,8 +25,8 @@ from kas.directory.store import StoreDown
 from kas.pb import directory_pb2 as pb
 from tests.kas.directory.memory import kas, record
 from tests.kas.directory.several import now
+from tunnel.api import StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import StoreEvent, StoreEventType
 from tunnel.program.runtime import Runtime
 
 

@@ -31,9 +31,9 @@ from kas.state.directory import StateDirectory
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.many import Network
 from tests.kas.world import World
+from tunnel.api import ConnectedAgent
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent
 from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.session.keepalive import Keepalive

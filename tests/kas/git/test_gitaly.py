@@ -20,9 +20,9 @@ from kas.git.metrics import GitCollector
 from kas.git.pieces import PIECE
 from kas.git.repositories import Repositories
 from kas.state.directory import StateDirectory
+from tunnel.api import GitalyAddress
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
-from tunnel.interfaces import GitalyAddress
 from tunnel.program.runtime import Runtime
 
 COMMIT = "a" * 40

@@ -26,9 +26,9 @@ from kas.gitlab.access import (
 from kas.gitlab.client import TIMEOUT, GitLabClient
 from kas.gitlab.metrics import GitLabCollector
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
+from tunnel.api import IAgentModuleFactory, IGitLab, IGitLabResponse
 from tunnel.errors import CallError, Status
 from tunnel.hosting.gitlab_access import MAX_TIME, SERVICE, check_path
-from tunnel.interfaces import IAgentModuleFactory, IGitLab, IGitLabResponse
 from tunnel.pb import gitlab_access_pb2 as pb
 from tunnel.testing import ModulePair
 

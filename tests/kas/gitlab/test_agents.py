@@ -18,8 +18,8 @@ from kas.gitlab.renewal import MAX_RENEWING, Renewal
 from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from tests.fakes.gitlab import FakeAgent
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
+from tunnel.api import AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AgentIdentity, IAuthenticator
 
 LIFETIMES = Lifetimes(success=300, error=60, outage=14400)
 

@@ -11,8 +11,8 @@ from kas.gitlab.cache import Lifetimes
 from kas.gitlab.jobs import MAX_TOKEN, GitLabJobs
 from tests.fakes.gitlab import job_answer
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.api import Access, IAuthenticator, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, IAuthenticator, Impersonation
 
 LIFETIMES = Lifetimes(success=60, error=10, outage=3600)
 TOKEN = "glcbt-64_abc"

@@ -8,7 +8,7 @@ from kas.gitlab.agents import GitLabAgents
 from kas.gitlab.cache import Lifetimes
 from kas.gitlab.projects import AgentProjects
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
-from tunnel.interfaces import GitalyAddress
+from tunnel.api import GitalyAddress
 
 LIFETIMES = Lifetimes(success=300, error=60, outage=14400)
 CONFIGURATION = {"ci_access": {"projects": [{"id": "group/app"}]}}

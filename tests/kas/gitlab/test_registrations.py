@@ -11,8 +11,8 @@ from kas.gitlab import registrations as module
 from kas.gitlab.client import Unprocessable
 from kas.gitlab.registrations import MAX_SENT, Registrations
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.api import ConnectedAgent, KubernetesVersion
 from tunnel.errors import Status
-from tunnel.interfaces import ConnectedAgent, KubernetesVersion
 
 PERIOD = 60.0
 

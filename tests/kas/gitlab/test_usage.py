@@ -13,8 +13,8 @@ from twisted.logger import capturedLogs, formatEvent
 from kas.gitlab import usage
 from kas.gitlab.usage import UsageReport, used_via
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.api import Usage
 from tunnel.hosting.stores import Stores
-from tunnel.interfaces import Usage
 from tunnel.testing import FakeStore
 
 PERIOD = 60.0

@@ -17,8 +17,8 @@ from kas.gitlab.users import (
 )
 from tests.fakes.gitlab import user_answer
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.api import Access, IAuthenticator, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, IAuthenticator, Impersonation
 
 LIFETIMES = Lifetimes(success=60, error=10, outage=3600)
 PAT = "glpat-abc"

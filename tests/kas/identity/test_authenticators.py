@@ -17,8 +17,8 @@ from kas.identity import authenticators as module
 from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from tests.kas.identities import IdentityCase
+from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 from tunnel.program.runtime import Runtime
 
 ALICE = Access("remote:alice", "1", "prod")

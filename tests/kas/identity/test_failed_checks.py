@@ -20,8 +20,8 @@ from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import Asker, FailedChecks, address_of
+from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 
 ACCESS = Access("x:1", "1", "prod")
 LIMIT = 5

@@ -20,8 +20,8 @@ from kas.identity.file import FILE_NAME, Identities, Token, User, dump
 from kas.identity.file_authenticator import POLL_INTERVAL, FileAuthenticator
 from kas.identity.store import digest
 from tests.kas.identities import ALICE, START, IdentityCase, temporary
+from tunnel.api import Access
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import Access
 from tunnel.program.runtime import Runtime
 
 

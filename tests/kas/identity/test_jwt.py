@@ -33,7 +33,7 @@ from kas.identity.jwt import (
     verify,
 )
 from tunnel.errors import CallError, Status
-from tunnel.util.files import MAX_SECRET_FILE
+from tunnel.toolkit.files import MAX_SECRET_FILE
 
 NOW = 1_800_000_000.0
 SECRET = bytes(range(32))

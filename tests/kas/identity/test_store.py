@@ -16,8 +16,8 @@ from kas.identity.store import (
     split_token,
 )
 from tests.kas.identities import ALICE, START, IdentityCase
+from tunnel.api import Impersonation
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import Impersonation
 
 
 class StoreTests(IdentityCase):

@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from kas.config.schema import Audit
 from kas.observability import audit
 from kas.observability.audit import MAX_TEXT, AuditLog
+from tunnel.api import Access, AuditEvent, AuditLevel, Impersonation
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import Access, AuditEvent, AuditLevel, Impersonation
 from tunnel.program.runtime import Runtime
 
 ALICE = Access("user:alice", "7", "edge", Impersonation("alice@example.org"))

@@ -26,8 +26,8 @@ from kas.oidc.authenticator import (
 from kas.oidc.keys import MIN_INTERVAL
 from tests.fakes.identity_provider import CLIENT_ID, make_key
 from tests.kas.oidc.cases import OidcCase
+from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, Impersonation
 from tunnel.program.runtime import Runtime
 
 PROD, TEST = ("1", "prod"), ("2", "test")

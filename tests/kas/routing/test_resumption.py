@@ -7,8 +7,8 @@ from typing import Any
 from zope.interface import implementer
 
 from tests.kas.many import GRACE, Agentk, Kas, ManyCase
+from tunnel.api import IPathReceiver, IStreamReceiver
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumeLimits
 from tunnel.testing import RecordingReceiver

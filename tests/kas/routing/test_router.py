@@ -29,6 +29,7 @@ from tests.kas.directory.memory import MemoryStore
 from tests.kas.many import ManyCase
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import ConnectedAgent, IStream, StreamOptions
 from tunnel.errors import (
     AgentUnavailable,
     CallError,
@@ -36,7 +37,6 @@ from tunnel.errors import (
     Status,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent, IStream, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver

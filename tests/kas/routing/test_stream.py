@@ -15,6 +15,7 @@ from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, Kas, ManyCase
 from tests.kas.routing.test_router import Sought
 from tests.tunnel.producers import Producer
+from tunnel.api import ConnectedAgent
 from tunnel.errors import (
     NOT_LEADING,
     AgentUnavailable,
@@ -22,7 +23,6 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_DOUBT
 from tunnel.testing import Pipe, RecordingReceiver

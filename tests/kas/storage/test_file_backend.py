@@ -23,9 +23,9 @@ from kas.state.directory import StateDirectory
 from kas.storage.file_backend import FILE, FileBackend, lock_file
 from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import LIMITS, Stand, reader, refused
+from tunnel.api import StoredValue
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.interfaces import StoredValue
 
 reactor: Any = _reactor
 

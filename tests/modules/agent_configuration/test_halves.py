@@ -21,16 +21,16 @@ from modules.agent_configuration import server as module
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
 from modules.agent_configuration.document import MAX_SECTIONS, Document, path_of
 from modules.agent_configuration.server import AgentConfigurationServer
-from modules.repositories import RepositorySettings
-from tunnel.config import field
-from tunnel.errors import CallError, Status, Stopping
-from tunnel.interfaces import (
+from tunnel.api import (
     AgentProject,
     GitAddress,
     GitalyAddress,
     IAgentModule,
     IServerModule,
+    RepositorySettings,
 )
+from tunnel.config import field
+from tunnel.errors import CallError, Status, Stopping
 from tunnel.testing import FakeRepository, ModulePair
 from tunnel.testing.ends import AGENT
 

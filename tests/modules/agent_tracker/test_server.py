@@ -19,8 +19,8 @@ from modules.agent_tracker.server import (
     AgentTrackerServer,
     connection_id,
 )
+from tunnel.api import ConnectedAgent, IServerModule, KubernetesVersion
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import ConnectedAgent, IServerModule, KubernetesVersion
 from tunnel.testing import ModulePair
 
 PROD = ConnectedAgent(

@@ -13,8 +13,8 @@ from modules.configuration_project.server import (
     CONFIGURATION_PROJECT,
     ConfigurationProjectServer,
 )
+from tunnel.api import GitalyAddress, IServerModule
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitalyAddress, IServerModule
 from tunnel.testing import ModulePair
 
 ADDRESS = GitalyAddress(

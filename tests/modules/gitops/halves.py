@@ -19,8 +19,7 @@ from modules.gitops.agent.module import GitopsAgent
 from modules.gitops.agent.source import threads
 from modules.gitops.server.module import GitopsServer
 from modules.gitops.server.refs import MIN_PAUSE
-from modules.repositories import RepositorySettings
-from tunnel.interfaces import GitAddress
+from tunnel.api import GitAddress, RepositorySettings
 from tunnel.testing import FakeCluster, ModulePair
 
 URL = "https://git.example.org/apps.git"

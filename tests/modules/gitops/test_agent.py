@@ -19,8 +19,8 @@ from modules.gitops.server.refs import RETRY_MOST
 from modules.gitops.wire import rpc_pb2
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import IAgentModule
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import IAgentModule
 
 
 class Hanging:

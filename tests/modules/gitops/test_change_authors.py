@@ -13,7 +13,7 @@ from modules.gitops.agent.drift import change_authors
 from modules.gitops.agent.drift.change_authors import Changes, Writes
 from modules.gitops.agent.objects.differences import Writer
 from modules.gitops.agent.objects.manifests import ObjectKey
-from tunnel.interfaces import KubernetesResource, KubernetesWrite
+from tunnel.api import KubernetesResource, KubernetesWrite
 
 MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 KEY = ObjectKey("", "ConfigMap", "a", "x")

@@ -14,7 +14,7 @@ from modules.gitops.agent.objects.documents import (
     read_json,
     read_yaml,
 )
-from tunnel.util.yaml_directives import MAX_TAGS
+from tunnel.toolkit.yaml_directives import MAX_TAGS
 
 
 def read(

@@ -24,7 +24,7 @@ from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.project.project import AGAIN, WATCHED_AGAIN
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
-from tunnel.interfaces import KubernetesResource, KubernetesWrite
+from tunnel.api import KubernetesResource, KubernetesWrite
 from tunnel.testing import FakeRequest
 
 VERBS = frozenset("get list watch create update patch delete".split())

@@ -11,8 +11,8 @@ from modules.gitops.server.config import GitopsSettings
 from modules.gitops.server.files import FoundFiles, SourceRequest, source_files
 from modules.gitops.server.globs import SKIPPING, Glob
 from modules.gitops.server.turns import COMPILING, LISTING, SLICE, Turns, Work
+from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 COMMIT = "c" * 40
 

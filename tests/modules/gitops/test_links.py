@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred
 from modules.gitops.server import links
 from modules.gitops.server.globs import Glob
 from modules.gitops.server.links import MAX_HOPS, SourceFile, followed
+from tunnel.api import TreeEntry, TreeEntryKind
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import TreeEntry, TreeEntryKind
 
 FILES = ("base/a.yaml", "base/b.txt", "base/in/c.yaml", "top.yaml")
 

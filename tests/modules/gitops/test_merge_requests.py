@@ -22,10 +22,10 @@ from modules.gitops.server.config import (
     WebhookSettings,
 )
 from modules.gitops.wire import control_pb2 as pb
-from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
 from tests.modules.gitops.halves import OTHER, URL, HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import RepositorySettings
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 from tunnel.testing.web import Answer

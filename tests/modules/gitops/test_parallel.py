@@ -7,7 +7,7 @@ from functools import partial
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 
 class ParallelTests(SynchronousTestCase):

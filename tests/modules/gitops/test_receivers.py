@@ -13,8 +13,8 @@ from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import KubernetesResource
 
 VERBS = frozenset("get list watch create patch delete".split())
 FLUX, ARGO_CD = "source.toolkit.fluxcd.io", "argoproj.io"

@@ -27,8 +27,8 @@ from modules.gitops.agent.project.reconcile import Reconciler, Report
 from modules.gitops.agent.source import threads
 from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
+from tunnel.api import KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import KubernetesObject, KubernetesResource
 from tunnel.testing import FakeCluster, ModulePair
 
 ID = "7-9"

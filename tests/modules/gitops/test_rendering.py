@@ -45,7 +45,7 @@ from modules.gitops.agent.source.snapshot import Snapshot
 from modules.gitops.wire.settings import ManifestProject, SourceKind
 from tests.integration import needs
 from tunnel.errors import CallError, Status
-from tunnel.util.until import until
+from tunnel.toolkit.until import until
 
 _reactor: Any = reactor
 async_test = pytest_twisted.ensureDeferred

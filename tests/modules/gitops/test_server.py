@@ -28,19 +28,19 @@ from modules.gitops.server.module import (
 )
 from modules.gitops.server.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.wire import rpc_pb2
-from modules.repositories import RepositorySettings
-from tunnel.config import field
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     AgentProject,
     GitAddress,
     GitalyAddress,
     IAgentModule,
     IAgentModuleFactory,
     IServerModule,
+    RepositorySettings,
     TreeEntry,
     TreeEntryKind,
 )
+from tunnel.config import field
+from tunnel.errors import CallError, Status
 from tunnel.testing import ModulePair
 from tunnel.testing.ends import AGENT
 

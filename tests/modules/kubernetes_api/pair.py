@@ -21,10 +21,7 @@ from modules.kubernetes_api.config import (
 from modules.kubernetes_api.server import KubernetesApiServer
 from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
-from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
-from tunnel.hosting.stores import NamespaceStore, Stores
-from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import (
+from tunnel.api import (
     DEFAULT_OPTIONS,
     Access,
     AuditEvent,
@@ -36,6 +33,9 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
+from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import OwnNamespace
 from tunnel.testing import FakeStore, FakeTracer
 

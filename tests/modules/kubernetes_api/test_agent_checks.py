@@ -8,7 +8,7 @@ from modules.kubernetes_api.fields import METHOD
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, ROOT
 from tests.tunnel.http1.wire import Wire
-from tunnel.interfaces import Impersonation
+from tunnel.api import Impersonation
 from tunnel.kubernetes import OwnNamespace
 
 

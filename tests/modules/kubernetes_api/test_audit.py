@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.modules.kubernetes_api.cases import EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
-from tunnel.interfaces import AuditLevel
+from tunnel.api import AuditLevel
 
 PODS = b"/api/v1/namespaces/a/pods"
 

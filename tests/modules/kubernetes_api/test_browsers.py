@@ -8,8 +8,8 @@ from modules.kubernetes_api.frontdoor import Refused, enter
 from tests.modules.kubernetes_api.cases import SWITCH, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
+from tunnel.api import SESSION_COOKIE, Access, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 
 ORIGIN = "https://gitlab.example.com"
 PAGE = b"Origin: https://gitlab.example.com"

@@ -12,8 +12,8 @@ from twisted.internet.interfaces import IAddress
 from modules.kubernetes_api.forwarded import MAX_HOPS, TrustedProxies
 from tests.modules.kubernetes_api.cases import head_of
 from tests.modules.kubernetes_api.pair import World
+from tunnel.api import Access
 from tunnel.http1 import RequestHead
-from tunnel.interfaces import Access
 
 
 @attrs.frozen

@@ -16,7 +16,7 @@ from modules.kubernetes_api.frontdoor import (
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
 from tests.tunnel.http1.test_head import REFUSED
-from tunnel.interfaces import Access, Impersonation
+from tunnel.api import Access, Impersonation
 
 
 class CredentialTests(ProxyCase):

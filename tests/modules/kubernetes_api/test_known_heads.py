@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.modules.kubernetes_api.cases import HELLO
 from tests.modules.kubernetes_api.pair import ALICE, ROOT, World
 from tests.tunnel.http1.wire import Wire
-from tunnel.interfaces import Access, Impersonation
+from tunnel.api import Access, Impersonation
 
 ORIGIN = "https://gitlab.example.com"
 

@@ -20,10 +20,10 @@ from tests.modules.kubernetes_api.cases import (
     head_of,
 )
 from tests.modules.kubernetes_api.pair import WINDOW, World
+from tunnel.api import Access, Impersonation
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import Access, Impersonation
 from tunnel.testing import RecordingReceiver
-from tunnel.util.packing import pack
+from tunnel.toolkit.packing import pack
 
 
 def crowded(count: int) -> Access:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from tests.modules.kubernetes_api.cases import CHUNKED, HELLO, VERSION, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
-from tunnel.interfaces import IPathReceiver
+from tunnel.api import IPathReceiver
 
 
 class RequestTests(ProxyCase):

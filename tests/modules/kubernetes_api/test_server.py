@@ -11,14 +11,14 @@ from modules.kubernetes_api.config import KubernetesApiConfiguration
 from tests.modules.kubernetes_api.cases import EXEC, HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ROOT
 from tests.tunnel.http1.pools import Answer
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IAgentModule,
     IAgentModuleFactory,
     IServerModule,
     IServerModuleFactory,
     Usage,
 )
+from tunnel.errors import CallError, Status
 
 
 class ModuleTests(ProxyCase):

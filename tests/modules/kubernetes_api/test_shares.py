@@ -16,7 +16,7 @@ from modules.kubernetes_api.shares import (
     TooMany,
     room_of,
 )
-from tunnel.interfaces import Access
+from tunnel.api import Access
 
 #: Of a person.
 ROOM = room_of(4)

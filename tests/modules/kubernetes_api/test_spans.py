@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import World
-from tunnel.interfaces import SpanKind
+from tunnel.api import SpanKind
 from tunnel.testing import FakeSpan
 
 PODS = b"GET /api/v1/namespaces/shop/pods?limit=5 HTTP/1.1"

@@ -16,8 +16,8 @@ from modules.kubernetes_api.websocket_tokens import REQUEST
 from tests.modules.kubernetes_api.cases import EXEC
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.modules.kubernetes_api.test_watch_api import Page
+from tunnel.api import AuditLevel, KubernetesWrite
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import AuditLevel, KubernetesWrite
 
 POD = b"/api/v1/namespaces/a/pods/x"
 DELETE = b"DELETE " + POD + b" HTTP/1.1"

@@ -19,8 +19,8 @@ from tests.builds import sources_only
 from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
+from tunnel.api import AuditLevel
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import AuditLevel
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 UPGRADE = (

@@ -19,7 +19,7 @@ from modules.kubernetes_api.websocket_tokens import (
 from tests.modules.kubernetes_api.cases import ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE
 from tests.tunnel.http1.wire import Wire
-from tunnel.interfaces import SESSION_COOKIE
+from tunnel.api import SESSION_COOKIE
 
 PATH = b"/api/v1/namespaces/a/pods/b/exec"
 CREDENTIAL = SealedCredential(SESSION_COOKIE, "7", "csrf key")

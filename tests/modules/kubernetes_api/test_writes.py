@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from modules.kubernetes_api import writes
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase
-from tunnel.interfaces import KubernetesWrite
+from tunnel.api import KubernetesWrite
 
 MAP = b"/api/v1/namespaces/a/configmaps/x"
 DATED = HELLO.replace(b"\r\n", b"\r\nDate: Thu, 01 Jan 1970 00:01:40 GMT\r\n", 1)

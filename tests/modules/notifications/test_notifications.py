@@ -22,8 +22,8 @@ from zope.interface.verify import verifyObject
 from modules.notifications import rpc_pb2, server
 from modules.notifications.server import NOTIFICATIONS, NotificationsServer
 from modules.notifications.webhook import Webhook
+from tunnel.api import IServerModule
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServerModule
 from tunnel.testing import ModulePair
 
 SECRET = "a secret of some length"

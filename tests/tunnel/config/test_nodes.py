@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tunnel.config.schemas import Outer, problems
 from tunnel.config import nodes, read
 from tunnel.errors import ConfigurationError
-from tunnel.util.yaml_directives import MAX_TAGS
+from tunnel.toolkit.yaml_directives import MAX_TAGS
 
 
 class TestLimits:

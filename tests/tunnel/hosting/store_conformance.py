@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 
+from tunnel.api import StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import NamespaceStore, StoreLimits
-from tunnel.interfaces import StoreEvent, StoreEventType
 
 #: Small, so that they can be reached.
 LIMITS = StoreLimits(keys=20, bytes=100_000, events=5, watches=3, pending=4)

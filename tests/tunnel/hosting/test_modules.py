@@ -11,10 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import provider
 
 from tests.tunnel.hosted import HostCase, no_module
+from tunnel.api import IServerModuleFactory
 from tunnel.config import Section, field, read
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import STOP_TIMEOUT, prepare
-from tunnel.interfaces import IServerModuleFactory
 from tunnel.plugin import ServerModule
 
 HERE = "tests.tunnel.hosting.test_modules"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
 
+from tunnel.api import IKubernetesClient, WatchEvent
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, WatchEvent
 
 LABEL = "of=the-scenario"
 

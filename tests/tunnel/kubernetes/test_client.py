@@ -14,9 +14,9 @@ from zope.interface.verify import verifyObject
 
 from tests.modules.kubernetes_api.pair import ALICE, ROOT, Cluster
 from tests.tunnel.http1.wire import Wire
+from tunnel.api import Access, IKubernetesClient, Impersonation
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH, MAX_MESSAGE, error_of
 from tunnel.kubernetes.discovery import parse_resources

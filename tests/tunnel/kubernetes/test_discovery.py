@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import KubernetesClients
 from tunnel.kubernetes.discovery import MISSING_SECONDS, path_of
 from tunnel.testing import FakeCluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from zope.interface.verify import verifyObject
 
-from tunnel.interfaces import IOwnNamespace
+from tunnel.api import IOwnNamespace
 from tunnel.kubernetes import OwnNamespace, OwnNamespaceRefusal
 
 OWN = "/api/v1/namespaces/txkas"

@@ -11,9 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.tunnel.http1.wire import Wire
+from tunnel.api import KubernetesResource, WatchEvent
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import KubernetesResource, WatchEvent
 from tunnel.kubernetes import KubernetesClients
 from tunnel.kubernetes.answers import MAX_LINE, MAX_WAITING
 from tunnel.kubernetes.watch import LASTS, LATE, RETRY_MOST

@@ -18,13 +18,13 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.fakes.telemetry import Telemetry
+from tunnel.api import SpanKind
 from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import SpanKind
 from tunnel.program import shutdown, tracing
 from tunnel.program.tracing import Tracer
-from tunnel.util.files import MAX_SECRET_FILE
-from tunnel.util.traces import TRACEPARENT, trace_id_of
+from tunnel.toolkit.files import MAX_SECRET_FILE
+from tunnel.toolkit.traces import TRACEPARENT, trace_id_of
 
 _reactor: Any = reactor
 

@@ -12,12 +12,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, Impersonation
 from tunnel.rpc.access import access_fields, take_access
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import ModulePair
-from tunnel.util.packing import pack
+from tunnel.toolkit.packing import pack
 from tunnel.wire.limits import MAX_HEADERS
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]

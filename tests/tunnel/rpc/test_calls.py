@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import Text
 from tests.tunnel.rpc.echo import ECHO, Echo
+from tunnel.api import SpanKind
 from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import SpanKind
 from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
 from tunnel.testing import FakeTracer, RecordingReceiver, connected
 

@@ -8,8 +8,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tunnel.api import ConnectedAgent
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import Keeper, ResumableStream, ResumeLimits
 from tunnel.testing import RecordingReceiver

@@ -8,7 +8,7 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.interfaces import IStream
+from tunnel.api import IStream
 from tunnel.testing import RecordingReceiver, connected
 
 METHOD = "/tests.Raw/Stream"

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tests.tunnel.asserts import assert_session_ends
+from tunnel.api import IPathReceiver
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import IPathReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import (
     BUDGET_INTERVAL,

@@ -11,8 +11,8 @@ from twisted.logger import capturedLogs
 from tests.tunnel.asserts import assert_session_ends
 from tests.tunnel.producers import Producer
 from tests.tunnel.session.paths import GRACE, ID, LIMITS, LOST, Path, ResumableTestCase
+from tunnel.api import ConnectedAgent
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import Keeper, ResumableStream, ResumeLimits
 from tunnel.testing import RecordingReceiver

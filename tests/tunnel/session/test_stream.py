@@ -13,8 +13,8 @@ from zope.interface import implementer
 
 from tests.tunnel.asserts import assert_session_ends, assert_stream_reset
 from tests.tunnel.session.streams import METHOD, StreamTestCase
+from tunnel.api import IStream
 from tunnel.errors import ErrorCode
-from tunnel.interfaces import IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected

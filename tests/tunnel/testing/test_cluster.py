@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tunnel.api import Access, IAgentModule, ICluster, Impersonation
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, IAgentModule, ICluster, Impersonation
 from tunnel.testing import FakeCluster, ModulePair
 
 

@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.kubernetes.scenario import config_map, following, play, refused
+from tunnel.api import KubernetesResource
 from tunnel.errors import Status
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import KubernetesClients
 from tunnel.testing import FakeCluster, objects
 from tunnel.testing.objects import Refusal

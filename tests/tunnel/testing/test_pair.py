@@ -15,9 +15,7 @@ from zope.interface.verify import verifyObject
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.producers import Producer
-from tunnel.config import Listen, field
-from tunnel.errors import AgentUnavailable, CallError, Status, StreamReset
-from tunnel.interfaces import (
+from tunnel.api import (
     Access,
     IAgentModule,
     IAgentModuleApi,
@@ -25,6 +23,8 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IStream,
 )
+from tunnel.config import Listen, field
+from tunnel.errors import AgentUnavailable, CallError, Status, StreamReset
 from tunnel.testing import ModulePair, RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]

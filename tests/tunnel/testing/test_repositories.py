@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from tunnel.api import GitAddress, IRepositories, IRepository
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitAddress, IRepositories, IRepository
 from tunnel.testing import FakeRepositories
 
 

@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 
 from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import LIMITS, RESET, Stand, reader
+from tunnel.api import IServerModuleApi, IStore
 from tunnel.errors import Status
 from tunnel.hosting.stores import DEFAULT_LIMITS, NamespaceStore, Stores
-from tunnel.interfaces import IServerModuleApi, IStore
 from tunnel.testing import FakeStore
 
 

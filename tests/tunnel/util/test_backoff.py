@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 
 def test_doubles_up_to_the_most() -> None:

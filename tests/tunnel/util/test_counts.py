@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.counts import one_less
+from tunnel.toolkit.counts import one_less
 
 
 class OneLessTests(SynchronousTestCase):

@@ -7,7 +7,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.failure_log import MAX_LINES, MAX_MESSAGE, FailureLog
+from tunnel.toolkit.failure_log import MAX_LINES, MAX_MESSAGE, FailureLog
 
 
 class FailureLogTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.files import (
+from tunnel.toolkit.files import (
     MAX_SECRET_FILE,
     WatchedFile,
     file_version,

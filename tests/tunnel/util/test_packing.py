@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from tunnel.util.packing import pack, unpack
+from tunnel.toolkit.packing import pack, unpack
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"gitlab:group_role:1:owner" * 1000])

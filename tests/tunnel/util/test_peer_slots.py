@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.peer_slots import PeerSlots
+from tunnel.toolkit.peer_slots import PeerSlots
 
 
 class PeerSlotsTests(SynchronousTestCase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.recent import Recent
+from tunnel.toolkit.recent import Recent
 
 
 class RecentTests(SynchronousTestCase):

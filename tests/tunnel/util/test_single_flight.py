@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from tunnel.errors import CallError, Status
-from tunnel.util.single_flight import SingleFlight
+from tunnel.toolkit.single_flight import SingleFlight
 
 
 class Calls:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunnel.util.single_object import MAX_NAME, check_manifest, object_name
+from tunnel.toolkit.single_object import MAX_NAME, check_manifest, object_name
 
 ONE: dict[str, Any] = {
     "apiVersion": "apps/v1",

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.hostile import HOSTILE
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.util.texts import clean, clean_message, json_for_yaml, shortened
+from tunnel.toolkit.texts import clean, clean_message, json_for_yaml, shortened
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -6,7 +6,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.timers import Timers, call_by, cancel_call
+from tunnel.toolkit.timers import Timers, call_by, cancel_call
 
 
 class TimersTests(SynchronousTestCase):

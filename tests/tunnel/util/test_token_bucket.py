@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.token_bucket import TokenBucket
+from tunnel.toolkit.token_bucket import TokenBucket
 
 
 class TokenBucketTests(SynchronousTestCase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.traces import (
+from tunnel.toolkit.traces import (
     new_trace_id,
     new_traceparent,
     trace_id_in,

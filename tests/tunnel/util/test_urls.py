@@ -12,8 +12,8 @@ from kas.config.own_address import parse_peer_url
 from kas.config.redis import redis_address
 from tunnel.config.listen import Listen
 from tunnel.errors import ConfigurationError
+from tunnel.toolkit.urls import quoted_address
 from tunnel.transport.address import parse_kas_address
-from tunnel.util.urls import quoted_address
 
 
 @pytest.mark.parametrize(

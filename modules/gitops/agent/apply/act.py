@@ -47,10 +47,10 @@ from modules.gitops.agent.objects.prune_guards import (
 from modules.gitops.agent.plan.conflicts import since_when
 from modules.gitops.agent.plan.plan import Action, Plan, SourceSettings, Verb
 from modules.gitops.agent.plan.recreate import restorable, why_not_recreated
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
     "CLAIMED_MEANWHILE",

@@ -24,9 +24,9 @@ from modules.gitops.agent.inventory.own_secret import OwnSecret
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.plan.recreate import restorable
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
-from tunnel.util.single_object import object_name
+from tunnel.toolkit.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 

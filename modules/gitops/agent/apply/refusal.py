@@ -6,7 +6,7 @@ import re
 
 from modules.gitops.agent.objects.manifests import ObjectKey
 from tunnel.errors import CallError
-from tunnel.util.texts import shortened
+from tunnel.toolkit.texts import shortened
 
 __all__ = ["words_of", "words_of_foreign"]
 

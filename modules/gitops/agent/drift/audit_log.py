@@ -17,9 +17,9 @@ from twisted.logger import Logger
 from modules.gitops.agent.drift.change_authors import REMEMBERED, ROUNDED, seconds_of
 from modules.gitops.agent.objects.differences import Writer
 from modules.gitops.agent.objects.manifests import ObjectKey
-from tunnel.interfaces import KubernetesResource
+from tunnel.api import KubernetesResource
 from tunnel.kubernetes import query_value
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["KubernetesAuditLog"]
 

@@ -21,8 +21,8 @@ import attrs
 
 from modules.gitops.agent.objects.differences import Writer
 from modules.gitops.agent.objects.manifests import ObjectKey
-from tunnel.interfaces import KubernetesResource, KubernetesWrite
-from tunnel.util.recent import Recent
+from tunnel.api import KubernetesResource, KubernetesWrite
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["Changes", "Writes", "seconds_of"]
 

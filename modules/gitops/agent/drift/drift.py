@@ -40,15 +40,15 @@ from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import UNDECIDED
 from modules.gitops.agent.plan.plan import Action, Plan, Verb
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IKubernetesClient,
     KubernetesObject,
     KubernetesResource,
 )
-from tunnel.util.allowance import Allowance
-from tunnel.util.parallel import in_parallel
-from tunnel.util.timers import cancel_call
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 

@@ -17,15 +17,15 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops.agent.objects.manifests import ObjectKey
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IKubernetesClient,
     KubernetesObject,
     KubernetesResource,
     WatchEventType,
 )
-from tunnel.util.backoff import Backoff
-from tunnel.util.for_each import for_each
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.for_each import for_each
 
 __all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 

@@ -49,13 +49,13 @@ from modules.gitops.agent.inventory.inventory import (
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, claimed_by
 from modules.gitops.agent.source.snapshot import followed_in
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IKubernetesClient,
     KubernetesObject,
     KubernetesResource,
 )
-from tunnel.util.texts import clean
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.texts import clean
 
 __all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"]
 

@@ -33,9 +33,9 @@ from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
 from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "COMMIT",

@@ -18,9 +18,9 @@ from modules.gitops.agent.objects.prune_guards import (
     given_by,
     owner_of,
 )
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Seen", "list_where_many"]
 

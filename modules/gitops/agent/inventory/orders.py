@@ -19,8 +19,8 @@ import attrs
 
 from modules.gitops.agent.inventory.own_secret import OwnSecret
 from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
 

@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from modules.gitops.agent.objects.prune_guards import OWNER, owner_of
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
 __all__ = ["OWN_LABEL", "OwnSecret"]
 

@@ -14,12 +14,12 @@ from datetime import datetime
 
 import attrs
 
-from tunnel.errors import CallError, Status
-from tunnel.interfaces import (
+from tunnel.api import (
     IAgentModuleApi,
     IKubernetesClient,
     KubernetesResource,
 )
+from tunnel.errors import CallError, Status
 
 __all__ = ["InventoryWriter"]
 

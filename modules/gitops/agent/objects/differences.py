@@ -12,8 +12,8 @@ import attrs
 from modules.gitops.agent.objects.control_plane import without_owned
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER
-from tunnel.interfaces import KubernetesObject
-from tunnel.util.texts import clean
+from tunnel.api import KubernetesObject
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "AppliedVersion",

@@ -22,9 +22,9 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
-from tunnel.util.expansion import Expansion, Spent
-from tunnel.util.yaml_directives import MAX_TAGS, tag_beyond_limit
-from tunnel.util.yaml_fault import yaml_fault
+from tunnel.toolkit.expansion import Expansion, Spent
+from tunnel.toolkit.yaml_directives import MAX_TAGS, tag_beyond_limit
+from tunnel.toolkit.yaml_fault import yaml_fault
 
 __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from tunnel.interfaces import KubernetesObject
+from tunnel.api import KubernetesObject
 
 __all__ = ["HealthStatus", "ObjectHealth", "health_of"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from modules.gitops.agent.objects.manifests import ObjectKey
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
 __all__ = ["live_object"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from modules.gitops.agent.objects.manifests import Definition, ObjectKey, definition_of
 from modules.gitops.wire.settings import PruneLimits
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
     "AWAY",

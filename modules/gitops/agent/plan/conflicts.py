@@ -7,8 +7,8 @@ import re
 from modules.gitops.agent.objects.differences import writers_named
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["since_when"]
 

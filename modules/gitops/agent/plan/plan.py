@@ -37,9 +37,9 @@ from modules.gitops.agent.objects.prune_guards import (
 from modules.gitops.agent.plan.order import Order, order_of
 from modules.gitops.agent.plan.resolve import Resolved
 from modules.gitops.wire.settings import PruneLimits
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
     "FOLDER_GONE",

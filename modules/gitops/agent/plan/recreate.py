@@ -13,8 +13,8 @@ from typing import Any
 
 from modules.gitops.agent.objects.manifests import Manifest
 from modules.gitops.agent.objects.prune_guards import AWAY
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
 __all__ = ["RECREATE", "restorable", "why_not_recreated"]
 

@@ -15,8 +15,8 @@ from modules.gitops.agent.objects.manifests import (
     SourceProblem,
     definition_of,
 )
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
 __all__ = ["Resolved", "resolve"]
 

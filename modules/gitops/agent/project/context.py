@@ -13,7 +13,7 @@ from modules.gitops.agent.drift.watches import KindWatches
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.source.decryption import Decryptor
 from modules.gitops.agent.source.rendering import Renderer
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from tunnel.api import IAgentModuleApi, IServiceClient
 
 __all__ = ["Programs", "ProjectContext"]
 

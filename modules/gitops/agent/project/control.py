@@ -27,8 +27,8 @@ from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
 from modules.gitops.wire.settings import ReceiverObject
 from tunnel.errors import CallError, Status
-from tunnel.util.parallel import in_parallel
-from tunnel.util.texts import clean, shortened
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.texts import clean, shortened
 
 __all__ = ["Control"]
 

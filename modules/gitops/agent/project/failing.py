@@ -13,9 +13,9 @@ from twisted.logger import Logger
 
 from modules.gitops.agent.project.project import Project, State
 from modules.gitops.wire import reports_pb2
+from tunnel.api import IServiceClient
 from tunnel.errors import CallError
-from tunnel.interfaces import IServiceClient
-from tunnel.util.texts import clean, shortened
+from tunnel.toolkit.texts import clean, shortened
 
 __all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
 

@@ -11,8 +11,8 @@ from twisted.logger import Logger
 
 from modules.gitops.agent.drift.drift import Drift, DriftState
 from modules.gitops.agent.project.reconcile import Report
-from tunnel.util.allowance import Allowance
-from tunnel.util.texts import clean
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.texts import clean
 
 __all__ = ["MAX_LINE", "MAX_LINES", "Journal", "bounded", "counted"]
 

@@ -29,9 +29,9 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import owner_of
 from modules.gitops.agent.project.project import Project
 from modules.gitops.agent.source.snapshot import Location, followed_in
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["LOOK_AGAIN", "LOOK_FIRST", "MAX_INVENTORIES", "MAX_LOOKED", "Leftovers"]
 

@@ -31,9 +31,9 @@ from modules.gitops.agent.plan.conflicts import since_when
 from modules.gitops.agent.plan.plan import Action, Plan, SourceSettings, Verb
 from modules.gitops.agent.plan.recreate import why_not_recreated
 from modules.gitops.wire.effect import Effect
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = [
     "ObjectPreview",

@@ -52,9 +52,9 @@ from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.commit_id import COMMIT
 from modules.gitops.wire.settings import ManifestProject
 from tunnel.errors import CallError, Status
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
-from tunnel.util.texts import clean
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.texts import clean
 
 __all__ = [
     "Project",

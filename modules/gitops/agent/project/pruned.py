@@ -12,9 +12,9 @@ from twisted.logger import Logger
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.project.messages import object_reference
 from modules.gitops.wire import reports_pb2
+from tunnel.api import IServiceClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IServiceClient
-from tunnel.util.backoff import Backoff
+from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports"]
 

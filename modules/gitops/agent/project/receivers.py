@@ -27,10 +27,10 @@ from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.agent.source.snapshot import receive, ref_message
 from modules.gitops.wire import rpc_pb2
 from modules.gitops.wire.settings import ReceiverObject, ReceiverSettings
+from tunnel.api import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Receiver", "key_of"]
 

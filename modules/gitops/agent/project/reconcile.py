@@ -39,8 +39,8 @@ from modules.gitops.agent.plan.plan import (
 )
 from modules.gitops.agent.plan.resolve import resolve
 from modules.gitops.agent.source.threads import COMMIT_THREADS, TextThreads
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
 
 __all__ = [
     "Reconciler",

@@ -17,12 +17,12 @@ from modules.gitops.agent.drift.drift import Drift, DriftState
 from modules.gitops.agent.objects.prune_guards import UNDECIDED
 from modules.gitops.agent.project.messages import drift_message
 from modules.gitops.wire import control_pb2, reports_pb2
+from tunnel.api import IKubernetesClient, IServiceClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, IServiceClient
-from tunnel.util.allowance import Allowance
-from tunnel.util.backoff import Backoff
-from tunnel.util.parallel import in_parallel
-from tunnel.util.recent import Recent
+from tunnel.toolkit.allowance import Allowance
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.recent import Recent
 
 __all__ = ["DriftReports"]
 

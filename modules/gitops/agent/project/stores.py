@@ -14,7 +14,7 @@ from modules.gitops.agent.inventory.orders import OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.source.snapshot import Snapshot
 from modules.gitops.wire.settings import ManifestProject
-from tunnel.interfaces import IAgentModuleApi
+from tunnel.api import IAgentModuleApi
 
 __all__ = ["ProjectStores"]
 

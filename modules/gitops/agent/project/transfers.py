@@ -25,8 +25,8 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.plan.plan import INCOMPLETE
 from modules.gitops.agent.project.reconcile import Report
 from modules.gitops.agent.source.snapshot import Snapshot
+from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
 __all__ = ["Transfers"]
 

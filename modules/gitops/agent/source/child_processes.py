@@ -23,8 +23,8 @@ from modules.gitops.agent.source.launcher import (
     landlock_version,
 )
 from tunnel.errors import CallError, Status
-from tunnel.util.texts import clean
-from tunnel.util.timers import cancel_call
+from tunnel.toolkit.texts import clean
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 

@@ -24,10 +24,10 @@ from modules.gitops.agent.objects.manifests import Manifest, Source, SourceProbl
 from modules.gitops.agent.source.child_processes import AT_ONCE, ChildProcesses
 from modules.gitops.agent.source.folder import TemporaryFolder
 from modules.gitops.agent.source.threads import COMMIT_THREADS, TextThreads
+from tunnel.api import IKubernetesClient, KubernetesResource
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesResource
-from tunnel.util.parallel import in_parallel
-from tunnel.util.texts import clean
+from tunnel.toolkit.parallel import in_parallel
+from tunnel.toolkit.texts import clean
 
 __all__ = ["Decryptor"]
 

@@ -20,8 +20,8 @@ from modules.gitops.agent.source.rendering import (
 from modules.gitops.agent.source.snapshot import Snapshot
 from modules.gitops.agent.source.threads import TextThreads
 from modules.gitops.wire.settings import ManifestProject, SourceKind
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["read_snapshot"]
 

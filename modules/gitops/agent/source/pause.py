@@ -7,8 +7,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tunnel.interfaces import IAgentModuleApi
-from tunnel.util.timers import cancel_call
+from tunnel.api import IAgentModuleApi
+from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ASK_FIRST", "ASK_MOST", "pause"]
 

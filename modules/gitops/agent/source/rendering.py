@@ -25,9 +25,9 @@ from modules.gitops.agent.source.child_processes import ChildProcesses, Rendered
 from modules.gitops.agent.source.folder import TemporaryFolder
 from modules.gitops.agent.source.threads import COMMIT_THREADS, TextThreads
 from modules.gitops.wire.settings import SourceKind
+from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
-from tunnel.util.texts import clean
+from tunnel.toolkit.texts import clean
 
 __all__ = ["Capabilities", "Renderer", "RenderingRefused", "capabilities_of"]
 
