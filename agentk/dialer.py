@@ -10,7 +10,6 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IReactorTime,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory
@@ -25,10 +24,10 @@ from tunnel.api import (
     TunnelDisconnected,
 )
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.roles import AGENT
@@ -36,7 +35,6 @@ from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.until import until
-from tunnel.util.flusher import Flusher
 from tunnel.wire.session import Session
 
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with
@@ -85,17 +83,12 @@ class Dialer(TunnelOwner):
 
     :param endpoint: creates the endpoint for one attempt.
     :param hello: creates the greeting, each time, because tokens can be replaced.
-    :param random: between 0 and 1, for the jitter.
     """
 
     endpoint: Callable[[], IStreamClientEndpoint]
     hello: Callable[[], pb.Hello]
     dispatcher: Dispatcher
-    bus: EventBus
-    clock: IReactorTime
-    random: Callable[[], float]
-    flusher: Flusher
-    keepalive: Keepalive
+    runtime: Runtime
     #: Address of kas, for messages.
     where: str = "kas"
     #: Addresses that *endpoint* returns in turn: only a failed round of all of them
@@ -108,7 +101,9 @@ class Dialer(TunnelOwner):
     #: Streams of kas that survive the tunnel they came through.
     keeper: Keeper = attrs.field(
         default=attrs.Factory(
-            lambda self: Keeper(self.clock, lambda: self._timing.resume_grace),
+            lambda self: Keeper(
+                self.runtime.reactor, lambda: self._timing.resume_grace
+            ),
             takes_self=True,
         )
     )
@@ -130,7 +125,9 @@ class Dialer(TunnelOwner):
         init=False,
         default=attrs.Factory(
             lambda self: Backoff(
-                self.random, self._timing.reconnect_min, self._timing.reconnect_max
+                self.runtime.random,
+                self._timing.reconnect_min,
+                self._timing.reconnect_max,
             ),
             takes_self=True,
         ),
@@ -179,11 +176,13 @@ class Dialer(TunnelOwner):
                 )
             )
         served = await until(
-            lambda: not any(tunnel.load for tunnel in self._tunnels), self.clock, grace
+            lambda: not any(tunnel.load for tunnel in self._tunnels),
+            self.runtime.reactor,
+            grace,
         )
         if served:
             # Only kas knows that no request is on its way, and closes then.
-            await until(lambda: not self._tunnels, self.clock, FAREWELL)
+            await until(lambda: not self._tunnels, self.runtime.reactor, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
             # First that those streams end: kas would wait for us to go on with them.
@@ -191,7 +190,7 @@ class Dialer(TunnelOwner):
             tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
             self._idle = Deferred()
-            self._idle.addTimeout(2.0, self.clock)
+            self._idle.addTimeout(2.0, self.runtime.reactor)
             # A kas that does not close them in time: their end is not worth an error.
             self._idle.addErrback(
                 lambda failure: failure.trap(TimeoutError, CancelledError)
@@ -235,7 +234,7 @@ class Dialer(TunnelOwner):
         except Exception as error:
             self._failed(Failure(error))
             return
-        dialling.addTimeout(self._connect_timeout, self.clock)
+        dialling.addTimeout(self._connect_timeout, self.runtime.reactor)
         self._dialling = dialling
         dialling.addCallbacks(self._connected, self._failed)
 
@@ -244,9 +243,9 @@ class Dialer(TunnelOwner):
         return TunnelProtocol(
             Session(dialler=True),
             owner,
-            clock=self.clock,
-            flusher=self.flusher,
-            keepalive=self.keepalive,
+            clock=self.runtime.reactor,
+            flusher=self.runtime.flusher,
+            keepalive=self.runtime.keepalive,
             timing=self._timing,
         )
 
@@ -261,7 +260,7 @@ class Dialer(TunnelOwner):
 
     def greet(self, tunnel: TunnelProtocol, role: str) -> None:
         """Send HELLO, and close this tunnel, too, when agentk stops."""
-        self._tunnels[tunnel] = self.clock.seconds()
+        self._tunnels[tunnel] = self.runtime.reactor.seconds()
         try:
             hello = self.hello()
         except Exception as error:
@@ -313,15 +312,15 @@ class Dialer(TunnelOwner):
         another = self._attempts % self.addresses
         longest = backoff.first if another else backoff.failed()
         lost_at = self._lost_at
-        if lost_at is not None and self.clock.seconds() - lost_at < RECENT:
+        if lost_at is not None and self.runtime.reactor.seconds() - lost_at < RECENT:
             longest = min(longest, SOON)
         most = max(longest, min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
-        delay = most * self.random()
+        delay = most * self.runtime.random()
         self._log.warn(
             "{problem}; next attempt in {delay:.1f} s", problem=problem, delay=delay
         )
-        self._timer = self.clock.callLater(delay, self._dial)
+        self._timer = self.runtime.reactor.callLater(delay, self._dial)
 
     def _cancel_plan(self) -> None:
         cancel_call(self._timer)
@@ -357,7 +356,7 @@ class Dialer(TunnelOwner):
             agent_id=welcome.agent_id,
             peer=tunnel.peer,
         )
-        self.bus.publish(TunnelConnected(welcome.agent_id))
+        self.runtime.bus.publish(TunnelConnected(welcome.agent_id))
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """Return the receiver of a request for one of our modules."""
@@ -385,7 +384,7 @@ class Dialer(TunnelOwner):
         self._lived(self._tunnels[tunnel])
         # kas closes when its streams have ended; a kas that forgets to must not block
         # us.
-        self._deadlines[tunnel] = self.clock.callLater(
+        self._deadlines[tunnel] = self.runtime.reactor.callLater(
             go_away.deadline_ms / 1000,
             tunnel.end,
             ErrorCode.SHUTDOWN,
@@ -419,12 +418,12 @@ class Dialer(TunnelOwner):
     def _step_down(self) -> None:
         self.tunnel, self.kas_id = None, b""
         self.services = frozenset()
-        self.bus.publish(TunnelDisconnected(self.agent_id))
+        self.runtime.bus.publish(TunnelDisconnected(self.agent_id))
 
     def _lived(self, since: float) -> None:
-        lived = self.clock.seconds() - since
+        lived = self.runtime.reactor.seconds() - since
         if lived >= STEADY:
-            self._lost_at = self.clock.seconds()
+            self._lost_at = self.runtime.reactor.seconds()
         forgiven = int(lived // FORGIVEN_AFTER)
         self._backoff.doublings = max(0, self._backoff.doublings - forgiven)
         if lived > UNDISPUTED:

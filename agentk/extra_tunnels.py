@@ -10,13 +10,12 @@ requests are relayed again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -25,6 +24,7 @@ from agentk.dialer import CONNECT_TIMEOUT, Dialer
 from tunnel.api import IStreamReceiver
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
@@ -69,12 +69,10 @@ class ExtraTunnels:
     ones.
 
     :param dialer: has the main connection.
-    :param random: between 0 and 1, for the jitter.
     """
 
     dialer: Dialer
-    clock: IReactorTime
-    random: Callable[[], float]
+    runtime: Runtime
     #: Open extra tunnels, by the id of the kas.
     tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
     #: Requests that were relayed in this interval, by the id of the kas that did.
@@ -90,9 +88,9 @@ class ExtraTunnels:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._backoff = Backoff(self.random, RETRY_FIRST, RETRY_MOST)
+        self._backoff = Backoff(self.runtime.random, RETRY_FIRST, RETRY_MOST)
         self._loop = LoopingCall(self._look)
-        self._loop.clock = self.clock
+        self._loop.clock = self.runtime.reactor
         self.dialer.on_relayed = self._was_relayed
 
     def start(self) -> None:
@@ -112,7 +110,7 @@ class ExtraTunnels:
             self._relayed[kas_id] += 1
 
     def _look(self) -> None:
-        now = self.clock.seconds()
+        now = self.runtime.reactor.seconds()
         for kas_id, count in self._relayed.items():
             if count >= BUSY and kas_id not in self.tunnels:
                 self._wanted[kas_id] = now
@@ -159,7 +157,7 @@ class ExtraTunnels:
         except Exception as error:
             self._missed(str(error))
             return
-        dialling.addTimeout(CONNECT_TIMEOUT, self.clock)
+        dialling.addTimeout(CONNECT_TIMEOUT, self.runtime.reactor)
         self._dialling = dialling
         dialling.addCallbacks(
             partial(self._connected, extra),
@@ -185,7 +183,7 @@ class ExtraTunnels:
             why=why,
             pause=pause,
         )
-        self._pause = self.clock.callLater(pause, self._dial)
+        self._pause = self.runtime.reactor.callLater(pause, self._dial)
 
     # Callbacks of tunnels.
 
@@ -231,7 +229,7 @@ class ExtraTunnel(TunnelOwner):
         #: Streams that came, and how many had when it was last seen to be used.
         self._opened = 0
         self._seen = 0
-        self._used = tunnels.clock.seconds()
+        self._used: float = tunnels.runtime.reactor.seconds()
 
     def idle(self, now: float) -> float:
         """Seconds since it was last seen to be used."""

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from tunnel.api import IKubernetesClient, KubernetesObject
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["LeaderElection", "LeaseTimes"]
@@ -73,9 +74,6 @@ class LeaderElection:
     :param client: acts as agentk.
     :param namespace: of the Lease.
     :param identity: of this agentk as the holder: the pod's name.
-    :param clock: of this process; it does not depend on the clocks of others.
-    :param now: the time of day for operators who read the Lease.
-    :param random: between 0 and 1.
     """
 
     _log = Logger()
@@ -85,17 +83,15 @@ class LeaderElection:
         client: IKubernetesClient,
         namespace: str,
         identity: str,
-        clock: IReactorTime,
-        now: Callable[[], datetime],
-        random: Callable[[], float],
+        runtime: Runtime,
         times: LeaseTimes = LeaseTimes(),
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._identity = identity
-        self._clock = clock
-        self._now = now
-        self._random = random
+        self._runtime = runtime
+        #: Does not depend on the clocks of others.
+        self._clock: IReactorTime = runtime.reactor
         self._times = times
         self._works: list[_Work] = []
         #: Work that has begun and not ended.
@@ -129,6 +125,9 @@ class LeaderElection:
         if not self._agent_id:
             return ""
         return f"{self._namespace}/{_lease_name(self._agent_id)}"
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._runtime.now(), UTC)
 
     def agent_is(self, agent_id: str) -> None:
         """kas said which agent this is."""
@@ -195,7 +194,7 @@ class LeaderElection:
                 if self._renewed_at is not None:
                     await self._lost(name)
             leads = self._renewed_at is not None
-            jitter = 1 if leads else 1 - JITTER * self._random()
+            jitter = 1 if leads else 1 - JITTER * self._runtime.random()
             await self._pause(self._times.retry * jitter)
         if self._renewed_at is not None:
             held = self._lease
@@ -402,7 +401,7 @@ class LeaderElection:
         running.addBoth(lambda _: self._running.discard(running))
 
     async def _run(self, work: _Work) -> None:
-        backoff = Backoff(self._random, FIRST_PAUSE, LONGEST_PAUSE)
+        backoff = Backoff(self._runtime.random, FIRST_PAUSE, LONGEST_PAUSE)
         while self.leading:
             try:
                 await work.run()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import ssl
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from platform import machine
 from socket import gethostname
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
@@ -43,7 +39,6 @@ from tunnel.api import (
     TunnelConnected,
 )
 from tunnel.errors import ConfigurationError
-from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
@@ -51,21 +46,17 @@ from tunnel.kubernetes import KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
-from tunnel.program.logs import LoggingService
-from tunnel.program.parts import Part, PartTree, Phase, Steps
+from tunnel.program.parts import Phase, Steps
 from tunnel.program.process_metrics import register_process_metrics
-from tunnel.program.sentry import ErrorReports
-from tunnel.program.startup import start_or_exit
+from tunnel.program.runtime import Runtime
+from tunnel.program.service import ProgramService
 from tunnel.program.telemetry import telemetry_parts
-from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive
 from tunnel.toolkit.files import reread_files
 from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
-from tunnel.util.flusher import Flusher
 
 #: Seconds that running requests get when agentk stops; a pod has 30.
 STOP_GRACE = 20.0
@@ -80,7 +71,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TELEMETRY = "GITLAB_AGENT_TELEMETRY_"
 
 
-class AgentkService(LoggingService, Service):
+class AgentkService(ProgramService):
     """One process of agentk."""
 
     _log = Logger()
@@ -97,37 +88,25 @@ class AgentkService(LoggingService, Service):
         environ: Mapping[str, str] = os.environ,
         remarks: Sequence[str] = (),
     ) -> None:
-        self._remarks = remarks
-        self.name = "agentk"
+        super().__init__("agentk", reactor, remarks)
+        observability = configuration.observability
+        # Which traces begin is decided in kas.
+        self._runtime = runtime = Runtime(reactor=reactor, environ=environ).traced(
+            observability.tracing, "agentk", 0.0
+        )
         self._options = options
         self._token = token
-        self._reactor = reactor
-        self._environ = environ
-        self._instance_id = secrets.token_bytes(16)
         self._contexts: dict[KasAddress, ssl.SSLContext] = {}
         self._addresses = itertools.cycle(options.kas)
         self._listening = Listening(reactor, program="agentk")
-        self._watchdog = sdnotify.Watchdog(reactor)
         self.cluster = cluster
         self._version = ClusterVersion(cluster, reactor)
-        self.metrics = CollectorRegistry()
+        self.metrics = runtime.metrics
         register_process_metrics(
             self.metrics, "agentk", self._listening, lambda: self.dropped_lines
         )
-        random = secrets.SystemRandom().random
-        self.bus = EventBus()
-        observability = configuration.observability
         self._profile = observability.profile
-        self._errors = ErrorReports(observability.sentry, "agentk", reactor)
-        self._tracer: Tracer | None = None
-        if observability.tracing is not None:
-            instance = self._instance_id.hex()
-            # Which traces begin is decided in kas.
-            self._tracer = Tracer(
-                observability.tracing, "agentk", instance, 0.0, random
-            )
-            self.metrics.register(self._tracer)
-        self.dispatcher = Dispatcher(reactor, from_kas=True, tracer=self._tracer)
+        self.dispatcher = Dispatcher(reactor, from_kas=True, tracer=runtime.tracer)
         self._upstream = UpstreamPool(
             cluster.endpoint,
             reactor,
@@ -138,16 +117,12 @@ class AgentkService(LoggingService, Service):
             endpoint=self._endpoint,
             hello=self._hello,
             dispatcher=self.dispatcher,
-            bus=self.bus,
-            clock=reactor,
-            random=random,
-            flusher=Flusher(reactor),
-            keepalive=Keepalive(reactor),
+            runtime=runtime,
             where=f"kas at {options.kas[0]}",
             addresses=len(options.kas),
             credential_from=token.where,
         )
-        self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)
+        self.extra_tunnels = ExtraTunnels(self.dialer, runtime)
         self.metrics.register(TunnelCollector(self.dialer, self.extra_tunnels))
         self.reach = ClusterReachability(
             self._version,
@@ -183,29 +158,27 @@ class AgentkService(LoggingService, Service):
         self._election = LeaderElection(
             kubernetes.as_agentk(),
             self.own_namespace.name,
-            options.pod_name or f"{gethostname()}-{self._instance_id.hex()}",
-            reactor,
-            lambda: datetime.now(UTC),
-            random,
+            options.pod_name or f"{gethostname()}-{runtime.instance_id.hex()}",
+            runtime,
         )
         self.metrics.register(LeaderCollector(self._election))
         context = AgentContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
-            bus=self.bus,
+            bus=runtime.bus,
             metrics=self.metrics,
             kubernetes=kubernetes,
             dialer=self.dialer,
             sections=self.sections,
             election=self._election,
-            tracer=self._tracer,
+            tracer=runtime.tracer,
         )
         self.modules = ModuleHost(
             modules,
             interface=IAgentModule,
             make_api=context.make_api,
             clock=reactor,
-            jitter=random,
+            jitter=runtime.random,
         )
         self.module_reports: StateReports[dict[str, str]] = StateReports(
             "Modules",
@@ -217,26 +190,11 @@ class AgentkService(LoggingService, Service):
             reactor,
         )
         self.modules.on_changed = self.module_reports.report
-        self._tree = PartTree(self._parts())
-
-    def startService(self) -> None:
-        """Begin; a failure to do so ends the process with its reason."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self.start_logging(self._reactor)
-        for remark in self._remarks:
-            self._log.warn("{remark}", remark=remark)
-        start_or_exit(self._tree.start(), self._reactor)
-
-    def _parts(self) -> list[Part]:
-        """Return the parts, each after the parts that it needs."""
-        return [
-            *telemetry_parts(self._errors, self._tracer, self._reactor),
+        self.compose(
+            *telemetry_parts(observability.sentry, "agentk", runtime),
             Steps("TLS to kas", start=self._read_contexts),
-            Steps(
-                "health and metrics",
-                start=self._listen,
-                stop=self._listening.close_all,
-            ),
+            self._listening,
+            Steps("health and metrics", start=self._listen),
             Steps("the cluster", start=self.cluster.start, stop=self.cluster.stop),
             Steps("connections to the cluster", stop=self._upstream.close),
             Steps(
@@ -252,11 +210,12 @@ class AgentkService(LoggingService, Service):
                 "tunnels",
                 start=self._connect,
                 drain={
-                    Phase.READINESS: self._become_unready,
+                    Phase.READINESS: self.extra_tunnels.stop,
                     Phase.REQUESTS: self._disconnect,
                 },
             ),
-        ]
+            sdnotify.Watchdog(reactor),
+        )
 
     def _read_contexts(self) -> None:
         self._contexts = self._make_contexts()
@@ -278,10 +237,9 @@ class AgentkService(LoggingService, Service):
         )
 
     def _connect(self) -> None:
-        self.bus.subscribe("agentk", TunnelConnected, self._connected)
+        self._runtime.bus.subscribe("agentk", TunnelConnected, self._connected)
         self.dialer.start()
         self.extra_tunnels.start()
-        self._watchdog.start()
         settle()
 
     def _observe(self, section: ObservabilitySection) -> None:
@@ -341,7 +299,7 @@ class AgentkService(LoggingService, Service):
             address,
             tls_context_source=lambda: self._contexts[address],
             server_name=options.kas_tls_server_name,
-            environ=self._environ,
+            environ=self._runtime.environ,
             headers=options.kas_header,
             clock=self._reactor,
             any_name_source=partial(self._make_context, address, any_name=True),
@@ -353,10 +311,10 @@ class AgentkService(LoggingService, Service):
         return self._options.namespace or self.cluster.target.namespace
 
     def _hello(self) -> pb.Hello:
-        said = self._environ
+        said = self._runtime.environ
         return pb.Hello(
             credential=self._token.current(),
-            instance_id=self._instance_id,
+            instance_id=self._runtime.instance_id,
             agent=pb.AgentMeta(
                 version=__version__,
                 pod_namespace=self._namespace,
@@ -368,20 +326,10 @@ class AgentkService(LoggingService, Service):
             ),
         )
 
-    def stopService(self) -> Deferred[None]:
-        """Offer nothing more, serve accepted requests, and close last."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._tree.end())
-
-    def _become_unready(self) -> None:
-        sdnotify.notify("STOPPING=1")
-        self._watchdog.stop()
-        self.extra_tunnels.stop()
-
     async def _disconnect(self) -> None:
         # The dialer tells kas at once that it accepts nothing new.  Modules learn of it
         # after that, because their clients must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
-        self.bus.publish(Draining())
+        self._runtime.bus.publish(Draining())
         await self._election.stop()
         await stopping

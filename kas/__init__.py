@@ -4,6 +4,7 @@ The server: accepts agents, and carries requests to them.
     tap.py          `twistd kas`: its options and its service
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
+    credentials.py  the authenticators that the configuration selects
     operations.py   commands and questions of kasctl for a running kas
     http_client.py  requests to other servers
     request_queue.py  requests to other servers, at a limited rate

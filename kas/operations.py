@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,77 +11,25 @@ from twisted.logger import Logger
 
 from kas.agents.acceptor import AgentAcceptor
 from kas.agents.last_seen import LastSeen
-from kas.agents.registry import Registry
+from kas.api.listener import operators_factory
+from kas.api.services import ExternalServices
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.observability.audit import AuditLog
 from kas.observability.overview import overview
 from kas.observability.site import Health
-from kas.routing.router import Router
-from kas.state.control import parse_change
+from kas.state.control import control_site, parse_change
+from kas.state.directory import StateDirectory
+from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 
-__all__ = ["Operations", "describe"]
+__all__ = ["Operations", "kasctl_sockets"]
 
 #: Problems of agents that `kasctl status` shows.
 SHOWN_PROBLEMS = 100
 
 #: Seconds that other kas have for an answer when an operator asks for them and waits.
 PEERS_PATIENCE = 2.0
-
-
-def describe(
-    draining: bool,
-    registry: Registry,
-    fleet: Fleet,
-    problems: Mapping[str, Mapping[str, tuple[str, str]]],
-) -> dict[str, Any]:
-    """
-    Describe this process, Redis and the other kas.
-
-    :param problems: problems of agents that modules reported: name and reason, by
-        module and agent id.
-    """
-    known: dict[str, Any] = {"pid": os.getpid(), "draining": draining}
-    clusters = {
-        one.agent.agent_name: one.agent.cluster_problem
-        for one in registry
-        if one.agent.cluster_problem
-    }
-    if clusters:
-        known["cluster_problems"] = clusters
-    reported = [
-        (f"{name}: {module}", why)
-        for module, agents in problems.items()
-        for name, why in agents.values()
-    ]
-    reported += [
-        (f"{one.agent.agent_name}: {module}", f"restarting: {why}")
-        for one in registry
-        for module, why in one.restarting.items()
-    ]
-    if reported:
-        known["agent_problems"] = dict(reported[:SHOWN_PROBLEMS])
-    if fleet.redis is not None:
-        known["redis"] = {
-            "up": fleet.redis.up,
-            "news": fleet.redis.listening,
-            "reason": fleet.redis.reason,
-        }
-    if fleet.peers is not None and fleet.siblings is None:
-        others = [fleet.peers.at(one.url) for one in fleet.others()]
-        known["own_url"] = fleet.directory.me.url
-        known["peers"] = len(others)
-        known["peer_sessions"] = fleet.peers.connected
-        unreached = {peer.url: peer.problem for peer in others if peer.problem}
-        if unreached:
-            known["peer_problems"] = unreached
-        known["unreachable_peers"] = sorted(
-            peer.url for peer in others if not peer.worth_trying
-        )
-    if fleet.gateway is not None and fleet.gateway.refusal:
-        known["refused_peer"] = fleet.gateway.refusal
-    return known
 
 
 @attrs.frozen(eq=False)
@@ -91,14 +39,56 @@ class Operations:
     acceptor: AgentAcceptor
     fleet: Fleet
     balance: Balance
-    router: Router
     health: Health
     identity: FileAuthenticator
     last_seen: LastSeen
     audit: AuditLog
-    #: See `describe`.
-    about: Callable[[], dict[str, Any]]
+    #: Problems of agents that modules reported: name and reason, by module and id.
+    problems: Mapping[str, Mapping[str, tuple[str, str]]]
     _log = Logger()
+
+    def about(self) -> dict[str, Any]:
+        """Describe this process, Redis and the other kas."""
+        known: dict[str, Any] = {"pid": os.getpid(), "draining": self.acceptor.draining}
+        clusters = {
+            one.agent.agent_name: one.agent.cluster_problem
+            for one in self.acceptor.registry
+            if one.agent.cluster_problem
+        }
+        if clusters:
+            known["cluster_problems"] = clusters
+        reported = [
+            (f"{name}: {module}", why)
+            for module, agents in self.problems.items()
+            for name, why in agents.values()
+        ]
+        reported += [
+            (f"{one.agent.agent_name}: {module}", f"restarting: {why}")
+            for one in self.acceptor.registry
+            for module, why in one.restarting.items()
+        ]
+        if reported:
+            known["agent_problems"] = dict(reported[:SHOWN_PROBLEMS])
+        if self.fleet.redis is not None:
+            known["redis"] = {
+                "up": self.fleet.redis.up,
+                "news": self.fleet.redis.listening,
+                "reason": self.fleet.redis.reason,
+            }
+        if self.fleet.peers is not None and self.fleet.siblings is None:
+            others = [self.fleet.peers.at(one.url) for one in self.fleet.others()]
+            known["own_url"] = self.fleet.directory.me.url
+            known["peers"] = len(others)
+            known["peer_sessions"] = self.fleet.peers.connected
+            unreached = {peer.url: peer.problem for peer in others if peer.problem}
+            if unreached:
+                known["peer_problems"] = unreached
+            known["unreachable_peers"] = sorted(
+                peer.url for peer in others if not peer.worth_trying
+            )
+        if self.fleet.gateway is not None and self.fleet.gateway.refusal:
+            known["refused_peer"] = self.fleet.gateway.refusal
+        return known
 
     async def drain(self) -> dict[str, Any]:
         """Move every agent to another kas, accept none, and be not ready."""
@@ -138,7 +128,7 @@ class Operations:
             **self.about(),
             "ready": self.health.ready,
             "agents": registry.agents,
-            "requests": streams + self.router.remote,
+            "requests": streams + self.health.router.remote,
         }
 
     async def agents(self) -> dict[str, Any]:
@@ -150,3 +140,28 @@ class Operations:
         """Describe the other kas, after dialling those without a session."""
         await self.fleet.dial_all(PEERS_PATIENCE)
         return self.about()
+
+
+def kasctl_sockets(
+    operations: Operations,
+    services: ExternalServices,
+    state: StateDirectory,
+    sockets: Mapping[str, int],
+) -> Sequence[ProcessSocket]:
+    """
+    Return the sockets on which kas answers `kasctl`.
+
+    :param services: of modules, which `kasctl` calls directly.
+    :param sockets: see `kas.service.KasService`.
+    """
+    reactor = operations.fleet.runtime.reactor
+    calls = operators_factory(services, reactor)
+    return [
+        ProcessSocket(
+            state, prefix, factory, reactor, commands, sockets.get(prefix.rstrip("-"))
+        )
+        for prefix, factory, commands in (
+            (CONTROL, control_site(operations), "drain and rebalance"),
+            (CALLS, calls, "gitops"),
+        )
+    ]

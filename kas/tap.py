@@ -25,8 +25,10 @@ try:
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
     from kas.workers.folder import check_path
+    from kas.workers.part import WorkerCommand
+    from kas.workers.service import WorkerService
     from kas.workers.sharing import check_listeners
-    from kas.workers.supervisor import Supervisor, WorkerCommand
+    from kas.workers.supervisor import Supervisor
     from kas.workers.worker import Worker
 except ModuleNotFoundError as error:
     not_installed("kas", error)
@@ -152,19 +154,16 @@ def makeService(options: Options) -> IService:
                 reactor,
                 remarks=remarks,
             )
-        else:
+        elif worker is None:
             service = KasService(
-                configuration,
-                options.modules,
-                state,
-                reactor,
-                remarks=remarks if worker is None else (),
-                worker=worker,
+                configuration, options.modules, state, reactor, remarks=remarks
             )
-        if worker is not None:
+        else:
+            service = WorkerService(
+                worker, configuration, options.modules, state, reactor
+            )
             # Signals of a terminal are for the supervisor.
             os.setpgid(0, 0)
-            service.log_fields = {"worker": worker.number}
         service.log_as_told(
             options.parent or {},
             options["log-format"],

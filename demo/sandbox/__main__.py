@@ -97,7 +97,7 @@ class Sandbox:
             self.ticking.stop()
         self.executions.end_all()
         self.front.abort_all()
-        await self._listening.close_all()
+        await self._listening.stop()
 
 
 def _render(code: int, message: str) -> tuple[bytes, bytes]:

@@ -6,7 +6,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -27,8 +27,8 @@ from tunnel.api import (
     KubernetesVersion,
 )
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
-from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
@@ -151,7 +151,6 @@ class AgentAcceptor(TunnelOwner):
     """
     Decides what the tunnels of agents may do; the owner of each of them.
 
-    :ivar now: the time of day.
     :ivar timing: sent with every WELCOME: agents take their pace from here, and a
         slower one where there are many (`paced`).
     """
@@ -159,17 +158,14 @@ class AgentAcceptor(TunnelOwner):
     authenticate: Authenticate
     registry: Registry
     dispatcher: Dispatcher
-    bus: EventBus
-    clock: IReactorTime
+    runtime: Runtime
     rate: ConnectionRate
-    kas_id: bytes
-    now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
     #: Workers of this kas.  Each has about as many agents as this one, and the ping
     #: interval depends on all of them together.
     workers: int = 1
     streams: StreamRate = attrs.Factory(
-        lambda self: StreamRate(self.clock), takes_self=True
+        lambda self: StreamRate(self.runtime.reactor), takes_self=True
     )
     #: Called when an agent looks for another kas, or worker, than this one.
     on_already_here: Callable[[], None] = lambda: None
@@ -285,7 +281,7 @@ class AgentAcceptor(TunnelOwner):
             agent_name=identity.agent_name,
             instance_id=hello.instance_id,
             generation=hello.generation,
-            connected_at=self.now(),
+            connected_at=self.runtime.now(),
             version=_shared(meta.version[:MAX_META]),
             commit_id=_shared(meta.commit_id[:MAX_META]),
             pod_namespace=meta.pod_namespace[:MAX_META],
@@ -321,7 +317,7 @@ class AgentAcceptor(TunnelOwner):
                 agent_name=identity.agent_name,
                 services=self.dispatcher.services,
                 timing=timing.message(),
-                kas_id=self.kas_id,
+                kas_id=self.runtime.instance_id,
             )
         )
         tunnel.agent = agent
@@ -345,7 +341,7 @@ class AgentAcceptor(TunnelOwner):
             pod=agent.pod_name,
             version=agent.version,
         )
-        self.bus.publish(AgentConnected(agent))
+        self.runtime.bus.publish(AgentConnected(agent))
 
     def _take_extra(self, connection: AgentConnection) -> None:
         self.registry.add_extra(connection)
@@ -387,7 +383,7 @@ class AgentAcceptor(TunnelOwner):
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
         if connection is not None and not connection.extra:
-            self.bus.publish(AgentDisconnected(connection.agent))
+            self.runtime.bus.publish(AgentDisconnected(connection.agent))
         if not tunnel.load:
             self.tunnel_idle(tunnel)
 
@@ -399,7 +395,7 @@ class AgentAcceptor(TunnelOwner):
         # An agent may say GO_AWAY as often as it likes.
         if tunnel not in self._ending:
             self._ending.add(tunnel)
-            self.clock.callLater(0, self._drained, tunnel)
+            self.runtime.reactor.callLater(0, self._drained, tunnel)
 
     def _drained(self, tunnel: TunnelProtocol) -> None:
         self._ending.discard(tunnel)
@@ -425,11 +421,18 @@ class AgentAcceptor(TunnelOwner):
             reason=reason,
         )
         if not (connection.retired or connection.extra):
-            self.bus.publish(AgentDisconnected(agent))
+            self.runtime.bus.publish(AgentDisconnected(agent))
 
 
 class AgentFactory(TunnelFactory):
     """A tunnel for each connection to the agents' port."""
 
-    def __init__(self, acceptor: AgentAcceptor, **rest: Any) -> None:
-        super().__init__(acceptor, timing=acceptor.timing, **rest)
+    def __init__(self, acceptor: AgentAcceptor) -> None:
+        runtime = acceptor.runtime
+        super().__init__(
+            acceptor,
+            timing=acceptor.timing,
+            clock=runtime.reactor,
+            flusher=runtime.flusher,
+            keepalive=runtime.keepalive,
+        )

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -26,7 +26,7 @@ from tunnel.api import (
     AgentDisconnected,
 )
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.hosting.events import EventBus
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import call_by, cancel_call
 
@@ -75,15 +75,13 @@ class LastSeen:
 
     :param connected: ids of the agents that are connected to this kas now.
     :param find: an agent that may connect, by its id.
-    :param now: the time of day.
     """
 
     _state: StateDirectory
     _connected: Callable[[], Iterable[str]]
     _find: Callable[[str], KnownAgent | None]
     _shared: Shared
-    _clock: IReactorTime
-    _now: Callable[[], float]
+    _runtime: Runtime
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_AGENTS), init=False
     )
@@ -97,11 +95,12 @@ class LastSeen:
     _complained: bool = attrs.field(default=False, init=False)
     _log = Logger()
 
-    def start(self, bus: EventBus) -> None:
+    def start(self) -> None:
         """Read what was remembered, and follow who comes and goes."""
         self._running = True
-        self._since = self._now()
+        self._since = self._runtime.now()
         self._merge_file()
+        bus = self._runtime.bus
         bus.subscribe("kas", AgentConnected, self._changed)
         bus.subscribe("kas", AgentDisconnected, self._changed)
         self._save_within(SAVE_INTERVAL)
@@ -114,7 +113,7 @@ class LastSeen:
         self._save()
 
     def _changed(self, event: AgentConnected | AgentDisconnected) -> None:
-        self._note(event.agent.agent_id, self._now())
+        self._note(event.agent.agent_id, self._runtime.now())
         self._save_within(SAVE_DELAY)
 
     def _note(self, agent_id: str, when: float) -> None:
@@ -137,7 +136,7 @@ class LastSeen:
         Query the store in the background, and not often, because a request waits for
         the agent.
         """
-        now = self._clock.seconds()
+        now = self._runtime.reactor.seconds()
         if now - self._asked.get(agent_id, -math.inf) < ASK_INTERVAL:
             return
         if len(self._asked) >= MAX_AGENTS:
@@ -182,7 +181,7 @@ class LastSeen:
             when = _time_of_day(seen)
             return (
                 f"agent {name} is not connected; last seen {when} "
-                f"({ago(self._now() - seen)})"
+                f"({ago(self._runtime.now() - seen)})"
             )
         if agent is not None and agent.created_at.timestamp() >= self._since:
             return f"agent {name} has never connected"
@@ -196,8 +195,10 @@ class LastSeen:
     def _save_within(self, seconds: float) -> None:
         if not self._running:
             return
-        due = self._clock.seconds() + seconds
-        self._saving = call_by(due, self._saving, self._save_again, self._clock)
+        due = self._runtime.reactor.seconds() + seconds
+        self._saving = call_by(
+            due, self._saving, self._save_again, self._runtime.reactor
+        )
 
     def _save_again(self) -> None:
         self._saving = None
@@ -205,7 +206,7 @@ class LastSeen:
         self._save_within(SAVE_INTERVAL)
 
     def _save(self) -> None:
-        now = self._now()
+        now = self._runtime.now()
         for agent_id in self._connected():
             self._note(agent_id, now)
         # Several kas may share the directory; what is lost between this look and the
@@ -255,7 +256,7 @@ class LastSeen:
 
     def _merge(self, found: Mapping[str, float]) -> None:
         # A time to come would only be a clock that was wrong.
-        latest = self._now()
+        latest = self._runtime.now()
         for agent_id, seen in found.items():
             if 0 < seen <= latest:
                 self._note(agent_id, seen)

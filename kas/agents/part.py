@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import attrs
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
-from kas.agents.acceptor import AgentAcceptor, AgentFactory
+from kas.agents.acceptor import (
+    AGENT_TIMING,
+    REFUSALS,
+    AgentAcceptor,
+    AgentFactory,
+    Authenticate,
+    ConnectionRate,
+)
+from kas.agents.registry import Registry
+from kas.agents.reports import AgentReports
 from kas.config.schema import AgentListen
 from kas.state.running import AGENTS
 from tunnel.errors import ErrorCode
@@ -13,6 +25,7 @@ from tunnel.program.inherited_port import InheritedPort
 from tunnel.program.listening import Listening
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
+from tunnel.rpc.dispatch import Dispatcher
 from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
 from tunnel.transport.tls import ALPN_TUNNEL
 from tunnel.transport.websocket import wrap_websocket_server
@@ -29,29 +42,36 @@ class AgentsPart(Part):
     def __init__(
         self,
         settings: AgentListen,
-        acceptor: AgentAcceptor,
+        authenticate: Authenticate,
+        registry: Registry,
+        dispatcher: Dispatcher,
         listening: Listening,
         runtime: Runtime,
     ) -> None:
         self._settings = settings
-        self._acceptor = acceptor
         self._listening = listening
-        self._runtime = runtime
+        per_minute = settings.connections_per_token_per_minute
+        self.acceptor = AgentAcceptor(
+            authenticate,
+            registry,
+            dispatcher,
+            runtime,
+            ConnectionRate(per_minute, runtime.reactor),
+            attrs.evolve(AGENT_TIMING, resume_grace=settings.resume_grace_period),
+            # Each reason is in the metrics from the start.
+            refusals=Counter(dict.fromkeys(REFUSALS, 0)),
+        )
+        AgentReports(registry, runtime).serve(dispatcher)
         self._port: IListeningPort | None = None
 
     async def start(self) -> None:
         """Listen for agents."""
-        settings, runtime = self._settings, self._runtime
-        tunnels = AgentFactory(
-            self._acceptor,
-            clock=runtime.reactor,
-            flusher=runtime.flusher,
-            keepalive=runtime.keepalive,
-        )
+        settings, clock = self._settings, self.acceptor.runtime.reactor
+        tunnels = AgentFactory(self.acceptor)
         # The first bytes tell a WebSocket from the tunnel itself, so one port does
         # for both whatever proxies are in between.
         factory = TunnelOrWebSocketFactory(
-            tunnels, wrap_websocket_server(tunnels, runtime.reactor), runtime.reactor
+            tunnels, wrap_websocket_server(tunnels, clock), clock
         )
         self._port = await self._listening.listen(
             settings,
@@ -61,7 +81,7 @@ class AgentsPart(Part):
             alpn=(ALPN_TUNNEL, "http/1.1"),
         )
         if isinstance(self._port, InheritedPort):
-            self._acceptor.on_already_here = self._port.give_way
+            self.acceptor.on_already_here = self._port.give_way
         if not settings.tls and settings.network != "unix":
             self._log.warn(
                 "agents connect without TLS: tokens and traffic can be read on the "
@@ -73,5 +93,5 @@ class AgentsPart(Part):
         if phase is Phase.LISTENERS and self._port is not None:
             await self._listening.close(self._port)
         if phase is Phase.SESSIONS:
-            for connection in self._acceptor.registry.tunnels():
+            for connection in self.acceptor.registry.tunnels():
                 connection.tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from kas.agents.registry import Registry
@@ -15,8 +14,8 @@ from tunnel.api import (
     ConnectedAgent,
 )
 from tunnel.errors import CallError, Status
-from tunnel.hosting.events import EventBus
 from tunnel.pb import reports_pb2
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.toolkit.texts import clean
 
@@ -46,8 +45,7 @@ class AgentReports:
     """
 
     _registry: Registry
-    _bus: EventBus
-    _clock: IReactorTime
+    _runtime: Runtime
     _log = Logger()
 
     def serve(self, dispatcher: Dispatcher) -> None:
@@ -66,7 +64,7 @@ class AgentReports:
         before = connection.agent.cluster_problem
         if problem == before:
             return reports_pb2.ClusterReported()
-        now = self._clock.seconds()
+        now = self._runtime.reactor.seconds()
         if now - connection.reported_at < MIN_INTERVAL:
             raise CallError(Status.RESOURCE_EXHAUSTED, "this changes too often")
         connection.reported_at = now
@@ -74,7 +72,7 @@ class AgentReports:
         connection.agent = connection.tunnel.agent = changed
         if bool(problem) != bool(before):
             self._tell(changed)
-        self._bus.publish(AgentChanged(changed))
+        self._runtime.bus.publish(AgentChanged(changed))
         return reports_pb2.ClusterReported()
 
     async def modules(

@@ -22,6 +22,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.http2.server import Http2ServerConnection
 from tunnel.http2.stream import Http2Stream, RawHeaders
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.failure_log import FailureLog
 from tunnel.toolkit.for_each import for_each
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
@@ -174,7 +175,6 @@ class ExternalApi(DrainingListener):
     """
     The external API of one kas, from its section of the configuration.
 
-    :param now: the time of day.
     :raises ConfigurationError: the secret cannot be used.
     """
 
@@ -185,11 +185,9 @@ class ExternalApi(DrainingListener):
         settings: ApiListen,
         services: ExternalServices,
         listening: Listening,
-        reactor: Any,
-        *,
-        now: Callable[[], float],
-        jitter: Callable[[], float],
+        runtime: Runtime,
     ) -> None:
+        reactor = runtime.reactor
         try:
             secrets = Secrets(
                 settings.authentication_secret_file,
@@ -201,12 +199,12 @@ class ExternalApi(DrainingListener):
         factory = ExternalFactory(
             Front(
                 services,
-                Authenticator(secrets, settings.issuer, now),
+                Authenticator(secrets, settings.issuer, runtime.now),
                 FailureLog(reactor),
             ),
             reactor,
             age=settings.max_connection_age,
-            jitter=jitter,
+            jitter=runtime.random,
         )
         super().__init__(
             settings,

@@ -26,6 +26,7 @@ from kas.directory.known_kas import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.counts import one_less
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.timers import cancel_call
@@ -46,7 +47,6 @@ class Directory:
     :param me: this kas, as others see it.
     :param store: None: this kas is alone.  Then no timer runs, and no agent is
         elsewhere.
-    :param random: between 0 and 1, for the jitter.
     :param sessions: used to query peers directly if the store has no answer.
     :param siblings: addresses of the other workers of this kas, which are known without
         a store: a worker that starts while the store is down knows no other kas.
@@ -61,8 +61,7 @@ class Directory:
         self,
         me: KasRecord,
         store: Store | None,
-        clock: IReactorTime,
-        random: Callable[[], float],
+        runtime: Runtime,
         sessions: Sessions | None = None,
         *,
         siblings: Sequence[str] = (),
@@ -73,8 +72,9 @@ class Directory:
         self._store = store
         #: Whether there can be other kas with agents: else it knows no routes.
         self.is_shared: Final = store is not None
+        clock: IReactorTime = runtime.reactor
         self._clock = clock
-        self._random = random
+        self._random = runtime.random
         self._sessions = sessions
         self._siblings = siblings
         self.on_superseded = on_superseded
@@ -84,7 +84,7 @@ class Directory:
         self._mine: dict[tuple[str, bytes], AgentRecord] = {}
         #: How many of these an agent has.
         self._here: Counter[str] = Counter()
-        self._cache = Cache(clock, random)
+        self._cache = Cache(clock, runtime.random)
         self._waiters = Waiters()
         self._lookups = LookUps(
             clock, self._look_up, self._here, self._waiters.waiting, self._cut_off

@@ -15,7 +15,6 @@ whenever Redis comes back, so an outage needs no memory of changes.
 from __future__ import annotations
 
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -48,6 +47,7 @@ from kas.redis import (
     RedisUnavailable,
     trap_redis_errors,
 )
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.timers import Timers
 
 __all__ = ["RedisStore"]
@@ -90,20 +90,16 @@ class RedisStore:
     """
     Implements `kas.directory.store.Store`.
 
-    :param reactor: for connections.
-    :param random: between 0 and 1, for the jitter.
-    :param clock: for everything else; the reactor itself but for tests.
+    :param clock: for everything but connections; the reactor itself but for tests.
     """
 
     _me: KasRecord
     _settings: Redis
-    _reactor: Any
-    _random: Callable[[], float]
+    _runtime: Runtime
     _clock: IReactorTime = attrs.field(
-        default=attrs.Factory(lambda self: self._reactor, takes_self=True), kw_only=True
+        default=attrs.Factory(lambda self: self._runtime.reactor, takes_self=True),
+        kw_only=True,
     )
-    #: The time of day.
-    _now: Callable[[], float] = attrs.field(default=time.time, kw_only=True)
     #: For metrics: how often everything was written again, messages not understood.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
@@ -143,8 +139,8 @@ class RedisStore:
         self._layout = Layout(self._settings.key_prefix)
         self.client = RedisClient(
             self._settings,
-            self._reactor,
-            self._random,
+            self._runtime.reactor,
+            self._runtime.random,
             self._layout.channel,
             self._layout.probe(),
         )
@@ -243,7 +239,7 @@ class RedisStore:
                     ended.append(before)
         me = self._me.kas_id
         commands = self._layout.remove(me, gone) + self._layout.put(me, here)
-        commands += self._layout.note_seen(gone, self._now())
+        commands += self._layout.note_seen(gone, self._runtime.now())
         commands += self._layout.publish(here, ended)
         return self._transaction(commands, changes=True)
 
@@ -373,7 +369,7 @@ class RedisStore:
         return self.client.transaction([*first, *commands]).addCallback(check)
 
     def _lease_due(self) -> None:
-        interval = LEASE_INTERVAL * (0.9 + 0.2 * self._random())
+        interval = LEASE_INTERVAL * (0.9 + 0.2 * self._runtime.random())
         self._later("lease", interval, self._lease_due)
         if self.client.up:
             self._run("lease", self._renew_lease())
@@ -407,7 +403,7 @@ class RedisStore:
         dead = self._reader.learn(members, found)
         if dead:
             # One at a time, and not every kas the same one.
-            chosen = dead[int(self._random() * len(dead)) % len(dead)]
+            chosen = dead[int(self._runtime.random() * len(dead)) % len(dead)]
             self._run("clean", self._clean(chosen))
 
     def _due(self) -> list[AgentRecord]:
@@ -477,7 +473,7 @@ class RedisStore:
                     strange.append(field)
             commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
             # Until now its agents were seen, as far as is known.
-            commands += layout.note_seen(places, self._now())
+            commands += layout.note_seen(places, self._runtime.now())
             if strange:
                 commands.append(("HDEL", held, *strange))
             await client.transaction(commands)
@@ -540,7 +536,7 @@ class RedisStore:
             ended = [gone.get(place) or self._changed[place] for place in batch]
             there = [one for one in ended if one is not None]
             events = layout.publish(ended=there)
-            seen = layout.note_seen(batch, self._now())
+            seen = layout.note_seen(batch, self._runtime.now())
             await self.client.transaction(layout.remove(me, batch) + seen + events)
         goodbye = layout.publish(left=me)
         await self.client.transaction(
@@ -591,7 +587,7 @@ class RedisStore:
         if name in ("write", "rewrite") and self.client.up:
             # Too much waited: the connection works, so nothing else would repeat it.
             again = partial(self._rewrite, "a write failed")
-            self._later("again", LEASE_INTERVAL * self._random(), again)
+            self._later("again", LEASE_INTERVAL * self._runtime.random(), again)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

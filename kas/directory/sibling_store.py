@@ -12,12 +12,11 @@ worker that dies ends what others watch there, and all that it had is gone with 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -27,6 +26,7 @@ from kas.pb import directory_pb2 as pb
 from kas.state.process_socket import worker_at
 from tunnel.api import StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status, TunnelError
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import Timers
@@ -129,16 +129,12 @@ class SiblingStore:
     Implements `kas.directory.store.Store`.
 
     :param urls: of the private API of each other worker.
-    :param random: between 0 and 1, for the jitter.
-    :param now: the time of day.
     """
 
     _me: KasRecord
     _urls: Sequence[str]
     _calls: SiblingCalls
-    _clock: IReactorTime
-    _random: Callable[[], float]
-    _now: Callable[[], float]
+    _runtime: Runtime
     #: Set by who shares more than the directory.
     workers: WorkersListener | None = attrs.field(default=None, init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
@@ -162,7 +158,7 @@ class SiblingStore:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._timers = Timers(self._clock)
+        self._timers = Timers(self._runtime.reactor)
 
     def start(self, listener: StoreListener) -> None:
         """Watch the others, in the background, again and again."""
@@ -293,7 +289,7 @@ class SiblingStore:
     # Connections of others.
 
     async def _follow(self, url: str) -> None:
-        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        backoff = Backoff(self._runtime.random, RETRY_FIRST, RETRY_MOST)
         while not self._stopping:
             try:
                 async for message in self._calls.watch_at(url):
@@ -309,7 +305,7 @@ class SiblingStore:
                 self._log.failure("while following {worker}", worker=worker_at(url))
             self._lost(url)
             if not self._stopping:
-                await deferLater(self._clock, backoff.pause())
+                await deferLater(self._runtime.reactor, backoff.pause())
 
     def _received(self, url: str, message: pb.WatchResponse) -> None:
         listener = self._listener
@@ -327,7 +323,7 @@ class SiblingStore:
         events = message.events
         gone = [AgentRecord.from_message(one) for one in events.disconnected]
         for record in gone:
-            self._seen[record.agent.agent_id] = self._now()
+            self._seen[record.agent.agent_id] = self._runtime.now()
         came = [AgentRecord.from_message(one) for one in events.connected]
         if came or gone:
             listener.events(came, gone)

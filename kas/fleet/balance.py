@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -15,6 +14,7 @@ from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 
 __all__ = ["Balance"]
 
@@ -54,14 +54,11 @@ class Balance:
 
     Agents choose a kas through a name or a load balancer, so kas can only
     ask some of them to choose again.
-
-    :param random: between 0 and 1: who has to go.
     """
 
     registry: Registry
     directory: Directory
-    clock: IReactorTime
-    random: Callable[[], float]
+    runtime: Runtime
     #: Agents that were sent away, since the start.
     moved: int = 0
     _looks: int = FIRST_LOOKS
@@ -74,7 +71,7 @@ class Balance:
 
     def __attrs_post_init__(self) -> None:
         self._loop = LoopingCall(self.look)
-        self._loop.clock = self.clock
+        self._loop.clock = self.runtime.reactor
 
     def start(self) -> None:
         """Look from now on."""
@@ -114,7 +111,11 @@ class Balance:
         """
         here = sum(not one.retired for one in self.registry)
         total = here + sum(peer.agents for peer in self._peers())
-        return max(total, self._before) if self.clock.seconds() < self._until else total
+        return (
+            max(total, self._before)
+            if self.runtime.reactor.seconds() < self._until
+            else total
+        )
 
     def _mean(self) -> float:
         return self._total() / (1 + len(self._peers()))
@@ -146,7 +147,9 @@ class Balance:
         )
         chosen = self._some(self._here(), many)
         self._before = self._total()
-        self._until = self.clock.seconds() + self._spread(many) + KNOWN_SECONDS
+        self._until = (
+            self.runtime.reactor.seconds() + self._spread(many) + KNOWN_SECONDS
+        )
         return self.send_away(chosen, "other kas have fewer agents")
 
     def _some(
@@ -154,7 +157,7 @@ class Balance:
     ) -> list[AgentConnection]:
         # Those with least to do first; among equals, anybody.
         chosen = sorted(
-            connections, key=lambda one: (one.tunnel.load > 0, self.random())
+            connections, key=lambda one: (one.tunnel.load > 0, self.runtime.random())
         )
         return chosen[:many]
 

@@ -101,9 +101,7 @@ class Fleet:
 
     def __attrs_post_init__(self) -> None:
         self._me = KasRecord(self.runtime.instance_id, "", version=__version__)
-        self.directory = Directory(
-            self._me, None, self.runtime.reactor, self.runtime.random
-        )
+        self.directory = Directory(self._me, None, self.runtime)
         if self.configuration.private_api is None:
             return
         listen = self.configuration.private_api.listen
@@ -119,16 +117,12 @@ class Fleet:
             self._tokens.verify,
             self.registry,
             dispatcher,
-            self.runtime.instance_id,
-            self.runtime.tracer,
+            self.runtime,
         )
         self.peers = Peers(
             endpoint=self._endpoint,
             hello=self._hello,
-            clock=self.runtime.reactor,
-            flusher=self.runtime.flusher,
-            keepalive=self.runtime.keepalive,
-            random=self.runtime.random,
+            runtime=self.runtime,
         )
         store: Store | None = None
         redis = self.configuration.redis
@@ -136,29 +130,17 @@ class Fleet:
             # Here, because it imports the reactor.
             from kas.directory.redis_store import RedisStore
 
-            in_redis = RedisStore(
-                self._me,
-                redis,
-                self.runtime.reactor,
-                self.runtime.random,
-                now=self.runtime.now,
-            )
+            in_redis = RedisStore(self._me, redis, self.runtime)
             store, self.redis = in_redis, in_redis.client
         elif self.sibling_urls:
             store = self.siblings = SiblingStore(
-                self._me,
-                self.sibling_urls,
-                self,
-                self.runtime.reactor,
-                self.runtime.random,
-                self.runtime.now,
+                self._me, self.sibling_urls, self, self.runtime
             )
         if store is not None:
             self.directory = Directory(
                 self._me,
                 store,
-                self.runtime.reactor,
-                self.runtime.random,
+                self.runtime,
                 sessions=self,
                 siblings=self.sibling_urls,
                 on_superseded=self._superseded,
@@ -171,12 +153,7 @@ class Fleet:
             listen = self.configuration.private_api.listen
             await listening.listen(
                 listen,
-                GatewayFactory(
-                    self.gateway,
-                    clock=self.runtime.reactor,
-                    flusher=self.runtime.flusher,
-                    keepalive=self.runtime.keepalive,
-                ),
+                GatewayFactory(self.gateway),
                 what="other kas",
                 setting="private_api.listen.address",
                 alpn=(ALPN_TUNNEL,),

@@ -7,7 +7,7 @@ A gateway never forwards a stream to a third kas, so streams cannot loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
@@ -30,6 +30,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.factory import TunnelFactory
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
@@ -137,7 +138,6 @@ class Gateway(TunnelOwner):
 
     :param verify: checks a peer's token, and raises `CallError` for a wrong one.
     :param dispatcher: calls that kas answer themselves.
-    :param tracer: makes a span of each request that is relayed.
     """
 
     _log: ClassVar[Logger] = Logger()
@@ -147,14 +147,13 @@ class Gateway(TunnelOwner):
         verify: Callable[[bytes], object],
         registry: Registry,
         dispatcher: Dispatcher,
-        kas_id: bytes,
-        tracer: ITracer | None = None,
+        runtime: Runtime,
     ) -> None:
         self.verify = verify
         self.registry = registry
         self.dispatcher = dispatcher
-        self.kas_id = kas_id
-        self.tracer = tracer
+        self.runtime = runtime
+        self.tracer: ITracer | None = runtime.tracer
         #: Relayed since the start, and refused because the agent is not here.
         self.relayed = 0
         self.refused = 0
@@ -188,7 +187,7 @@ class Gateway(TunnelOwner):
             pb.Welcome(
                 services=self.dispatcher.services,
                 timing=PEER_TIMING.message(),
-                kas_id=self.kas_id,
+                kas_id=self.runtime.instance_id,
             )
         )
 
@@ -267,5 +266,13 @@ class Gateway(TunnelOwner):
 class GatewayFactory(TunnelFactory):
     """A tunnel for each connection to the private port."""
 
-    def __init__(self, gateway: Gateway, **rest: Any) -> None:
-        super().__init__(gateway, timing=PEER_TIMING, limits=PEER_LIMITS, **rest)
+    def __init__(self, gateway: Gateway) -> None:
+        runtime = gateway.runtime
+        super().__init__(
+            gateway,
+            timing=PEER_TIMING,
+            clock=runtime.reactor,
+            flusher=runtime.flusher,
+            keepalive=runtime.keepalive,
+            limits=PEER_LIMITS,
+        )

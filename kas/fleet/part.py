@@ -22,7 +22,6 @@ class FleetPart(Part):
     Membership in the fleet.
 
     :param settings: its periods apply to agents that leave.
-    :param alone: kas knows of no other kas, and no supervisor started it.
     """
 
     _log = Logger()
@@ -31,30 +30,33 @@ class FleetPart(Part):
     def __init__(
         self,
         fleet: Fleet,
-        balance: Balance,
         settings: AgentListen,
         listening: Listening,
-        alone: bool,
     ) -> None:
         self._fleet = fleet
-        self._balance = balance
         self._settings = settings
         self._listening = listening
-        self._alone = alone
+        self.balance = Balance(fleet.registry, fleet.directory, fleet.runtime)
 
     async def start(self) -> None:
         """Join the fleet."""
-        await self._fleet.start(self._listening)
-        if self._fleet.gateway is not None and self._alone:
+        fleet = self._fleet
+        await fleet.start(self._listening)
+        alone = fleet.redis is None and not fleet.sibling_urls
+        if fleet.gateway is not None and alone:
             self._log.warn(
                 "there is 'private_api' and no 'redis': this kas knows of no other, "
                 "and is alone"
             )
+        redis = fleet.configuration.redis
+        if redis is not None and redis.tls.certificate_file is not None:
+            self._listening.follow("redis", redis.tls.certificate_file)
+        self.balance.start()
 
     async def drain(self, phase: Phase) -> None:
         """Send all agents to other kas, and wait until they have left."""
         if phase is Phase.READINESS:
-            self._balance.stop()
+            self.balance.stop()
         if phase is Phase.AGENTS:
             await self._send_away()
 
@@ -66,7 +68,7 @@ class FleetPart(Part):
         # Many agents leave over a longer time, and may use all of it.
         patience = LEAVE_PATIENCE + len(registry) / PER_SECOND
         deadline = patience + self._settings.shutdown_grace_period
-        self._balance.send_away(
+        self.balance.send_away(
             registry.tunnels(), "kas is shutting down", deadline=deadline
         )
         if not fleet.others():
@@ -79,4 +81,5 @@ class FleetPart(Part):
 
     async def stop(self) -> None:
         """Leave the fleet."""
+        self.balance.stop()
         await self._fleet.stop()

@@ -9,7 +9,6 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import (
     IDelayedCall,
-    IReactorTime,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory
@@ -19,11 +18,11 @@ from twisted.python.failure import Failure
 from kas.state.process_socket import worker_at
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.program.runtime import Runtime
+from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.for_each import for_each
-from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
 
@@ -81,7 +80,7 @@ class Peer(TunnelOwner):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._backoff = Backoff(self._peers.random, RETRY_FIRST, RETRY_MOST)
+        self._backoff = Backoff(self._peers.runtime.random, RETRY_FIRST, RETRY_MOST)
 
     @property
     def _name(self) -> str:
@@ -98,7 +97,8 @@ class Peer(TunnelOwner):
     def worth_trying(self) -> bool:
         """It is up, or may be: it did not fail a moment ago."""
         return self.alive or (
-            self.tunnel is None and self._peers.clock.seconds() >= self._retry_at
+            self.tunnel is None
+            and self._peers.runtime.reactor.seconds() >= self._retry_at
         )
 
     @property
@@ -138,9 +138,11 @@ class Peer(TunnelOwner):
         """Dial if a request waits and nothing else is under way."""
         if not self._waiting or self._busy:
             return
-        pause = self._retry_at - self._peers.clock.seconds()
+        pause = self._retry_at - self._peers.runtime.reactor.seconds()
         if pause > 0:
-            self._later = self._peers.clock.callLater(pause, self._after_pause)
+            self._later = self._peers.runtime.reactor.callLater(
+                pause, self._after_pause
+            )
         else:
             self._dial()
 
@@ -156,7 +158,7 @@ class Peer(TunnelOwner):
         except Exception as error:
             self._failed(Failure(error))
             return
-        dialling.addTimeout(DIAL_TIMEOUT, self._peers.clock)
+        dialling.addTimeout(DIAL_TIMEOUT, self._peers.runtime.reactor)
         self._dialling = dialling
         dialling.addCallbacks(self._connected, self._failed)
 
@@ -165,9 +167,9 @@ class Peer(TunnelOwner):
         return TunnelProtocol(
             Session(dialler=True, limits=PEER_LIMITS),
             self,
-            clock=peers.clock,
-            flusher=peers.flusher,
-            keepalive=peers.keepalive,
+            clock=peers.runtime.reactor,
+            flusher=peers.runtime.flusher,
+            keepalive=peers.runtime.keepalive,
             timing=PEER_TIMING,
         )
 
@@ -190,14 +192,14 @@ class Peer(TunnelOwner):
         self.problem = why
         self._failures += 1
         pause = self._backoff.pause()
-        self._retry_at = peers.clock.seconds() + pause
+        self._retry_at = peers.runtime.reactor.seconds() + pause
         if self._failures == 1:
             # Others that stop as well, as workers do, are nothing to look after.
             say = self._log.info if peers.leaving else self._log.warn
             say("{kas} {why}", kas=self._name, url=self.url, why=why)
         # Not before `connect` returned: some attempts fail at once, and who asked for
         # one has not yet noted what would end the wish.
-        peers.clock.callLater(0, self._tell)
+        peers.runtime.reactor.callLater(0, self._tell)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -261,15 +263,11 @@ class Peers:
 
     :ivar endpoint: where a URL leads.
     :ivar hello: makes the greeting for the kas at a URL, with a fresh token.
-    :ivar random: between 0 and 1, for the jitter.
     """
 
     endpoint: Callable[[str], IStreamClientEndpoint]
     hello: Callable[[str], pb.Hello]
-    clock: IReactorTime
-    flusher: Flusher
-    keepalive: Keepalive
-    random: Callable[[], float]
+    runtime: Runtime
     #: Failed attempts to reach a kas, since the start.
     failures: int = 0
     #: This kas stops.

@@ -13,6 +13,7 @@ Git repositories, as modules read them (`tunnel.api.IRepository`).
     metrics.py       these counts for Prometheus
     ref_resolver.py  one request at a time, shared by its callers
     repositories.py  the repositories, one object each
+    part.py          the repositories, as a part of kas
 
 The git program reads, and no library in kas.  On a repository of 20,000 files
 (``python -m bench.git``) dulwich takes ten times as long for a listing and for a fetch,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 from weakref import WeakValueDictionary
 
 import attrs
@@ -28,6 +25,8 @@ from tunnel.api import (
     IRepository,
 )
 from tunnel.errors import CallError, Status
+from tunnel.program.parts import Part
+from tunnel.program.runtime import Runtime
 
 __all__ = ["Repositories"]
 
@@ -36,7 +35,7 @@ _PREFIX = "git-"
 
 
 @implementer(IRepositories)
-class Repositories:
+class Repositories(Part):
     """
     The repositories of one kas.
 
@@ -44,19 +43,20 @@ class Repositories:
     process has alone; it goes with the process, or with the next one.
     """
 
+    name = "repositories"
+
     def __init__(
         self,
         state: StateDirectory,
-        reactor: Any,
+        runtime: Runtime,
         limits: GitLimits | None = None,
-        environ: Mapping[str, str] = os.environ,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._limits = limits or GitLimits()
-        self._program = GitProgram(reactor, self._limits, environ)
+        reactor = runtime.reactor
+        self._program = GitProgram(reactor, self._limits, runtime.environ)
         #: The Gitaly servers that are in use.
-        self.gitaly = GitalyServers(reactor, self._limits, now)
+        self.gitaly = GitalyServers(reactor, self._limits, runtime.now)
         self._known: dict[GitAddress, IRepository] = {}
         #: Unused ones are forgotten: they hold no resources, and GitLab may name any
         #: number.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from kas.config.gitlab import GitLab
 from kas.config.schema import KasConfiguration
@@ -26,11 +28,25 @@ from tunnel.api import (
     ConnectedAgent,
 )
 from tunnel.config import CredentialCaching
+from tunnel.hosting.modules import Prepared
 from tunnel.hosting.stores import Stores
 from tunnel.program.parts import Part, Phase
 from tunnel.program.runtime import Runtime
 
-__all__ = ["GitLabPart"]
+__all__ = ["GitLabPart", "NoGitLab"]
+
+
+class NoGitLab(Part):
+    """A kas without GitLab, which refuses the requests of agents to GitLab."""
+
+    name = "gitlab"
+    usage = None
+    #: Of pages that may ask in a user's browser.
+    origins: tuple[str, ...] = ()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self.projects = AgentProjects(clock)
+        self.access = GitLabForAgents(None, lambda agent: None, clock)
 
 
 class GitLabPart(Part):
@@ -38,7 +54,7 @@ class GitLabPart(Part):
     GitLab as the source of agents, jobs and users, beside the identity file.
 
     :param settings: the section ``gitlab``.
-    :param caching: lifetimes of cached responses about users.
+    :param modules: may set the lifetimes of cached responses about users.
     :param credential_of: returns the id of a connected agent's credential.
     :param redis: the Redis client of the directory; None: kas is alone, and shares no
         refusals.
@@ -50,15 +66,16 @@ class GitLabPart(Part):
         self,
         settings: GitLab,
         configuration: KasConfiguration,
-        caching: CredentialCaching,
+        modules: Iterable[Prepared],
         runtime: Runtime,
         credential_of: Callable[[ConnectedAgent], str | None],
         stores: Stores,
         redis: Any,
     ) -> None:
         self._settings = settings
+        self.origins = settings.origins
         self._configuration = configuration
-        self._caching = caching
+        self._caching = _credential_caching(modules)
         self._runtime = runtime
         self._credential_of = credential_of
         self._redis = redis
@@ -186,3 +203,13 @@ class GitLabPart(Part):
             self._registrations.stop()
         if self.usage is not None:
             await self.usage.stop()
+
+
+def _credential_caching(modules: Iterable[Prepared]) -> CredentialCaching:
+    """
+    Return the lifetimes of cached credentials, from the module that users connect to.
+    """
+    for module in modules:
+        if isinstance(module.configuration, CredentialCaching):
+            return module.configuration
+    return CredentialCaching()

@@ -18,7 +18,6 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
@@ -35,6 +34,7 @@ from kas.identity.store import (
 from kas.state.directory import MAX_FILE
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.files import FileVersion, WatchedFile, file_version, in_words
 from tunnel.toolkit.for_each import for_each
 
@@ -265,8 +265,6 @@ class FileAuthenticator:
     It has every answer at once, except for a token that may be in a large file that has
     just changed.
 
-    :param clock: paces the checks of the file.
-    :param now: the time of day in seconds since 1970, for expiry.
     :param elsewhere: another authenticator knows the agents.  The file's agents do not
         count then, because their ids are numbers as well; its users may name any agent
         by id if they have access to all.
@@ -279,15 +277,14 @@ class FileAuthenticator:
     def __init__(
         self,
         path: Path,
-        clock: IReactorTime,
-        now: Callable[[], float],
+        runtime: Runtime,
         *,
         elsewhere: bool = False,
     ) -> None:
         self.path = path
         self._elsewhere = elsewhere
         self.agent_prefixes = () if elsewhere else (f"{AGENT_PREFIX}-".encode(),)
-        self._now = now
+        self._now = runtime.now
         self._index = _Index.of(Identities())
         self._reader = IdentityReader()
         #: Running read of a large file in a thread; None without one.
@@ -301,7 +298,7 @@ class FileAuthenticator:
         self._file: WatchedFile[_Index] | None = None
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._poll)
-        self._loop.clock = clock
+        self._loop.clock = runtime.reactor
 
     def start(self) -> None:
         """
@@ -322,6 +319,11 @@ class FileAuthenticator:
         # Tokens that had expired before opened nothing here.
         self._judged = self._now()
         self._end_changed(self._file.content)
+        if self._elsewhere and self.agents():
+            self._log.warn(
+                "GitLab decides which agents may connect ('gitlab'): agents of the "
+                "identity file cannot connect"
+            )
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
             lambda failure: self._log.failure("while watching {path}", failure)

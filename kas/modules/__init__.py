@@ -2,6 +2,7 @@
 API of server halves, composed of one object for each subject.
 
     context.py   what all modules of the process share, and the API of one
+    part.py      the modules as a part of kas
     agents.py    the connected agents, and their problems
     users.py     credentials of users
     audit.py     the audit log
@@ -12,6 +13,13 @@ API of server halves, composed of one object for each subject.
 from kas.modules.agents import AgentProblems
 from kas.modules.context import ServerContext
 from kas.modules.network import ModulePorts
+from kas.modules.part import ModulesPart
 from kas.modules.users import HeldCredentials
 
-__all__ = ["AgentProblems", "HeldCredentials", "ModulePorts", "ServerContext"]
+__all__ = [
+    "AgentProblems",
+    "HeldCredentials",
+    "ModulePorts",
+    "ModulesPart",
+    "ServerContext",
+]

@@ -5,6 +5,5 @@ Health, metrics and status of one kas.
     part.py             the listener for them, as a part of kas
     audit.py            the audit log
     fleet_metrics.py    metrics of the fleet
-    redis_metrics.py    metrics of each client of Redis
     overview.py         every agent, for kasctl
 """

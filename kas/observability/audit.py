@@ -13,7 +13,6 @@ that they cannot fill the disk; events of users are never left out by that limit
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +26,8 @@ from kas.config.schema import Audit
 from tunnel.api import AuditEvent, AuditLevel
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter
+from tunnel.program.parts import Part
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.token_bucket import TokenBucket
 
@@ -47,30 +48,27 @@ STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
 NOTE_SECONDS = 10.0
 
 
-class AuditLog(Collector):
+class AuditLog(Collector, Part):
     """
     Takes events, and has them written.
 
     :param settings: None: nothing is written.
-    :param kas_id: of this process, in hexadecimal digits.
-    :param now: Unix time in seconds.
-    :param seconds: a monotonic clock.
     :raises ConfigurationError: the file cannot be written.
     """
+
+    name = "the audit log"
 
     def __init__(
         self,
         settings: Audit | None,
-        kas_id: str,
-        now: Callable[[], float],
-        seconds: Callable[[], float] = time.monotonic,
+        runtime: Runtime,
     ) -> None:
-        self._kas_id = kas_id
-        self._now = now
-        self._seconds = seconds
+        self._runtime = runtime
+        self._seconds: Callable[[], float] = runtime.reactor.seconds
         self._recorded = 0
-        self._reactor: Any = None
-        self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, seconds())
+        self._started = False
+        now = self._seconds()
+        self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, now)
         self._left_out = 0
         #: Those of `_left_out` that the file does not tell of yet.
         self._unsaid = 0
@@ -80,12 +78,14 @@ class AuditLog(Collector):
             self.level = AuditLevel(settings.events)
             self._writer = LogWriter(_sink(settings.file), self._dropped_line)
 
-    def start(self, reactor: Any) -> None:
+    def start(self) -> None:
         """From here on writing never waits."""
         if self._writer is not None:
-            self._reactor = reactor
+            self._started = True
             self._writer.start()
-            reactor.addSystemEventTrigger("after", "shutdown", self._last_words)
+            self._runtime.reactor.addSystemEventTrigger(
+                "after", "shutdown", self._last_words
+            )
 
     def _last_words(self) -> None:
         if self._writer is not None:
@@ -121,8 +121,8 @@ class AuditLog(Collector):
     def _leave_out(self) -> None:
         self._left_out += 1
         self._unsaid += 1
-        if self._unsaid == 1 and self._reactor is not None:
-            self._reactor.callLater(NOTE_SECONDS, self._note_left_out)
+        if self._unsaid == 1 and self._started:
+            self._runtime.reactor.callLater(NOTE_SECONDS, self._note_left_out)
 
     def _note_left_out(self) -> None:
         count, self._unsaid = self._unsaid, 0
@@ -131,8 +131,8 @@ class AuditLog(Collector):
             self._writer.write(self._line(fields))
 
     def _line(self, fields: dict[str, Any], longest: int = MAX_TEXT) -> str:
-        time = datetime.fromtimestamp(self._now(), UTC).isoformat()
-        line: dict[str, Any] = {"time": time, "kas": self._kas_id}
+        time = datetime.fromtimestamp(self._runtime.now(), UTC).isoformat()
+        line: dict[str, Any] = {"time": time, "kas": self._runtime.instance_id.hex()}
         for name, value in fields.items():
             line.setdefault(
                 name, clean(value, longest) if isinstance(value, str) else value

@@ -52,6 +52,7 @@ class ObservabilityPart(Part):
     async def drain(self, phase: Phase) -> None:
         """Note when the end began; operators watch the rest of it."""
         if phase is Phase.READINESS:
+            self._health.ready = False
             self._ending_since = self._runtime.reactor.seconds()
 
     async def stop(self) -> None:

@@ -26,6 +26,7 @@ from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
 from tunnel.api import Access, AgentIdentity, IAuthenticator, Impersonation
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.texts import is_subject
@@ -109,7 +110,6 @@ class OidcAuthenticator:
 
     :param find_agent: id and name of the agent with a name or an id.
     :param in_use: ids of the credentials that hold a request open now.
-    :param now: the time of day in seconds since 1970.
     """
 
     user_kinds = ("oidc",)
@@ -123,22 +123,21 @@ class OidcAuthenticator:
         keys: ProviderKeys,
         find_agent: Callable[[str], tuple[str, str] | None],
         in_use: Callable[[], Collection[str]],
-        clock: IReactorTime,
-        now: Callable[[], float],
+        runtime: Runtime,
     ) -> None:
         self._settings = settings
         self._keys = keys
         self._find_agent = find_agent
         self._in_use = in_use
-        self._clock = clock
-        self._now = now
+        self._clock: IReactorTime = runtime.reactor
+        self._now = runtime.now
         #: By the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
         #: Credentials that opened something, by their id.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._look)
-        self._loop.clock = clock
+        self._loop.clock = runtime.reactor
 
     def start(self) -> None:
         """End what expires from now on."""

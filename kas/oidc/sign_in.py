@@ -37,7 +37,7 @@ def serve_sign_in(
     keys = ProviderKeys(settings, agent, runtime.reactor)
     runtime.metrics.register(keys)
     authenticator = OidcAuthenticator(
-        settings, keys, identity.find_agent, in_use, runtime.reactor, runtime.now
+        settings, keys, identity.find_agent, in_use, runtime
     )
     authenticators.add(authenticator, TOKEN_PREFIX)
     authenticators.run(authenticator)

@@ -8,6 +8,7 @@ The client of Redis, made to fail at once; what is kept there is `kas.directory`
     client.py       commands, events, and the breaker
     connection.py   one connection: the only file that touches txredisapi
     dialling.py     how one comes about: sockets, TLS, sentinels, passwords
+    metrics.py      metrics of each client, by its purpose
 
 Importing this installs a reactor, as importing txredisapi does.
 """

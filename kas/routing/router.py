@@ -8,7 +8,6 @@ A gateway only follows what the request says (`kas.fleet.gateway`).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -21,8 +20,9 @@ from kas.fleet.peers import Peer, Peers
 from tunnel.api import ConnectedAgent, IStreamReceiver
 from tunnel.errors import SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.session.protocol import TunnelProtocol
-from tunnel.session.resume import Keeper
+from tunnel.session.resume import Keeper, ResumeLimits
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.counts import one_less
 from tunnel.toolkit.for_each import for_each
@@ -58,6 +58,9 @@ MAX_WAITING: Final = 2_000
 #: Seconds between two checks whether an agent that was silent, or had as many streams
 #: as it takes, is available again; a new connection wakes the waiters at once.
 LOOK_AGAIN: Final = 1.0
+
+#: A kas holds the streams of all agents, and is not counted in MiB as agentk is.
+RESUME_LIMITS: Final = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 
 class Absences(Protocol):
@@ -95,16 +98,12 @@ class _Unknown:
         return agent_id
 
 
-_random = secrets.SystemRandom().random
-
-
 class Router:
     """
     Finds paths to agents, the least busy instance first.
 
     :param peers: sessions to other kas; None where this one runs alone.
-    :param keeper: of the streams that survive their path.
-    :param random: between 0 and 1, for the jitter of retries.
+    :param resume_grace: seconds for which a stream survives its path.
     :param absences: when agents were last seen.
     :param may_connect: False for an agent that was revoked: no stream waits for it.
     """
@@ -112,20 +111,20 @@ class Router:
     def __init__(
         self,
         registry: Registry,
-        clock: IReactorTime,
         directory: Directory,
+        runtime: Runtime,
         *,
         peers: Peers | None = None,
-        keeper: Keeper | None = None,
-        random: Callable[[], float] = _random,
+        resume_grace: float = 0.0,
         absences: Absences | None = None,
         may_connect: Callable[[str], bool] = lambda agent_id: True,
     ) -> None:
         self.registry = registry
         self.directory = directory
-        self.clock = clock
-        self.keeper = Keeper(clock, lambda: 0.0) if keeper is None else keeper
-        self.random = random
+        self.clock: IReactorTime = runtime.reactor
+        self.keeper = Keeper(self.clock, lambda: resume_grace, RESUME_LIMITS)
+        #: Between 0 and 1, for the jitter of retries.
+        self.random = runtime.random
         self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
         #: Seconds for which a stream waits for its agent.

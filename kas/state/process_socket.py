@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
+from tunnel.program.parts import Part
 
 if TYPE_CHECKING:
     from tunnel.program.inherited_port import InheritedPort
@@ -59,7 +60,7 @@ def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
     return state.file(f"{prefix}{process_name(pid)}{SUFFIX}")
 
 
-class ProcessSocket:
+class ProcessSocket(Part):
     """
     One socket of this process.
 
@@ -83,11 +84,12 @@ class ProcessSocket:
         self._factory = factory
         self._reactor = reactor
         self._lost = lost
+        self.name = f"kasctl {lost}"
         self._handed = handed
         self._opened: ListeningSocket | None = None
         self._port: InheritedPort | None = None
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Listen; where that cannot be, say so and go on without."""
         # kasctl, which looks for the socket, does without Twisted's transports.
         from tunnel.program.inherited_port import InheritedPort
@@ -128,7 +130,7 @@ class ProcessSocket:
             )
             return None
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Listen no more."""
         port, self._port = self._port, None
         if port is not None:

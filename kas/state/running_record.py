@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from kas.state import running
@@ -10,10 +11,18 @@ from kas.state.directory import StateDirectory
 from tunnel.program.opened import Opened
 from tunnel.program.parts import Part, Phase
 
-__all__ = ["RunningRecord"]
+__all__ = ["Announcer", "RunningRecord"]
 
 
-class RunningRecord(Part):
+class Announcer(Part, ABC):
+    """Base of the part that makes a process known on this machine."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Announce the open ports."""
+
+
+class RunningRecord(Announcer):
     """
     Record of this process, and the lock against a second kas without Redis.
 

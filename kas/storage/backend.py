@@ -1,45 +1,62 @@
-"""The backend of modules' stores that the configuration selects."""
+"""The stores of modules, with the backend that the configuration selects."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kas.config.schema import KasConfiguration
 from kas.state.directory import StateDirectory
-from tunnel.hosting.stores import StoreBackend
+from tunnel.api import StoreEvent
+from tunnel.hosting.stores import StoreBackend, Stores
 from tunnel.program.runtime import Runtime
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient
 
-__all__ = ["make_backend"]
+__all__ = ["make_stores"]
+
+#: Called with each change of a store: its name, and the change.
+Changed = Callable[[str, StoreEvent], None]
 
 
-def make_backend(
+def make_stores(
     configuration: KasConfiguration,
     state: StateDirectory,
     runtime: Runtime,
-    changed: Callable[..., None] | None,
-    clients: MutableMapping[str, RedisClient],
-) -> StoreBackend:
+    directory: RedisClient | None,
+    changed: Callable[[], Changed | None],
+) -> Stores:
     """
-    Return the backend: Redis, or a file in the state directory.
+    Return the stores: in Redis, or in a file of the state directory.
 
-    :param changed: called with each change in the file; None: no other worker shares
-        the file.
-    :param clients: receives the Redis client.
+    :param directory: the Redis client of the directory, whose metrics are beside the
+        metrics of the stores' own client.
+    :param changed: returns the listener for changes in the file; None: no other worker
+        shares the file.
     """
     redis = configuration.redis
     if redis is None:
-        # Here, because few modules store something: without one kas needs no SQLite.
-        from kas.storage.file_backend import FileBackend
 
-        return FileBackend(state, runtime.reactor, runtime.now, tell=changed)
-    # Here, because it imports the reactor.
-    from kas.storage.redis_backend import RedisBackend
+        def make_file() -> StoreBackend:
+            # Here, because few modules store something: without one kas needs no
+            # SQLite.
+            from kas.storage.file_backend import FileBackend
 
-    backend = RedisBackend(redis, runtime.reactor, secrets.SystemRandom().random)
-    clients["stores"] = backend.client
-    return backend
+            return FileBackend(state, runtime.reactor, runtime.now, tell=changed())
+
+        return Stores(make_file, runtime.reactor)
+    # Here, because importing kas.redis installs the reactor.
+    from kas.redis.metrics import RedisCollector
+
+    clients = {} if directory is None else {"directory": directory}
+    runtime.metrics.register(RedisCollector(clients))
+
+    def make_redis() -> StoreBackend:
+        from kas.storage.redis_backend import RedisBackend
+
+        backend = RedisBackend(redis, runtime.reactor, runtime.random)
+        clients["stores"] = backend.client
+        return backend
+
+    return Stores(make_redis, runtime.reactor)

@@ -20,6 +20,7 @@ from zope.interface import implementer
 
 from tunnel.config import DrainingListen
 from tunnel.program.listening import Listening
+from tunnel.program.parts import Part, Phase
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.until import until
 from tunnel.transport.negotiation import abort
@@ -129,7 +130,7 @@ class DrainingFactory(ABC, Factory):
         )
 
 
-class DrainingListener:
+class DrainingListener(Part):
     """
     One listener, from its section of the configuration.
 
@@ -152,16 +153,17 @@ class DrainingListener:
         self._settings = settings
         self._listening = listening
         self._reactor = reactor
-        self._what = what
+        self.name = what
         self._setting = setting
         self._alpn = alpn
         self._port: IListeningPort | None = None
 
     async def start(self) -> None:
+        """Listen."""
         self._port = await self._listening.listen(
             self._settings,
             self.factory,
-            what=self._what,
+            what=self.name,
             setting=self._setting,
             alpn=self._alpn,
             # Clients of HTTP may not speak 1.3 yet: Ruby's gRPC of older GitLabs.
@@ -169,7 +171,13 @@ class DrainingListener:
             room=self.factory.room,
         )
 
-    async def drain(self) -> None:
+    async def drain(self, phase: Phase) -> None:
+        """End the requests, and cut the rest."""
+        if phase is Phase.REQUESTS:
+            await self.finish_requests()
+            await self.stop()
+
+    async def finish_requests(self) -> None:
         """
         Accept nothing more, send clients away, and let what runs finish.
 

@@ -24,6 +24,7 @@ from kas.web.requests import BoundedRequest, BoundedSite, Bounds, RequestLimits
 from tunnel.grpc.memory import RequestMemory
 from tunnel.hosting.pages import Mount, Pages
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 
 __all__ = ["WebCollector", "WebFactory", "WebListener"]
 
@@ -213,16 +214,16 @@ class WebListener(DrainingListener):
     """The listener for pages, from ``web`` in the configuration."""
 
     def __init__(
-        self, settings: Web, pages: Pages, listening: Listening, reactor: Any
+        self, settings: Web, pages: Pages, listening: Listening, runtime: Runtime
     ) -> None:
-        factory = WebFactory(settings, pages, reactor)
+        factory = WebFactory(settings, pages, runtime.reactor)
         super().__init__(
             settings.listen,
             factory,
             listening,
-            reactor,
+            runtime.reactor,
             what=WEB,
             setting="web.listen.address",
             alpn=("http/1.1",),
         )
-        self.collector = WebCollector(factory)
+        runtime.metrics.register(WebCollector(factory))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -18,6 +17,7 @@ from twisted.python.failure import Failure
 from kas.workers.parent import REPORTS, WorkerReport
 from kas.workers.worker import VARIABLE, Worker
 from tunnel.program.opened import Opened
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import Timers
 
@@ -65,8 +65,7 @@ class WorkerProcess:
     worker: Worker
     _command: Sequence[str]
     _environ: Mapping[str, str]
-    _reactor: Any
-    _random: Callable[[], float]
+    _runtime: Runtime
     _log_line: Callable[[str], object] | None
     _ready: Callable[[WorkerProcess], None]
     _told: Callable[[WorkerProcess, bool], None]
@@ -88,8 +87,8 @@ class WorkerProcess:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._backoff = Backoff(self._random, REPLACE_FIRST, REPLACE_MOST)
-        self._timers = Timers(self._reactor)
+        self._backoff = Backoff(self._runtime.random, REPLACE_FIRST, REPLACE_MOST)
+        self._timers = Timers(self._runtime.reactor)
 
     @property
     def number(self) -> int:
@@ -119,9 +118,9 @@ class WorkerProcess:
         }
         for name, number in numbers.items():
             descriptors[number] = self.worker.sockets[name]
-        self._started = self._reactor.seconds()
+        self._started = self._runtime.reactor.seconds()
         try:
-            self._transport = self._reactor.spawnProcess(
+            self._transport = self._runtime.reactor.spawnProcess(
                 _Lines(self),
                 self._command[0],
                 self._command,
@@ -223,7 +222,7 @@ class WorkerProcess:
         if not self._was_ready:
             self._failed(self, how)
             return
-        if self._reactor.seconds() - self._started >= SETTLED:
+        if self._runtime.reactor.seconds() - self._started >= SETTLED:
             self._backoff.reset()
         pause = self._backoff.pause()
         self._log.error(

@@ -8,14 +8,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from kas.state.running_record import Announcer
 from kas.workers.parent import Parent
 from tunnel.program.listening import Listening
-from tunnel.program.parts import Part
 
 __all__ = ["SupervisedWorker"]
 
 
-class SupervisedWorker(Part):
+class SupervisedWorker(Announcer):
     """
     Connection of a worker to its supervisor, which keeps the record of this kas.
 
@@ -31,7 +31,7 @@ class SupervisedWorker(Part):
         self._listening = listening
         self._parent = Parent(reactor, draining, self._orphaned)
 
-    def listen_to_supervisor(self) -> None:
+    def start(self) -> None:
         """Notice from now on whether the supervisor lives."""
         self._parent.start()
 
@@ -39,7 +39,7 @@ class SupervisedWorker(Part):
         """Report the open ports to the supervisor."""
         self._parent.ready(self._listening.opened)
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Report no more."""
         self._parent.stop()
 
@@ -51,6 +51,6 @@ class SupervisedWorker(Part):
         """
         self._log.warn("the supervisor is gone: this worker ends what it has")
         self._listening.ending = True
-        Deferred.fromCoroutine(self._listening.close_all()).addErrback(
+        Deferred.fromCoroutine(self._listening.stop()).addErrback(
             lambda failure: self._log.failure("while closing ports", failure)
         )

@@ -17,11 +17,11 @@ from tests.kas.world import World
 from tunnel.api import TunnelConnected, TunnelDisconnected
 from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import Pipe
-from tunnel.util.flusher import Flusher
 
 TIMING = Timing()
 
@@ -105,11 +105,9 @@ class DialCase(SynchronousTestCase):
             endpoint=lambda: self.network,
             hello=self.hello,
             dispatcher=self.dispatcher,
-            bus=self.bus,
-            clock=self.clock,
-            random=lambda: self.jitter(),
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
+            runtime=Runtime(
+                reactor=self.clock, random=lambda: self.jitter(), bus=self.bus
+            ),
             credential_from="/run/token",
         )
 

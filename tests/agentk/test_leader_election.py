@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
@@ -14,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from agentk.leader_election import LeaderElection
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients
+from tunnel.program.runtime import Runtime
 from tunnel.testing import FakeCluster
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,9 +59,11 @@ class LeaderElectionTests(SynchronousTestCase):
             clients.as_agentk(),
             "txkas",
             identity,
-            self.clock,
-            lambda: EPOCH + timedelta(seconds=self.clock.seconds()),
-            lambda: 0.0,
+            Runtime(
+                reactor=self.clock,
+                random=lambda: 0.0,
+                now=lambda: EPOCH.timestamp() + self.clock.seconds(),
+            ),
         )
         work = Work()
         election.add("gitops", work.run)
@@ -112,7 +117,7 @@ class LeaderElectionTests(SynchronousTestCase):
         pool = UpstreamPool(self.cluster.endpoint, self.clock)
         clients = KubernetesClients(self.cluster, pool, self.clock)
         election = LeaderElection(
-            clients.as_agentk(), "a", "one", self.clock, lambda: EPOCH, lambda: 0.0
+            clients.as_agentk(), "a", "one", Runtime(reactor=self.clock)
         )
         election.agent_is("7")
         self.pass_(10)
@@ -155,9 +160,10 @@ class LeaderElectionTests(SynchronousTestCase):
     def test_clocks(self) -> None:
         """Times in the Lease are not compared with our clock."""
         first, _ = self.candidate("one")
-        first._now = lambda: EPOCH - timedelta(days=900)
         second, _ = self.candidate("two")
-        second._now = lambda: EPOCH + timedelta(days=900)
+        for one, days in ((first, -900), (second, 900)):
+            wrong = (EPOCH + timedelta(days=days)).timestamp()
+            one._runtime = attrs.evolve(one._runtime, now=partial(float, wrong))
         self.pass_(60)
         self.assertEqual([first.leading, second.leading], [True, False])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
@@ -28,6 +27,7 @@ from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClient, KubernetesClients, OwnNamespace
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.testing import RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -67,9 +67,7 @@ class ApiTests(DialCase):
                 self.clients.as_agentk(),
                 "txkas",
                 "pod",
-                self.clock,
-                lambda: datetime.now(UTC),
-                lambda: 0.0,
+                Runtime(reactor=self.clock, random=lambda: 0.0),
             ),
         )
         self.failed: list[tuple[str, Exception]] = []

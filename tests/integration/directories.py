@@ -18,6 +18,7 @@ from tests.integration import redisserver
 from tests.integration.processes import PATIENCE
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas
+from tunnel.program.runtime import Runtime
 
 reactor: Any = _reactor
 
@@ -49,12 +50,19 @@ class Fleet:
     def add(self, number: int) -> Directory:
         """One more kas; not started yet."""
         store = RedisStore(
-            *(kas(number), self.settings, reactor, lambda: 0.5),
+            kas(number),
+            self.settings,
+            Runtime(
+                reactor=reactor,
+                random=lambda: 0.5,
+                now=lambda: NOW + self.clock.seconds(),
+            ),
             clock=self.clock,
-            now=lambda: NOW + self.clock.seconds(),
         )
         directory = Directory(
-            *(kas(number), store, self.clock, lambda: 0.5),
+            kas(number),
+            store,
+            Runtime(reactor=self.clock, random=lambda: 0.5),
             on_superseded=self.superseded.append,
         )
         self.stores.append(store)

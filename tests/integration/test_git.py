@@ -36,6 +36,7 @@ from tunnel.api import (
     TreeEntryKind,
 )
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 from tunnel.toolkit.files import MAX_SECRET_FILE
 from tunnel.toolkit.until import until
 
@@ -65,7 +66,7 @@ class Place:
     opened: list[Repositories] = attrs.Factory(list)
 
     def repositories(self, limits: GitLimits = LIMITS) -> Repositories:
-        self.opened.append(Repositories(self.state, _reactor, limits))
+        self.opened.append(Repositories(self.state, Runtime(reactor=_reactor), limits))
         return self.opened[-1]
 
     def repository(self, limits: GitLimits = LIMITS) -> IRepository:
@@ -784,7 +785,7 @@ def test_copies_of_dead_processes(tmp_path: Path) -> None:
     )
     for folder in (dead, own, alive):
         (folder / "x").mkdir(parents=True)
-    Repositories(state, _reactor).start()
+    Repositories(state, Runtime(reactor=_reactor)).start()
     assert [one.exists() for one in (dead, own, alive)] == [False, False, True]
 
 

@@ -362,9 +362,7 @@ async def test_cleaning_up_behind_one_that_comes_back(
             return await removing
 
         clock = Clock()
-        one = RedisStore(
-            kas(1), store._settings, store._reactor, lambda: 0.5, clock=clock
-        )
+        one = RedisStore(kas(1), store._settings, store._runtime, clock=clock)
         one.client = Between()  # type: ignore[assignment]
         seen: list[int] = []
         for command in LAYOUT.put(b"9", [record(f"agent-{n}") for n in range(300)]):

@@ -390,7 +390,12 @@ def test_seen_until_the_end(kas: Kas, kubeconfig: Path) -> None:
         assert " pid=none ready=no" in kas.ctl("status")
     assert kas.stop()
     said = [json.loads(line) for line in kas.process.said().splitlines()]
-    about = ("kas.workers.supervisor.Supervisor", "kas.fleet.peers.Peer")
+    about = (
+        "kas.workers.calls.WorkerCalls",
+        "kas.workers.operations.WorkersOperations",
+        "kas.workers.part.WorkersPart",
+        "kas.fleet.peers.Peer",
+    )
     assert not [
         one for one in said if one["level"] != "info" and one["logger"] in about
     ]

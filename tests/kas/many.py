@@ -36,14 +36,12 @@ from tunnel.api import (
     StreamOptions,
 )
 from tunnel.errors import CallError, Status
-from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelProtocol
-from tunnel.session.resume import Keeper
 from tunnel.testing import Pipe, RecordingReceiver
-from tunnel.util.flusher import Flusher
 
 GRACE = 60.0
 
@@ -109,64 +107,55 @@ class Kas:
         self.many = many
         self.number = number
         self.registry = Registry()
-        self.bus = EventBus()
         clock = self.many.clock
         kas_id = bytes([number]) * 15 + bytes([run or number])
+        runtime = Runtime(
+            reactor=clock,
+            now=clock.seconds,
+            random=lambda: 0.5,
+            instance_id=kas_id,
+        )
+        self.bus = runtime.bus
         self.me = KasRecord(kas_id, f"tcp://kas-{self.number}:8155")
         self.agents_url = f"tcp://kas-{self.number}:8150"
         self.store = self.many.store(self.me)
         self.directory = Directory(
             self.me,
             self.store,
-            clock,
-            lambda: 0.5,
+            runtime,
             sessions=self,
             on_superseded=self._superseded,
             on_connected=lambda record: self.registry.replaced(record.agent),
         )
-        flusher, keepalive = Flusher(clock), Keepalive(clock)
         self.peers = Peers(
             endpoint=self.many.network.door,
             hello=lambda url: pb.Hello(
                 role="kas", credential=b"secret", instance_id=self.me.kas_id
             ),
-            clock=clock,
-            flusher=flusher,
-            keepalive=keepalive,
-            random=lambda: 0.5,
+            runtime=runtime,
         )
-        self.gateway = Gateway(
-            self._verify, self.registry, Dispatcher(clock), self.me.kas_id
-        )
+        self.gateway = Gateway(self._verify, self.registry, Dispatcher(clock), runtime)
         self.router = Router(
             self.registry,
-            clock,
             self.directory,
+            runtime,
             peers=self.peers,
-            keeper=Keeper(clock, lambda: GRACE),
-            random=lambda: 0.5,
+            resume_grace=GRACE,
         )
-        self.balance = Balance(self.registry, self.directory, clock, lambda: 0.5)
+        self.balance = Balance(self.registry, self.directory, runtime)
         self.acceptor = AgentAcceptor(
             authenticate=World.authenticate,
             registry=self.registry,
             dispatcher=Dispatcher(clock),
-            bus=self.bus,
-            clock=clock,
+            runtime=runtime,
             rate=ConnectionRate(5000, clock),
-            kas_id=self.me.kas_id,
-            now=clock.seconds,
             timing=Timing(resume_grace=GRACE),
         )
         self.bus.subscribe("kas", AgentConnected, self._connected)
         self.bus.subscribe("kas", AgentDisconnected, self._disconnected)
         network = self.many.network
-        network.listeners[self.me.url] = GatewayFactory(
-            self.gateway, clock=clock, flusher=flusher, keepalive=keepalive
-        )
-        network.listeners[self.agents_url] = AgentFactory(
-            self.acceptor, clock=clock, flusher=flusher, keepalive=keepalive
-        )
+        network.listeners[self.me.url] = GatewayFactory(self.gateway)
+        network.listeners[self.agents_url] = AgentFactory(self.acceptor)
         Deferred.fromCoroutine(self.directory.start())
 
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
@@ -250,14 +239,12 @@ class Agentk:
                 agent=pb.AgentMeta(pod_name=pod),
             ),
             dispatcher=dispatcher,
-            bus=EventBus(),
-            clock=many.clock,
-            random=lambda: 0.5,
-            flusher=Flusher(many.clock),
-            keepalive=Keepalive(many.clock),
+            runtime=Runtime(reactor=many.clock, random=lambda: 0.5),
         )
         #: These dial there, too.
-        self.extra = ExtraTunnels(self.dialer, many.clock, lambda: 1.0)
+        self.extra = ExtraTunnels(
+            self.dialer, Runtime(reactor=many.clock, random=lambda: 1.0)
+        )
         self.dialer.start()
         many.network.settle()
 

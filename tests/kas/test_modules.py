@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import tempfile
-import time
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +42,7 @@ from tunnel.hosting.scope import ModuleScope
 from tunnel.hosting.stores import Stores
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 from tunnel.testing import FakeStore, RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -76,9 +76,8 @@ class _Case(SynchronousTestCase):
         self.store = IdentityStore(state, lambda: datetime.now(UTC))
         self.reactor = Reactor()
         self.world = World()
-        self.identity = FileAuthenticator(
-            state.file("identity.json"), self.reactor, time.time
-        )
+        runtime = Runtime(reactor=self.reactor)
+        self.identity = FileAuthenticator(state.file("identity.json"), runtime)
         self.authenticators = Authenticators(self.reactor)
         self.authenticators.add(self.identity)
         self.context = ServerContext(
@@ -91,10 +90,10 @@ class _Case(SynchronousTestCase):
             authenticators=self.authenticators,
             listening=Listening(self.reactor, program="kas"),
             external=ExternalServices(self.reactor),
-            audit=AuditLog(None, "", time.time),
+            audit=AuditLog(None, runtime),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
             pages=Pages(),
-            repositories=Repositories(state, self.reactor),
+            repositories=Repositories(state, runtime),
         )
         self.failed: list[tuple[str, Exception]] = []
         self.scopes: list[ModuleScope] = []

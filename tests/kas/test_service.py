@@ -261,7 +261,7 @@ class RevokeTests(_Case):
         service = self.started("a")
         agent = self.agent(service)
         module = service.modules._hosted["a"].module
-        service._revoked("agent:7:t")
+        service._credentials.revoked("agent:7:t")
         agent.pipe.flush()
         self.assertEqual([c.code for c in agent.closed], [ErrorCode.UNAUTHENTICATED])
         self.assertEqual(module.events, [CredentialRevoked("agent:7:t")])

@@ -107,7 +107,6 @@ def test_each_key_has_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reactor, "getThreadPool", lambda: None, raising=False)
     state = StateDirectory.open(tmp_path / "state")
     service = KasService(configuration, [], state, reactor)
-    service._gitlab = None
     service._tree._parts = [
         one for one in service._tree._parts if one.name not in ("gitlab", "stores")
     ]

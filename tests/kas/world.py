@@ -14,14 +14,12 @@ from kas.directory.records import KasRecord
 from kas.routing.router import Router
 from tunnel.api import AgentIdentity, HasPeer
 from tunnel.errors import CallError, SessionClosed, Status
-from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import Pipe, RecordingReceiver
 from tunnel.testing.ends import End
-from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 
 
@@ -52,7 +50,7 @@ class Agent(End):
 
 def alone(clock: Clock) -> Directory:
     """The directory of a kas without others."""
-    return Directory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
+    return Directory(KasRecord(b"k" * 16, ""), None, Runtime(reactor=clock))
 
 
 class World:
@@ -67,27 +65,22 @@ class World:
         self.limits = limits
         self.slow = False
         self.clock = clock or Clock()
+        self.runtime = Runtime(
+            reactor=self.clock, now=self.clock.seconds, instance_id=b"kas"
+        )
         self.registry = Registry()
         self.dispatcher = Dispatcher(self.clock)
-        self.bus = EventBus()
+        self.bus = self.runtime.bus
         self.directory = alone(self.clock)
-        self.router = Router(self.registry, self.clock, self.directory)
+        self.router = Router(self.registry, self.directory, self.runtime)
         self.acceptor = AgentAcceptor(
             authenticate=self.authenticate,
             registry=self.registry,
             dispatcher=self.dispatcher,
-            bus=self.bus,
-            clock=self.clock,
+            runtime=self.runtime,
             rate=ConnectionRate(per_minute, self.clock),
-            kas_id=b"kas",
-            now=self.clock.seconds,
         )
-        self.factory = AgentFactory(
-            self.acceptor,
-            clock=self.clock,
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
-        )
+        self.factory = AgentFactory(self.acceptor)
 
     @staticmethod
     def authenticate(token: bytes, peer: HasPeer | None = None) -> AgentIdentity:

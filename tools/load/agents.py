@@ -23,12 +23,9 @@ from twisted.protocols.basic import LineReceiver
 from agentk.dialer import Dialer
 from agentk.extra_tunnels import ExtraTunnels
 from modules.kubernetes_api.fields import METHOD
-from tunnel.api import (
-    IStream,
-    TunnelConnected,
-)
-from tunnel.hosting.events import EventBus
+from tunnel.api import IStream, TunnelConnected
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.program.tuning import tune_allocator
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
@@ -256,19 +253,22 @@ class FollowingAgent:
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         instance = os.urandom(16)
-        bus = EventBus()
-        bus.subscribe("load", TunnelConnected, lambda _: crowd.is_connected(self))
-        self._dialer = Dialer(
-            endpoint=lambda: crowd.endpoint(port),
-            hello=lambda: pb.Hello(credential=token.encode(), instance_id=instance),
-            dispatcher=crowd.dispatcher,
-            bus=bus,
-            clock=crowd.reactor,
+        runtime = Runtime(
+            reactor=crowd.reactor,
             random=random.random,
             flusher=crowd.flusher,
             keepalive=crowd.keepalive,
         )
-        self._extra = ExtraTunnels(self._dialer, crowd.reactor, random.random)
+        runtime.bus.subscribe(
+            "load", TunnelConnected, lambda _: crowd.is_connected(self)
+        )
+        self._dialer = Dialer(
+            endpoint=lambda: crowd.endpoint(port),
+            hello=lambda: pb.Hello(credential=token.encode(), instance_id=instance),
+            dispatcher=crowd.dispatcher,
+            runtime=runtime,
+        )
+        self._extra = ExtraTunnels(self._dialer, runtime)
 
     def connect(self) -> None:
         """Now, and again whenever it has to."""

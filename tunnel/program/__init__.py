@@ -7,6 +7,7 @@ Common parts of the programs kas and agentk.
     options.py      common options
     runtime.py      clock, randomness, metrics and others that most parts use
     parts.py        parts: started in order, drained by phases, stopped in reverse
+    service.py      a program of such parts, as a service of twistd
     startup.py      startup errors, signals
     tuning.py       the process: memory, clock
     logs.py         the log: text, JSON lines, levels

@@ -23,6 +23,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.program.handshakes import FailedHandshakes
 from tunnel.program.inherited_port import InheritedPort
 from tunnel.program.opened import Opened
+from tunnel.program.parts import Part, Phase
 from tunnel.program.sockets import ListeningSocket, is_unix, open_socket
 from tunnel.toolkit.files import warn_if_public
 from tunnel.transport.sockets import address_text
@@ -34,7 +35,7 @@ EXPIRY_INTERVAL = 86_400.0
 
 
 @attrs.define(eq=False)
-class Listening:
+class Listening(Part):
     """
     Opens ports, and closes all of them at the end.
 
@@ -68,6 +69,7 @@ class Listening:
     _reserved: list[ListeningSocket] = attrs.Factory(list)
     _dates: LoopingCall | None = None
     _log = Logger()
+    name = "ports"
 
     async def listen(
         self,
@@ -266,7 +268,12 @@ class Listening:
         if self.ending and port in self._descriptors:
             os.close(self._descriptors.pop(port))
 
-    async def close_all(self) -> None:
+    def drain(self, phase: Phase) -> None:
+        """Note that the end began; see `ending`."""
+        if phase is Phase.READINESS:
+            self.ending = True
+
+    async def stop(self) -> None:
         """Accept nothing more anywhere."""
         for port in tuple(self._ports):
             await self.close(port)

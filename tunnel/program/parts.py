@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
@@ -42,12 +41,12 @@ class Phase(IntEnum):
 
 
 class Part:
-    """Base of a part, whose methods do nothing."""
+    """Base of a part, whose methods do nothing; each may return an awaitable."""
 
     #: For messages.
     name = "part"
 
-    async def start(self) -> None:
+    def start(self) -> object:
         """
         Begin.
 
@@ -55,15 +54,15 @@ class Part:
             this one included.
         """
 
-    async def drain(self, phase: Phase) -> None:
+    def drain(self, phase: Phase) -> object:
         """Prepare the end; the tree waits for all parts before the next phase."""
 
-    async def stop(self) -> None:
+    def stop(self) -> object:
         """Release everything; also called after a failed `start`."""
 
 
-#: A step of `Steps`: it may be asynchronous.
-Step = Callable[[], Awaitable[Any] | object]
+#: A step of `Steps`: it may return an awaitable.
+Step = Callable[[], object]
 
 
 class Steps(Part):
@@ -100,7 +99,11 @@ class Steps(Part):
 
 
 async def _run(step: Step | None) -> None:
-    result = None if step is None else step()
+    if step is not None:
+        await _finished(step())
+
+
+async def _finished(result: object) -> None:
     if isinstance(result, Awaitable):
         await result
 
@@ -134,7 +137,7 @@ class PartTree:
                 return
             self._started.append(part)
             try:
-                await part.start()
+                await _finished(part.start())
             except Exception:
                 if self._is_ending():
                     # The end cancelled it, and stops all parts.
@@ -163,7 +166,7 @@ class PartTree:
 
     async def _drain(self, part: Part, phase: Phase) -> None:
         try:
-            await part.drain(phase)
+            await _finished(part.drain(phase))
         except Exception:
             self._log.failure(
                 "while {part} drained ({phase})", part=part.name, phase=phase.name
@@ -173,6 +176,6 @@ class PartTree:
         while self._started:
             part = self._started.pop()
             try:
-                await part.stop()
+                await _finished(part.stop())
             except Exception:
                 self._log.failure("while {part} stopped", part=part.name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry
 
+from tunnel.config import Tracing
 from tunnel.hosting.events import EventBus
 from tunnel.program.tracing import Tracer
 from tunnel.session.keepalive import Keepalive
@@ -29,12 +33,29 @@ class Runtime:
     """
 
     reactor: Any
-    now: Callable[[], float]
-    random: Callable[[], float]
-    environ: Mapping[str, str] = attrs.field(repr=False)
-    instance_id: bytes
-    flusher: Flusher
-    keepalive: Keepalive
+    now: Callable[[], float] = time.time
+    random: Callable[[], float] = secrets.SystemRandom().random
+    environ: Mapping[str, str] = attrs.field(default=os.environ, repr=False)
+    instance_id: bytes = attrs.Factory(lambda: secrets.token_bytes(16))
+    flusher: Flusher = attrs.Factory(
+        lambda self: Flusher(self.reactor), takes_self=True
+    )
+    keepalive: Keepalive = attrs.Factory(
+        lambda self: Keepalive(self.reactor), takes_self=True
+    )
     bus: EventBus = attrs.Factory(EventBus)
     metrics: CollectorRegistry = attrs.Factory(CollectorRegistry)
     tracer: Tracer | None = None
+
+    def traced(self, settings: Tracing | None, program: str, ratio: float) -> Runtime:
+        """
+        Return a runtime with a tracer; without *settings*, the same runtime.
+
+        :param ratio: fraction of root spans for which this process begins a trace.
+        """
+        if settings is None:
+            return self
+        me = self.instance_id.hex()
+        tracer = Tracer(settings, program, me, ratio, self.random)
+        self.metrics.register(tracer)
+        return attrs.evolve(self, tracer=tracer)

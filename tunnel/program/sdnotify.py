@@ -7,6 +7,7 @@ import socket
 
 from twisted.internet.interfaces import IReactorTime
 
+from tunnel.program.parts import Part, Phase
 from tunnel.toolkit.timers import Timers
 
 
@@ -40,8 +41,10 @@ def watchdog_interval() -> float | None:
     return int(usec) / 2_000_000
 
 
-class Watchdog:
+class Watchdog(Part):
     """Tells systemd that the reactor turns, as often as systemd wants to hear it."""
+
+    name = "the watchdog"
 
     def __init__(self, clock: IReactorTime) -> None:
         self._timers = Timers(clock)
@@ -54,7 +57,13 @@ class Watchdog:
             notify("WATCHDOG=1")
             self._timers.later("watchdog", interval, self.start)
 
+    def drain(self, phase: Phase) -> None:
+        """Announce the end of the service, which has limits of its own."""
+        if phase is Phase.READINESS:
+            notify("STOPPING=1")
+            self.stop()
+
     def stop(self) -> None:
-        """Stop the watchdog: the end of the service has limits of its own."""
+        """Stop the watchdog."""
         self._stopped = True
         self._timers.cancel_all()

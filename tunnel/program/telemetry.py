@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from tunnel.config import Sentry
 from tunnel.program.parts import Part, Steps
+from tunnel.program.runtime import Runtime
 from tunnel.program.sentry import ErrorReports
-from tunnel.program.tracing import Tracer
 
 __all__ = ["telemetry_parts"]
 
 
-def telemetry_parts(
-    errors: ErrorReports, tracer: Tracer | None, reactor: Any
-) -> list[Part]:
+def telemetry_parts(settings: Sentry, program: str, runtime: Runtime) -> list[Part]:
     """Return the parts that start before all others and stop after them."""
+    reactor, tracer = runtime.reactor, runtime.tracer
+    errors = ErrorReports(settings, program, reactor)
     parts: list[Part] = [
         Steps("error reports", start=errors.start, stop=partial(errors.stop, reactor))
     ]

@@ -22,12 +22,8 @@ from kas.agents.last_seen import (
 )
 from kas.identity.file import Agent
 from kas.state.directory import StateDirectory
-from tunnel.api import (
-    AgentConnected,
-    AgentDisconnected,
-    ConnectedAgent,
-)
-from tunnel.hosting.events import EventBus
+from tunnel.api import AgentConnected, AgentDisconnected, ConnectedAgent
+from tunnel.program.runtime import Runtime
 
 #: 2026-11-22 06:00:00 UTC
 BEGIN = 1_795_327_200.0
@@ -65,16 +61,16 @@ class World:
 
     def start(self) -> None:
         """A kas that begins."""
-        self.bus = EventBus()
+        runtime = Runtime(reactor=self.clock, now=self.now)
+        self.bus = runtime.bus
         self.last_seen = LastSeen(
             self.state,
             lambda: self.connected,
             self.agents.get,
             self.store,
-            self.clock,
-            self.now,
+            runtime,
         )
-        self.last_seen.start(self.bus)
+        self.last_seen.start()
 
     def add(self, number: str, name: str) -> None:
         """An agent that is made now."""

@@ -34,7 +34,7 @@ class ReportTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.world = World()
-        AgentReports(self.world.registry, self.world.bus, self.world.clock).serve(
+        AgentReports(self.world.registry, self.world.runtime).serve(
             self.world.dispatcher
         )
         self.changes: list[ConnectedAgent] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,6 +21,7 @@ from kas.config.schema import ApiListen
 from tests.kas.api.clients import ADDRESS, SECRET, ExternalCase
 from tests.tunnel.transport import certificates
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 
 
 class HandshakeTests(ExternalCase):
@@ -45,9 +45,7 @@ class HandshakeTests(ExternalCase):
             settings,
             self.services,
             Listening(reactor),
-            reactor,
-            now=time.time,
-            jitter=lambda: 0.5,
+            Runtime(reactor=reactor, random=lambda: 0.5),
         )
         self.successResultOf(Deferred.fromCoroutine(api.start()))
         factory = reactor.tcpServers[0][1]

@@ -11,6 +11,7 @@ from kas.directory.cache import LOOK_INTERVAL
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord, KasRecord
 from tests.kas.directory.memory import Hub, MemoryStore, kas
+from tunnel.program.runtime import Runtime
 
 POLL = LOOK_INTERVAL * 1.2
 
@@ -35,8 +36,7 @@ class Fleet:
             Directory(
                 store.me,
                 store,
-                self.clock,
-                lambda: 0.5,
+                Runtime(reactor=self.clock, random=lambda: 0.5),
                 sessions=self,
                 on_superseded=self.superseded.append,
             )

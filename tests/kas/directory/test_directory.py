@@ -20,6 +20,7 @@ from kas.directory.records import AgentRecord, KasRecord
 from tests.kas.directory.memory import Hub, MemoryStore, kas, record
 from tests.kas.directory.several import POLL, Fleet, now, passes
 from tunnel.errors import CallError
+from tunnel.program.runtime import Runtime
 
 
 class AloneTests(SynchronousTestCase):
@@ -27,7 +28,7 @@ class AloneTests(SynchronousTestCase):
 
     def test_it_is_all_there_is(self) -> None:
         clock = Clock()
-        directory = Directory(kas(1), None, clock, lambda: 0.5)
+        directory = Directory(kas(1), None, Runtime(reactor=clock))
         checked: Directory = directory
         now(checked.start())
         one, other = record("a", at=1, project_id=7), record("b", at=1)
@@ -47,11 +48,11 @@ class AloneTests(SynchronousTestCase):
 
     def test_stopped_before_it_was_started(self) -> None:
         """As it is where kas cannot begin to listen."""
-        directory = Directory(kas(1), None, Clock(), lambda: 0.5)
+        directory = Directory(kas(1), None, Runtime(reactor=Clock()))
         now(directory.stop())
 
     def test_a_late_end_does_not_remove_what_is_newer(self) -> None:
-        directory = Directory(kas(1), None, Clock(), lambda: 0.5)
+        directory = Directory(kas(1), None, Runtime(reactor=Clock()))
         older, newer = record(generation=1, at=1), record(generation=2, at=1)
         directory.connected(older)
         directory.connected(newer)
@@ -107,8 +108,7 @@ class RoutesTests(SynchronousTestCase):
         worker = Directory(
             store.me,
             store,
-            self.clock,
-            lambda: 0.5,
+            Runtime(reactor=self.clock, random=lambda: 0.5),
             sessions=self.fleet,
             siblings=siblings,
         )
@@ -358,7 +358,9 @@ class HooksTests(SynchronousTestCase):
         """Where no session to peers is possible, the store alone is asked."""
         hub = Hub()
         store = MemoryStore(hub, kas(3))
-        alone = Directory(kas(3), store, self.clock, lambda: 0.5)
+        alone = Directory(
+            kas(3), store, Runtime(reactor=self.clock, random=lambda: 0.5)
+        )
         now(alone.start())
         self.assertEqual(now(alone.agents(agent_id="agent")), [])
         hub.fail()
@@ -385,7 +387,7 @@ class HooksTests(SynchronousTestCase):
         self.assertEqual(now(self.one.last_seen(wanted)), {"agent": 1000.0})
         self.fleet.hub.fail()
         self.assertEqual(now(self.one.last_seen(wanted)), {})
-        alone = Directory(kas(3), None, self.clock, lambda: 0.5)
+        alone = Directory(kas(3), None, Runtime(reactor=self.clock))
         self.assertEqual(now(alone.last_seen(wanted)), {})
 
     def test_current(self) -> None:

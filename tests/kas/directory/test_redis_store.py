@@ -15,6 +15,7 @@ from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
 from kas.directory.redis_store import RedisStore
 from tests.kas.directory.memory import kas, record
+from tunnel.program.runtime import Runtime
 
 
 class Listener:
@@ -44,7 +45,9 @@ class ListeningTests(SynchronousTestCase):
     def setUp(self) -> None:
         settings = Redis(server=RedisServer(address="127.0.0.1:1"))
         reactor = MemoryReactorClock()
-        self.store = RedisStore(kas(1), settings, reactor, lambda: 0.5)
+        self.store = RedisStore(
+            kas(1), settings, Runtime(reactor=reactor, random=lambda: 0.5)
+        )
         self.listener = Listener()
         self.store._listener = self.listener  # type: ignore[assignment]
         self.addCleanup(self.store.client.stop)
@@ -88,7 +91,9 @@ class MessageTests(SynchronousTestCase):
     def setUp(self) -> None:
         settings = Redis(server=RedisServer(address="127.0.0.1:1"))
         reactor = MemoryReactorClock()
-        self.store = RedisStore(kas(1), settings, reactor, lambda: 0.5)
+        self.store = RedisStore(
+            kas(1), settings, Runtime(reactor=reactor, random=lambda: 0.5)
+        )
         self.listener = Listener()
         self.store.start(self.listener)  # type: ignore[arg-type]
         self.addCleanup(self.store.client.stop)

@@ -27,6 +27,7 @@ from tests.kas.directory.memory import kas, record
 from tests.kas.directory.several import now
 from tunnel.api import StoreEvent, StoreEventType
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 
 
 @attrs.define(eq=False)
@@ -58,8 +59,9 @@ class Workers:
         """Begin a worker, as *process* of its number."""
         me = attrs.evolve(kas(number), kas_id=bytes([number + process]) * 16)
         others = [url for url in urls if url != me.url]
-        store = SiblingStore(me, others, self, self.clock, lambda: 0.5, lambda: 1000.0)
-        directory = Directory(me, store, self.clock, lambda: 0.5)
+        runtime = Runtime(reactor=self.clock, random=lambda: 0.5, now=lambda: 1000.0)
+        store = SiblingStore(me, others, self, runtime)
+        directory = Directory(me, store, runtime)
         made = self.all[me.url] = Worker(me, store, directory)
         now(directory.start())
         return made

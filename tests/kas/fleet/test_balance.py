@@ -19,6 +19,7 @@ from kas.fleet.balance import (
 )
 from tests.kas.world import World
 from tunnel.errors import ErrorCode
+from tunnel.program.runtime import Runtime
 
 
 @attrs.define
@@ -46,9 +47,8 @@ class BalanceTests(SynchronousTestCase):
         self.world = World()
         self.peers = Peers([])
         directory: Any = self.peers
-        self.balance = Balance(
-            self.world.registry, directory, self.world.clock, lambda: 0.5
-        )
+        runtime = Runtime(reactor=self.world.clock, random=lambda: 0.5)
+        self.balance = Balance(self.world.registry, directory, runtime)
 
     def agents(self, count: int) -> None:
         self.all = [

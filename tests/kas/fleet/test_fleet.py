@@ -334,8 +334,7 @@ def test_ours_in_the_directory(net: Network, secret: Path) -> None:
     one.fleet.directory = Directory(
         one.fleet._me,
         store,
-        one.clock,
-        lambda: 0.5,
+        one.fleet.runtime,
         on_superseded=one.fleet._superseded,
     )
     Deferred.fromCoroutine(one.fleet.directory.start())
@@ -408,8 +407,8 @@ def metrics(kas: Kas) -> dict[str, float]:
     """What is told."""
     registry = CollectorRegistry()
     fleet = kas.fleet
-    router = Router(kas.registry, kas.clock, fleet.directory, peers=fleet.peers)
-    balance = Balance(kas.registry, fleet.directory, kas.clock, lambda: 0.5)
+    router = Router(kas.registry, fleet.directory, fleet.runtime, peers=fleet.peers)
+    balance = Balance(kas.registry, fleet.directory, fleet.runtime)
     registry.register(FleetCollector(fleet, router, balance))
     lines = generate_latest(registry).decode().splitlines()
     pairs = (line.rpartition(" ") for line in lines if line[:1] != "#")

@@ -13,11 +13,10 @@ from kas.fleet.gateway import Gateway, GatewayFactory, Relay
 from tests.kas.world import Agent, World
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import Keepalive
 from tunnel.testing import FakeTracer, Pipe, RecordingReceiver
 from tunnel.testing.ends import End
-from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 TARGET = pb.Target(agent_id="7", instance_id=b"i", generation=1)
@@ -34,7 +33,10 @@ class _Case(SynchronousTestCase):
         self.world = World(clock=self.clock)
         self.dispatcher = Dispatcher(self.clock)
         self.gateway = Gateway(
-            self._verify, self.world.registry, self.dispatcher, b"k" * 16
+            self._verify,
+            self.world.registry,
+            self.dispatcher,
+            Runtime(reactor=self.clock),
         )
         self.client = RecordingReceiver()
 
@@ -45,12 +47,7 @@ class _Case(SynchronousTestCase):
 
     def dial(self, role: str = "kas", credential: bytes = b"secret") -> End:
         """Another kas comes."""
-        factory = GatewayFactory(
-            self.gateway,
-            clock=self.clock,
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
-        )
+        factory = GatewayFactory(self.gateway)
         peer = End(self.clock, dialler=True, limits=DEFAULT_LIMITS)
         self.pipe = Pipe(self.clock, peer.tunnel, factory.buildProtocol(None))
         peer.tunnel.hello(pb.Hello(role=role, credential=credential, instance_id=b"o"))

@@ -17,10 +17,10 @@ from kas.fleet.peers import DIAL_TIMEOUT, PEER_TIMING, RETRY_FIRST, RETRY_MOST, 
 from tests.kas.many import Network
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.runtime import Runtime
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.keepalive import SWEEP, Keepalive
+from tunnel.session.keepalive import SWEEP
 from tunnel.testing import RecordingReceiver
-from tunnel.util.flusher import Flusher
 
 URL = "tcp://kas-2:8155"
 
@@ -42,17 +42,15 @@ class PeersTests(SynchronousTestCase):
         self.hello = pb.Hello(role="kas", credential=b"secret", instance_id=b"1")
         self.random = 1.0
         self.endpoint: Any = self.network.door
+        runtime = Runtime(
+            reactor=self.clock, random=lambda: self.random, instance_id=b"k" * 16
+        )
         self.peers = Peers(
             endpoint=lambda url: self.endpoint(url),
             hello=lambda url: self.hello,
-            clock=self.clock,
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
-            random=lambda: self.random,
+            runtime=runtime,
         )
-        self.gateway = Gateway(
-            self.verify, Registry(), Dispatcher(self.clock), b"k" * 16
-        )
+        self.gateway = Gateway(self.verify, Registry(), Dispatcher(self.clock), runtime)
         self.told = 0
 
     @staticmethod
@@ -62,12 +60,7 @@ class PeersTests(SynchronousTestCase):
 
     def listen(self) -> None:
         """The other kas is there."""
-        self.network.listeners[URL] = GatewayFactory(
-            self.gateway,
-            clock=self.clock,
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
-        )
+        self.network.listeners[URL] = GatewayFactory(self.gateway)
 
     def tell(self) -> None:
         self.told += 1

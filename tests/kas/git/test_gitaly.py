@@ -23,6 +23,7 @@ from kas.state.directory import StateDirectory
 from tunnel.api import GitalyAddress
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
+from tunnel.program.runtime import Runtime
 
 COMMIT = "a" * 40
 SHA1, SHA256 = b"0123456789abcdef" * 2 + b"01234567", b"0123456789abcdef" * 4
@@ -145,7 +146,9 @@ def test_rates() -> None:
 def test_metrics(tmp_path: Path) -> None:
     """What was counted is there under its names."""
     clock = MemoryReactorClock()
-    repositories = Repositories(StateDirectory.open(tmp_path / "state"), clock)
+    repositories = Repositories(
+        StateDirectory.open(tmp_path / "state"), Runtime(reactor=clock)
+    )
     outcomes = repositories.gitaly.outcomes
     with outcomes.measure("TreeEntry"):
         clock.advance(1.5)

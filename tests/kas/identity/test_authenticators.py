@@ -19,6 +19,7 @@ from kas.identity.file_authenticator import FileAuthenticator
 from tests.kas.identities import IdentityCase
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 
 ALICE = Access("remote:alice", "1", "prod")
 PROD = AgentIdentity("1", "prod", "agent:1:remote")
@@ -58,7 +59,8 @@ class AuthenticatorsTests(IdentityCase):
         super().setUp()
         self.clock = Clock()
         self.file = FileAuthenticator(
-            self.state.file("identity.json"), self.clock, lambda: 0.0
+            self.state.file("identity.json"),
+            Runtime(reactor=self.clock, now=lambda: 0.0),
         )
         self.remote = Remote()
         self.all = Authenticators(self.clock)

@@ -22,6 +22,7 @@ from kas.identity.store import digest
 from tests.kas.identities import ALICE, START, IdentityCase, temporary
 from tunnel.api import Access
 from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.program.runtime import Runtime
 
 
 class FileAuthenticatorTests(IdentityCase):
@@ -32,7 +33,8 @@ class FileAuthenticatorTests(IdentityCase):
         self.clock = Clock()
         # All its answers are there at once, but of large files.
         self.identity: Any = FileAuthenticator(
-            self.state.file(FILE_NAME), self.clock, lambda: self.time.timestamp()
+            self.state.file(FILE_NAME),
+            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
         )
         self.ended: list[str] = []
         self.identity.on_revoked(self.ended.append)
@@ -73,8 +75,7 @@ class FileAuthenticatorTests(IdentityCase):
         _, some = self.store.add_user("some", ["prod"], ALICE)
         self.identity = FileAuthenticator(
             self.state.file(FILE_NAME),
-            self.clock,
-            lambda: self.time.timestamp(),
+            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
             elsewhere=True,
         )
         identity = self.started()
@@ -103,8 +104,7 @@ class FileAuthenticatorTests(IdentityCase):
         _, token = self.store.add_user("glass", ["*"], ALICE)
         self.identity = FileAuthenticator(
             self.state.file(FILE_NAME),
-            self.clock,
-            lambda: self.time.timestamp(),
+            Runtime(reactor=self.clock, now=lambda: self.time.timestamp()),
             elsewhere=True,
         )
         identity = self.started()
@@ -546,7 +546,7 @@ class IndexTests(SynchronousTestCase):
             users.append(User(f"u{n}", ("*",), token, START))
         path = temporary(self) / FILE_NAME
         path.write_bytes(dump(Identities(users=tuple(users))))
-        identity = FileAuthenticator(path, Clock(), lambda: 0.0)
+        identity = FileAuthenticator(path, Runtime(reactor=Clock(), now=lambda: 0.0))
         identity.start()
         self.addCleanup(identity.stop)
         self.assertEqual(len(identity._index.user_tokens), 1000)

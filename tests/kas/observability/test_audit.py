@@ -15,8 +15,14 @@ from kas.observability import audit
 from kas.observability.audit import MAX_TEXT, AuditLog
 from tunnel.api import Access, AuditEvent, AuditLevel, Impersonation
 from tunnel.errors import ConfigurationError
+from tunnel.program.runtime import Runtime
 
 ALICE = Access("user:alice", "7", "edge", Impersonation("alice@example.org"))
+
+
+def runtime(clock: Clock | None = None) -> Runtime:
+    clock = clock or Clock()
+    return Runtime(reactor=clock, now=clock.seconds, instance_id=b"\xa1")
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -25,7 +31,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def test_one_line_for_each_event(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), "a1", lambda: 0.0)
+    log = AuditLog(Audit(file=file), runtime())
     assert log.level is AuditLevel.CHANGES
     details: dict[str, str | int | bool] = {
         "verb": "create",
@@ -57,7 +63,7 @@ def test_one_line_for_each_event(tmp_path: Path) -> None:
 def test_long_texts(tmp_path: Path) -> None:
     """What a client chose cannot fill the disk with one request."""
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file), "a1", lambda: 0.0)
+    log = AuditLog(Audit(file=file), runtime())
     log.record("echo", AuditEvent("say", details={"path": "/" * 60_000}))
     (line,) = lines(file)
     assert len(line["path"]) == MAX_TEXT
@@ -65,7 +71,7 @@ def test_long_texts(tmp_path: Path) -> None:
 
 def test_off() -> None:
     """Without the section nothing is written, and modules need not make events."""
-    log = AuditLog(None, "a1", lambda: 0.0)
+    log = AuditLog(None, runtime())
     assert log.level is AuditLevel.NONE
     log.record("echo", AuditEvent("say"))
     log.reopen()
@@ -74,7 +80,7 @@ def test_off() -> None:
 def test_a_moved_file(tmp_path: Path) -> None:
     """As logrotate does it."""
     file = tmp_path / "audit.jsonl"
-    log = AuditLog(Audit(file=file, events="all"), "a1", lambda: 0.0)
+    log = AuditLog(Audit(file=file, events="all"), runtime())
     log.record("echo", AuditEvent("first"))
     file.rename(tmp_path / "audit.jsonl.1")
     log.reopen()
@@ -84,7 +90,7 @@ def test_a_moved_file(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        AuditLog(Audit(file=tmp_path / "none" / "x"), "a1", lambda: 0.0)
+        AuditLog(Audit(file=tmp_path / "none" / "x"), runtime())
     (problem,) = raised.value.problems
     assert problem.startswith("observability.audit.file: ")
     assert "No such file" in problem
@@ -92,7 +98,7 @@ def test_a_file_that_cannot_be(tmp_path: Path) -> None:
 
 def test_metrics(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    log = AuditLog(Audit(file=tmp_path / "x"), "a1", lambda: 0.0)
+    log = AuditLog(Audit(file=tmp_path / "x"), runtime())
     registry.register(log)
     log.record("echo", AuditEvent("say"))
     assert registry.get_sample_value("kas_audit_events_total") == 1
@@ -107,7 +113,7 @@ REFUSAL = AuditEvent(
 def test_strangers_cannot_fill_the_disk(tmp_path: Path) -> None:
     """Their events are limited in number and size, and counted."""
     file, clock = tmp_path / "audit.jsonl", Clock()
-    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
+    log = AuditLog(Audit(file=file), runtime(clock))
     for _ in range(audit.STRANGER_BURST + 50):
         log.record("kubernetes_api", REFUSAL)
     clock.advance(1.0)
@@ -126,7 +132,7 @@ def test_strangers_cannot_fill_the_disk(tmp_path: Path) -> None:
 
 def test_a_flood_of_strangers_hides_no_user(tmp_path: Path) -> None:
     file, clock = tmp_path / "audit.jsonl", Clock()
-    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
+    log = AuditLog(Audit(file=file), runtime(clock))
     for number in range(1000):
         log.record("kubernetes_api", REFUSAL)
         log.record("kubernetes_api", AuditEvent("deleted", ALICE, "403"))
@@ -146,8 +152,8 @@ class StoppableClock(Clock):
 def test_the_number_of_refusals_left_out(tmp_path: Path) -> None:
     """The file has it after a while, and when kas stops."""
     file, clock = tmp_path / "audit.jsonl", StoppableClock()
-    log = AuditLog(Audit(file=file), "a1", clock.seconds, clock.seconds)
-    log.start(clock)
+    log = AuditLog(Audit(file=file), runtime(clock))
+    log.start()
     for _ in range(audit.STRANGER_BURST + 7):
         log.record("kubernetes_api", REFUSAL)
     clock.advance(audit.NOTE_SECONDS)

@@ -7,8 +7,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 
 from kas.config.redis import Redis, RedisServer
-from kas.observability.redis_metrics import RedisCollector
 from kas.redis import RedisClient
+from kas.redis.metrics import RedisCollector
 
 
 def test_each_has_its_own() -> None:

@@ -28,6 +28,7 @@ from tests.fakes.identity_provider import CLIENT_ID, make_key
 from tests.kas.oidc.cases import OidcCase
 from tunnel.api import Access, Impersonation
 from tunnel.errors import CallError, Status
+from tunnel.program.runtime import Runtime
 
 PROD, TEST = ("1", "prod"), ("2", "test")
 AGENTS = {**dict.fromkeys(PROD, PROD), **dict.fromkeys(TEST, TEST)}
@@ -46,7 +47,11 @@ class OidcAuthenticatorTests(OidcCase):
         self.ended: list[str] = []
         self.keys = self.make_keys(**more)
         authenticator = OidcAuthenticator(
-            settings, self.keys, AGENTS.get, lambda: self.in_use, self.clock, self.now
+            settings,
+            self.keys,
+            AGENTS.get,
+            lambda: self.in_use,
+            Runtime(reactor=self.clock, now=self.now),
         )
         authenticator.on_revoked(self.ended.append)
         authenticator.start()

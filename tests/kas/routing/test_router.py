@@ -403,7 +403,7 @@ class WaitTests(_Case):
 
     def test_room_again(self) -> None:
         """Who gives up makes room."""
-        router = Router(self.world.registry, self.clock, self.world.directory)
+        router = Router(self.world.registry, self.world.directory, self.world.runtime)
         router.timeout, router.max_waiting = 5, 1
         first = RoutedStream.open(router, "7", "/x", RecordingReceiver())
         RoutedStream.open(router, "7", "/x", self.receiver)

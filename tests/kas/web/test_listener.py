@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from prometheus_client import CollectorRegistry
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
@@ -23,6 +22,7 @@ from kas.web.draining import DrainingFactory
 from kas.web.listener import WebFactory, WebListener
 from tunnel.hosting.pages import MAX_DEPTH, Pages
 from tunnel.program.listening import Listening
+from tunnel.program.runtime import Runtime
 
 PEER = IPv4Address("TCP", "192.0.2.1", 40000)
 
@@ -164,11 +164,11 @@ class RequestTests(_Case):
 
     def test_metrics(self) -> None:
         """By module and class; of no path."""
-        registry = CollectorRegistry()
+        runtime = Runtime(reactor=self.reactor)
+        registry = runtime.metrics
         listener = WebListener(
-            self.settings, self.pages, Listening(self.reactor), self.reactor
+            self.settings, self.pages, Listening(self.reactor), runtime
         )
-        registry.register(listener.collector)
         self.factory = listener.factory  # type: ignore[assignment]
         client, leaving, large = (_Client(self) for _ in range(3))
         for path in ("/greeter", "/greeter/a", "/secret"):
@@ -306,14 +306,17 @@ class EndTests(_Case):
     def test_drain(self) -> None:
         """Idle connections are closed, what runs may finish, and the rest is cut."""
         listener = WebListener(
-            self.settings, self.pages, Listening(self.reactor), self.reactor
+            self.settings,
+            self.pages,
+            Listening(self.reactor),
+            Runtime(reactor=self.reactor),
         )
         self.successResultOf(Deferred.fromCoroutine(listener.start()))
         self.factory = listener.factory  # type: ignore[assignment]
         idle, busy, stuck = (_Client(self) for _ in range(3))
         for one in (busy, stuck):
             one.send(b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n\r\n")
-        draining = Deferred.fromCoroutine(listener.drain())
+        draining = Deferred.fromCoroutine(listener.finish_requests())
         self.assertEqual(idle.ask("/greeter")[0], 200)
         self.reactor.advance(5)
         self.assertTrue(idle.transport.disconnecting)

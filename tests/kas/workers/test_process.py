@@ -15,6 +15,7 @@ from kas.workers.parent import REPORTS
 from kas.workers.process import LOOK_INTERVAL, REPLACE_MOST, SILENCE, WorkerProcess
 from kas.workers.worker import Worker
 from tunnel.program.opened import Opened
+from tunnel.program.runtime import Runtime
 
 BEAT = {"draining": False}
 READY = {**BEAT, "opened": [Opened("agents", "127.0.0.1:1").to_json()]}
@@ -59,8 +60,7 @@ def _worker(machine: Machine, failed: list[str] | None = None) -> WorkerProcess:
         Worker(number=1),
         ["kas"],
         {},
-        machine,
-        lambda: 0.5,
+        Runtime(reactor=machine, random=lambda: 0.5),
         None,
         lambda one: None,
         lambda one, draining: None,

@@ -95,10 +95,10 @@ async def test_who_opened_it_closes_first() -> None:
         setting="x.listen.address",
     )
     endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
-    await opener.close_all()
+    await opener.stop()
     assert await said(endpoint) == b"1"
     worker.ending = True
-    await worker.close_all()
+    await worker.stop()
     with pytest.raises(ConnectionRefusedError):
         await said(endpoint)
 

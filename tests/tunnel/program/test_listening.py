@@ -209,7 +209,7 @@ class ExpiryTests(_Case):
         """No timer, once the ports are closed."""
         factory = self.listen_tls()
         HandshakeTests.fail(self, factory, b"nonsense" * 10)  # type: ignore[arg-type]
-        closing = self.listening.close_all()
+        closing = self.listening.stop()
         self.reactor.tcpServers.clear()
         with self.assertRaises(StopIteration):
             closing.send(None)

@@ -170,3 +170,27 @@ def test_an_end_that_cancels_a_start() -> None:
     assert started.called
     assert ended.called
     assert notes == ["stop slow"]
+
+
+class _Plain(Part):
+    """A part without asynchronous methods."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def start(self) -> None:
+        self.notes.append("start")
+
+    def drain(self, phase: Phase) -> None:
+        self.notes.append(phase.name)
+
+    def stop(self) -> None:
+        self.notes.append("stop")
+
+
+def test_methods_need_not_be_asynchronous() -> None:
+    part = _Plain()
+    tree = PartTree([part, Part()])
+    assert _run(tree.start()).called
+    assert _run(tree.end()).called
+    assert part.notes == ["start", *(phase.name for phase in Phase), "stop"]

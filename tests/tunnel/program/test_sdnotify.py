@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.program import sdnotify
+from tunnel.program.parts import Phase
 
 
 class NotifyTests(SynchronousTestCase):
@@ -88,3 +89,17 @@ class WatchdogTests(SynchronousTestCase):
             one.stop()
         late.start()
         self.assertEqual((clock.getDelayedCalls(), len(told)), ([], 2))
+
+    def test_stopping(self) -> None:
+        """systemd learns of the end when it begins, and hears nothing after it."""
+        clock = Clock()
+        told: list[str] = []
+        self.patch(sdnotify, "notify", told.append)
+        self.patch(os, "environ", {"WATCHDOG_USEC": "30000000"})
+        watchdog = sdnotify.Watchdog(clock)
+        watchdog.start()
+        for phase in Phase:
+            watchdog.drain(phase)
+        watchdog.stop()
+        self.assertEqual(told, ["WATCHDOG=1", "STOPPING=1"])
+        self.assertEqual(clock.getDelayedCalls(), [])

@@ -83,9 +83,9 @@ async def test_a_path_outlives_the_copy_here(tmp_path: Path) -> None:
         listening.let_go()
         assert _connects(path)
     assert not _connects(path)
-    await listening.close_all()
+    await listening.stop()
     assert not path.exists()
-    await listening.close_all()
+    await listening.stop()
 
 
 @pytest_twisted.ensureDeferred
@@ -96,10 +96,10 @@ async def test_a_path_that_another_one_has(tmp_path: Path) -> None:
     await _listen(one, path)
     path.unlink()
     await _listen(two, path)
-    await one.close_all()
+    await one.stop()
     assert _connects(path)
     path.unlink()
-    await two.close_all()
+    await two.stop()
 
 
 @pytest_twisted.ensureDeferred
@@ -166,5 +166,5 @@ async def test_what_systemd_opened_stays(
             Factory.forProtocol(Protocol),
             what="pages",
         )
-        await listening.close_all()
+        await listening.stop()
         assert _connects(path)

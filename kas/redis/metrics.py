@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from kas.redis import RedisClient
+    from kas.redis.client import RedisClient
 
 __all__ = ["RedisCollector"]
 

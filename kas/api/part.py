@@ -1,0 +1,51 @@
+"""The external API as a part of kas: its services, and the listener for them."""
+
+from __future__ import annotations
+
+from kas.api.listener import ExternalApi
+from kas.api.own_services import HEALTH, SERVER_INFO, ApiHealth, ServerInfo
+from kas.api.services import ExternalServices
+from kas.config.schema import Api
+from tunnel.program.listening import Listening
+from tunnel.program.parts import Part, Phase
+from tunnel.program.runtime import Runtime
+
+__all__ = ["ApiPart"]
+
+
+class ApiPart(Part):
+    """
+    The external API.
+
+    :param settings: None: no listener, but `kasctl` calls the same services.
+    """
+
+    name = "the external API"
+
+    def __init__(
+        self, settings: Api | None, listening: Listening, runtime: Runtime
+    ) -> None:
+        self.services = services = ExternalServices(runtime.reactor, runtime.tracer)
+        self._health = ApiHealth(lambda: services.names)
+        services.handle("kas", HEALTH, self._health)
+        services.handle("kas", SERVER_INFO, ServerInfo())
+        self._listener: ExternalApi | None = None
+        if settings is not None:
+            self._listener = ExternalApi(settings.listen, services, listening, runtime)
+
+    async def start(self) -> None:
+        """Listen."""
+        if self._listener is not None:
+            await self._listener.start()
+
+    async def drain(self, phase: Phase) -> None:
+        """Report that calls are no longer served, and end them."""
+        if phase is Phase.REQUESTS:
+            self._health.drain()
+        if self._listener is not None:
+            await self._listener.drain(phase)
+
+    async def stop(self) -> None:
+        """Cut what is left."""
+        if self._listener is not None:
+            await self._listener.stop()

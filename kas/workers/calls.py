@@ -1,0 +1,123 @@
+"""Requests of the supervisor to its workers, by their private sockets."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.logger import Logger
+from twisted.web.client import Agent, FileBodyProducer, ResponseFailed, readBody
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface import implementer
+
+from kas.workers.part import WorkersPart
+from kas.workers.process import WorkerProcess
+from tunnel.errors import ConfigurationError
+
+__all__ = ["ANSWER_TIMEOUT", "WorkerCalls", "problem_of"]
+
+#: Timeout of a worker's answer: less than the timeout of `kasctl` for all, and more
+#: than a worker needs to dial other kas.
+ANSWER_TIMEOUT = 2.3
+
+
+@attrs.frozen(eq=False)
+class WorkerCalls:
+    """Client of the workers."""
+
+    workers: WorkersPart
+    _reactor: Any
+    _log = Logger()
+
+    async def ask(
+        self,
+        worker: WorkerProcess,
+        socket_name: str,
+        path: str,
+        method: bytes = b"GET",
+        timeout: float = ANSWER_TIMEOUT,
+        body: bytes | None = None,
+    ) -> bytes:
+        """
+        Return the response of a worker to a request.
+
+        :param timeout: seconds for the response.
+        :raises Exception: there is none in time.
+        """
+        where = self.workers.sockets.folder.socket(worker.number, socket_name)
+        agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
+        producer = None if body is None else FileBodyProducer(io.BytesIO(body))
+        url = b"http://kas" + path.encode()
+        asking = agent.request(method, url, bodyProducer=producer)
+        asking.addTimeout(timeout, self._reactor)
+        response = await asking
+        reading = readBody(response)
+        reading.addTimeout(timeout, self._reactor)
+        answer: bytes = await reading
+        if response.code != 200:
+            raise ConfigurationError([f"worker {worker.number}: {response.code}"])
+        return answer
+
+    async def ask_one(
+        self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
+    ) -> bytes | None:
+        """
+        Return the response of a worker; None: there is none, and the log has the
+        reason.
+        """
+        try:
+            return await self.ask(worker, socket_name, path, method)
+        except Exception as error:
+            # A worker that has nothing more to end closes before its process exits.
+            if self.workers.is_ready:
+                self._log.warn(
+                    "worker {number} does not answer: {reason}",
+                    number=worker.number,
+                    reason=problem_of(error),
+                )
+            return None
+
+    async def ask_all(
+        self, socket_name: str, path: str, method: bytes = b"GET"
+    ) -> list[tuple[WorkerProcess, bytes]]:
+        """
+        Return the answers of ready workers; a worker that dies in the meantime has
+        none.
+        """
+        asked = self.workers.open
+        answers = await gatherResults(
+            [
+                Deferred.fromCoroutine(self.ask_one(one, socket_name, path, method))
+                for one in asked
+            ]
+        )
+        return [
+            (one, answer)
+            for one, answer in zip(asked, answers, strict=True)
+            if answer is not None
+        ]
+
+
+def problem_of(error: Exception) -> str:
+    """Describe why the answer is missing."""
+    if isinstance(error, ResponseFailed) and error.reasons:
+        error = error.reasons[0].value
+    if isinstance(error, CancelledError | TimeoutError):
+        return f"not within {ANSWER_TIMEOUT:g} s"
+    return str(error) or type(error).__name__
+
+
+@implementer(IAgentEndpointFactory)
+@attrs.frozen
+class _Socket:
+    """Leads every request to one unix socket."""
+
+    reactor: Any
+    path: Path
+
+    def endpointForURI(self, uri: object) -> UNIXClientEndpoint:
+        return UNIXClientEndpoint(self.reactor, str(self.path), timeout=ANSWER_TIMEOUT)

@@ -1,0 +1,162 @@
+"""The commands and questions of `kasctl` for a kas with several workers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from kas.state.control import parse_change
+from kas.workers.calls import WorkerCalls, problem_of
+from kas.workers.process import WorkerProcess
+from kas.workers.summary import add_agents, add_progress
+from tunnel.errors import CallError, Status
+
+__all__ = ["WorkersOperations"]
+
+
+class WorkersOperations:
+    """
+    See `kas.state.control.Controlled`.
+
+    :param alone: these workers are the only kas.
+    """
+
+    _log = Logger()
+
+    def __init__(self, calls: WorkerCalls, alone: bool) -> None:
+        self._calls = calls
+        self._workers = calls.workers
+        self._alone = alone
+        self._draining = False
+        #: Workers that receive the order now.
+        self._telling: set[WorkerProcess] = set()
+        self._workers.on_report = self._reported
+
+    @property
+    def ready(self) -> bool:
+        """
+        Whether kas is ready.
+
+        It is ready if it has started, is neither draining nor stopping, and at least
+        one worker is open.  A killed worker is soon replaced, and the others go on
+        meanwhile.
+        """
+        workers = self._workers
+        return workers.is_ready and not self._draining and bool(workers.open)
+
+    def _reported(self, worker: WorkerProcess, draining: bool) -> None:
+        """Repeat the order to a worker that is a replacement, or did not receive it."""
+        if draining is self._draining or worker in self._telling:
+            return
+        self._telling.add(worker)
+        Deferred.fromCoroutine(
+            self._calls.ask_one(worker, "control", _order(self._draining), b"POST")
+        ).addBoth(lambda answer: self._telling.discard(worker))
+
+    async def summed(
+        self,
+        socket_name: str,
+        path: str,
+        add: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
+        method: bytes = b"GET",
+    ) -> dict[str, Any]:
+        """Return the combined answer of all workers, as one process."""
+        answers = await self._calls.ask_all(socket_name, path, method)
+        return {
+            # Their agents are unknown.
+            "silent_workers": len(self._workers.processes) - len(answers),
+            **add([json.loads(body) for _, body in answers]),
+            "pid": os.getpid(),
+            "draining": self._draining,
+            "ready": self.ready,
+        }
+
+    async def progress(self) -> dict[str, Any]:
+        """Return the numbers of agents and requests of all workers."""
+        return await self._progress("/")
+
+    async def drain(self) -> dict[str, Any]:
+        """Drain every worker."""
+        return await self._set_draining(True)
+
+    async def undrain(self) -> dict[str, Any]:
+        """Have every worker accept agents again."""
+        return await self._set_draining(False)
+
+    async def _set_draining(self, draining: bool) -> dict[str, Any]:
+        # Workers that do not respond get the order again when they report.
+        self._draining = draining
+        return await self._progress(_order(draining), b"POST")
+
+    async def _progress(self, path: str, method: bytes = b"GET") -> dict[str, Any]:
+        found = await self.summed("control", path, add_progress, method)
+        return {"agents": 0, "requests": 0, **found}
+
+    async def rebalance(self) -> dict[str, Any]:
+        """Move agents above the mean; ``asked`` is their number in all workers."""
+        return await self._summed_or_fail("/rebalance", b"POST")
+
+    async def peers(self) -> dict[str, Any]:
+        """Return the state of the other kas as all workers see it."""
+        return await self._summed_or_fail("/peers")
+
+    async def _summed_or_fail(
+        self, path: str, method: bytes = b"GET"
+    ) -> dict[str, Any]:
+        found = await self.summed("control", path, add_progress, method)
+        if found["silent_workers"] == len(self._workers.processes):
+            raise _no_worker_answers()
+        return found
+
+    async def agents(self) -> dict[str, Any]:
+        """Return every agent, with its connections to all workers."""
+        answers = await self._calls.ask_all("control", "/agents")
+        if not answers:
+            raise _no_worker_answers()
+        silent = len(self._workers.processes) - len(answers)
+        found = [json.loads(body) for _, body in answers]
+        return add_agents(found, silent, alone=self._alone)
+
+    async def record_change(self, body: bytes) -> dict[str, Any]:
+        """
+        Have one worker write a change that `kasctl` made to the audit log.
+
+        This does not wait: workers that hang would keep `kasctl` for seconds each.
+        """
+        parse_change(body)
+        Deferred.fromCoroutine(self._record_change(body)).addErrback(
+            lambda failure: self._log.failure("while recording a change", failure)
+        )
+        return {}
+
+    async def _record_change(self, body: bytes) -> None:
+        for worker in self._workers.processes:
+            if worker.opened is None:
+                continue
+            try:
+                await self._calls.ask(worker, "control", "/changes", b"POST", body=body)
+                return
+            except Exception as error:
+                self._log.warn(
+                    "worker {number} did not record a change: {reason}",
+                    number=worker.number,
+                    reason=problem_of(error),
+                )
+        self._log.error(
+            "no worker answers: the audit log has no entry for {change}",
+            change=body.decode(errors="replace"),
+        )
+
+
+def _order(draining: bool) -> str:
+    """To take no agents, or to take some again."""
+    return "/drain" if draining else "/undrain"
+
+
+def _no_worker_answers() -> CallError:
+    return CallError(Status.UNAVAILABLE, "no worker answers")
