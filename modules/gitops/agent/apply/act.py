@@ -527,8 +527,8 @@ class Act:
             try:
                 await self._annotate(action, None)
             except CallError:
-                # The next full comparison tries again; until then, the claim of an
-                # object that is ours means nothing.
+                # The next full comparison tries again. Until then a claim on an object
+                # that this inventory owns has no effect.
                 self._settled.pop(key, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
@@ -579,7 +579,8 @@ class Act:
     ) -> None:
         """Record the result for the inventory, which the next agentk reads."""
         applied = self._entries[key].applied
-        # A repair is not a reason to write the inventory.
+        # A repair applies only some of the objects, and must not cause a write of the
+        # inventory.
         if self._plan.whole:
             # A reader of the ConfigMap could guess the content of a Secret from its
             # digest.
