@@ -22,11 +22,11 @@ __all__ = ["Webhook"]
 
 class Webhook(Resource):
     """
-    Webhook that checks the caller's secret and ignores the rest of the request.
+    A webhook that checks the caller's secret and ignores the rest of the request.
 
     GitLab sends the secret as ``X-Gitlab-Token``; GitHub, Gitea and Forgejo sign the
     body with it (``X-Hub-Signature-256``); a post-receive hook can send it as
-    ``Authorization: Bearer``.  kas does not read the body.
+    ``Authorization: Bearer``. kas does not parse the body.
     """
 
     isLeaf = True
