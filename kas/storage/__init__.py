@@ -1,11 +1,10 @@
 """
-Backends of the stores of modules.
+The backends of the stores of modules.
 
 `tunnel.hosting` checks the modules' requests (keys, lengths, limits).
 
-    file_backend.py     a file of the state directory, for a single kas
-    backend.py          the backend that the configuration selects
-    redis_backend.py    Redis, for several
+file_backend.py     a file in the state directory, for a single kas backend.py the
+backend that the configuration selects redis_backend.py    Redis, for several kas
 
-Importing the second one installs a reactor, as importing txredisapi does.
+Importing the last one installs a reactor, as importing txredisapi does.
 """
