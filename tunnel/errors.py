@@ -1,16 +1,14 @@
 """
 Errors of a tunnel, as codes on the wire and as exceptions.
 
-    TunnelError
-    ├── ProtocolError         the peer broke a rule; carries the code to end with
-    ├── StreamReset           one stream ended early, by either side
-    ├── SessionClosed         the connection under the stream has ended
-    ├── AgentUnavailable      the requested agent has no connection
-    ├── ConfigurationError    the operator's configuration cannot be used
-    └── CallError             a call ended with a status other than OK
+TunnelError ├── ProtocolError         the peer broke a rule; has the code to end with
+├── StreamReset           one stream ended early, by either side ├── SessionClosed
+the connection under the stream has ended ├── AgentUnavailable      the requested agent
+has no connection ├── ConfigurationError    the operator's configuration cannot be used
+└── CallError             a call ended with a status other than OK
 
-Each class that crosses the wire knows its code, so that one ``except`` can respond to
-the peer.  docs/protocol.rst defines the receiver's duty for each code.
+Each class that is sent over the wire has its code, so that one ``except`` can respond
+to the peer. docs/protocol.rst defines the receiver's duty for each code.
 """
 
 from __future__ import annotations
@@ -35,52 +33,52 @@ __all__ = [
     "TunnelError",
 ]
 
-#: The text with which an agentk refuses a stream that only the leader takes.
+#: The text with which an agentk refuses a stream that only the leader accepts.
 NOT_LEADING = "this agentk does not lead"
 
 
 class ErrorCode(IntEnum):
-    """Why a stream was reset or a session ended."""
+    """The reason why a stream was reset or a session ended."""
 
     NONE = 0
-    #: A frame or message that the specification does not allow here.
+    #: A frame or message that the specification does not permit here.
     PROTOCOL = 1
     #: More bytes than credit, or credit beyond 2**31 - 1.
     FLOW_CONTROL = 2
-    #: A frame larger than the receiver said it takes.
+    #: A frame larger than the receiver's limit.
     FRAME_SIZE = 3
-    #: A stream beyond the receiver's limit, or one it had no room for.
+    #: A stream beyond the receiver's limit, or without room at the receiver.
     REFUSED = 4
-    #: The receiver needs no more of the stream.
+    #: The stream is not needed any more.
     CANCELLED = 5
-    #: The sender of the code failed; its log says how.
+    #: The sender of the code failed; its log has the reason.
     INTERNAL = 6
     #: A budget of frames was used up.
     FLOOD = 7
-    #: No version in common.
+    #: The peers have no version in common.
     VERSION = 8
-    #: The credential was not accepted, or not any longer.
+    #: The credential was not accepted, or is no longer valid.
     UNAUTHENTICATED = 9
     #: A newer connection of the same agent instance took over.
     SUPERSEDED = 10
     #: Nothing arrived for longer than the agreed time.
     DEAD_PEER = 11
-    #: The process is leaving; what runs may finish until the deadline.
+    #: The process is stopping; running streams may finish until the deadline.
     SHUTDOWN = 12
-    #: The method or the agent that OPEN names is not served here.
+    #: The method or the agent in OPEN is not served here.
     UNKNOWN_METHOD = 13
-    #: The stream named by RESUME is not known any more.
+    #: The stream in RESUME is not known any more.
     NOT_RESUMABLE = 14
-    #: The call took longer than the time it was given.
+    #: The call exceeded its timeout.
     DEADLINE = 15
-    #: Received and not consumed bytes passed the cap of the connection.
+    #: Received bytes that were not consumed exceeded the limit of the connection.
     MEMORY = 16
-    #: A relay: the connection on the far side of it is gone.
+    #: From a relay: its connection to the other end is gone.
     PATH_LOST = 17
 
 
 class Status(IntEnum):
-    """Outcome of a call: the canonical codes of gRPC, same numbers."""
+    """The outcome of a call: the canonical codes of gRPC, with the same numbers."""
 
     OK = 0
     CANCELLED = 1
@@ -102,11 +100,11 @@ class Status(IntEnum):
 
 
 class TunnelError(Exception):
-    """Anything that this library raises on purpose."""
+    """The base class of all errors that this library raises."""
 
 
 class ProtocolError(TunnelError):
-    """The peer broke a rule of the protocol."""
+    """Raised if the peer broke a rule of the protocol."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -115,9 +113,10 @@ class ProtocolError(TunnelError):
 
 class StreamReset(TunnelError):
     """
-    A stream ended early; *by_peer* tells which side gave up.
+    Raised if a stream ended early; *by_peer* tells which side ended it.
 
-    :ivar peer_closed: of PATH_LOST: as in `SessionClosed`, of the relay's connection.
+    :ivar peer_closed: for PATH_LOST: as in `SessionClosed`, about the relay's
+        connection.
     """
 
     def __init__(
@@ -136,10 +135,11 @@ class StreamReset(TunnelError):
 
 class SessionClosed(TunnelError):
     """
-    The connection ended, and every stream on it.
+    Raised if the connection ended, and every stream on it.
 
-    :ivar peer_closed: it was an agent's, and its system closed it (FIN or RST) though
-        it was not silent: the agent connects again at once, or its process is dead.
+    :ivar peer_closed: whether it was an agent's connection, and its system closed it
+        (FIN or RST) without a preceding silence: the agent reconnects at once, or its
+        process is dead.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class SessionClosed(TunnelError):
 
 class AgentUnavailable(TunnelError):
     """
-    No connected instance of the agent could take the call in time.
+    Raised if no connected instance of the agent could accept the call in time.
 
-    :param reason: the same for programs.
-    :param waited: the caller waited for the agent already; False: it was refused at
-        once, and may try again soon.
+    :param reason: the reason for programs.
+    :param waited: whether the caller has already waited for the agent; if not, it was
+        refused at once, and may retry soon.
     """
 
     def __init__(
@@ -179,9 +179,9 @@ class AgentUnavailable(TunnelError):
 
 class ConfigurationError(TunnelError):
     """
-    Something in the configuration cannot be used.
+    Raised if the configuration is invalid.
 
-    :param problems: one line each, ``file:line:column: what is wrong, and what to do``.
+    :param problems: one line each, ``file:line:column: the problem, and the remedy``.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -191,10 +191,10 @@ class ConfigurationError(TunnelError):
 
 class CallError(TunnelError):
     """
-    A call ended with *status*; the message is for the caller's eyes.
+    Raised if a call ended with *status*; the message is shown to the caller.
 
-    :param details: what programs of the caller may read, as `tunnel.details` says.  A
-        hint: what is too large for the trailers of the call is left out.
+    :param details: details for programs of the caller, see `tunnel.details`. They are
+        hints: details that are too large for the trailers of the call are left out.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ def _packed(message: Message) -> Any:
 
 
 class Stopping(CallError):
-    """This kas stops; an agent that asks again reaches another one."""
+    """Raised if this kas is stopping; an agent that retries reaches another kas."""
 
     def __init__(self) -> None:
         super().__init__(Status.UNAVAILABLE, "kas stops")
