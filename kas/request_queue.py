@@ -22,7 +22,7 @@ class RequestQueue:
     """
     A queue that lets *size* requests pass at once, and *rate* a second afterwards.
 
-    Requests pass in the order in which they came.
+    Requests pass in the order of their arrival.
 
     :param what: the kind of requests, for the error text.
     """

@@ -54,7 +54,7 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """An agent of GitLab, of which kas knows only the id."""
+    """An agent in GitLab.  kas knows only its id."""
 
     agent_id: str
 

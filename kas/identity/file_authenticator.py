@@ -142,7 +142,7 @@ class _Index:
         """
         Build the index.
 
-        :param before: the index of the previous content, most of which is reused.
+        :param before: the index of the previous content.  Most of it is reused.
         """
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}

@@ -92,7 +92,7 @@ class Http2Limits:
     #: connections that were opened together do not end together.
     age_jitter: float = 0.1
 
-    #: Additional part of a connection's age that running calls get at its end.
+    #: Extra time for running calls when a connection is too old, as a part of its age.
     age_grace: float = 0.5
 
     #: Seconds from the first GOAWAY, after which calls are still accepted, to the

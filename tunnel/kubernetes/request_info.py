@@ -283,9 +283,9 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     """
     Tell whether a request certainly changes nothing.
 
-    It is a list of what is allowed: get, list and watch of resources, and of their
+    Only these are known to be harmless: get, list and watch of resources and of their
     subresources log, status and scale; discovery, OpenAPI, version and health; and
-    reviews of the client's own rights.  Nothing is upgraded but a watch.
+    reviews of the client's own permissions.  Only a watch may be upgraded.
 
     :param target: as in `request_info`.
     :param upgrade: the client wants to speak another protocol behind the answer.

@@ -29,7 +29,7 @@ def yaml_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     """
     Describe *error* in *text*.
 
-    libyaml and PyYAML, either of which may be installed, have different messages for
+    libyaml and PyYAML (one of them is in use) have different messages for
     most errors.
     """
     said = error.problem or error.context or "cannot be parsed"

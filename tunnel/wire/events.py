@@ -1,5 +1,5 @@
 """
-Events that a `Session` returns to its owner, in the order in which they happened.
+Events that a `Session` returns to its owner, oldest first.
 
 Events are values: compare them, print them, keep them.  (They are not frozen, because
 creating a frozen instance costs three times as much and each request creates several.)

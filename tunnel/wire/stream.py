@@ -109,7 +109,7 @@ class Stream:
         self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
     ) -> None:
         self.id = stream_id
-        #: The holder for which its bytes count when streams are shed: itself, until
+        #: The holder that its bytes count for when streams are shed: itself, until
         #: charged.
         self.holder: Hashable = stream_id
         self.state = state

@@ -129,7 +129,7 @@ class _Watch:
     A watch of one kind.
 
     :ivar api_version: the version for the next request.
-    :ivar followers: the followers, in the order in which they joined.
+    :ivar followers: the followers, in the order they joined.
     :ivar late: the followers that joined after the list and need another list; one list
         serves all of them.
     :ivar synced: whether the followers know all objects and receive changes.
