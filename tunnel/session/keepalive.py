@@ -143,12 +143,12 @@ class Liveness:
         "_heard",
         "alive",
         "answered",
-        "bed",
         "doubt",
         "expecting",
         "looked",
         "silence",
         "timing",
+        "wheel_slot",
     )
 
     def __init__(self, timing: Timing, *, dialler: bool) -> None:
