@@ -99,28 +99,28 @@ class AgentkOptions:
     }
 
     kas_address: tuple[str, ...] = field(
-        validator=_kas, doc="where kas is, such as tls://kas.example:8150"
+        validator=_kas, doc="address of kas, such as tls://kas.example:8150"
     )
     ca_cert_file: ExistingFile | None = field(
         default=None,
         validator=authorities,
-        doc="CAs that are trusted besides the system's",
+        doc="CAs that are trusted in addition to the system's",
     )
     # Secret, because some contain tokens.
     kas_header: tuple[_Header, ...] = field(
         default=(), secret=True, doc="for WebSockets"
     )
     kas_insecure_skip_tls_verify: bool = field(
-        default=False, doc="trust any server that answers as kas"
+        default=False, doc="trust any server that responds as kas"
     )
     kas_tls_server_name: str = field(
-        default="", doc="the name to verify kas' certificate by"
+        default="", doc="the name for the verification of kas' certificate"
     )
     observability: ProbeListen = field(factory=ProbeListen, doc="probes and metrics")
     namespace: str = field(
-        default="", doc="of the pod; empty: the service account may know it"
+        default="", doc="namespace of the pod; default: the one of the service account"
     )
-    pod_name: str = field(default="", doc="of the pod")
+    pod_name: str = field(default="", doc="name of the pod")
 
     @property
     def kas(self) -> tuple[KasAddress, ...]:
@@ -137,7 +137,7 @@ class AgentkOptions:
         scheme = kas[0].scheme
         if self.kas_header and not any(one.is_websocket for one in kas):
             yield Invalid(
-                f"{scheme}:// has no headers; use wss://, or remove it",
+                f"{scheme}:// does not support headers; use wss://, or remove it",
                 "kas_header",
             )
         if not any(one.scheme in ("tls", "wss") for one in kas):
@@ -148,7 +148,10 @@ class AgentkOptions:
             ):
                 if getattr(self, key):
                     yield Invalid(
-                        (f"{scheme}: has no TLS; use tls:// or wss://, or remove it"),
+                        (
+                            f"{scheme} does not use TLS; use tls:// or wss://, or "
+                            "remove it"
+                        ),
                         key,
                     )
 
@@ -163,13 +166,14 @@ class KubernetesConfiguration:
     max_idle_connections: int = field(
         default=64,
         validator=is_positive,
-        doc=("of them, kept between requests"),
+        doc=("connections that are kept between requests"),
     )
     allow_own_namespace: bool = field(
         default=False,
         doc=(
             "let clients change agentk's own namespace, and read Secrets there, with "
-            "agentk's own rights: they can then have the agent's token and give orders"
+            "agentk's own permissions: they can then obtain the agent's token and "
+            "give orders"
         ),
     )
 
@@ -186,7 +190,7 @@ class LoggingSection:
 
     level: Literal["debug", "info", "warn", "error"] | None = field(
         default=None,
-        doc=("the least important events to write; None: as started"),
+        doc=("minimum level of logged events; default: the level at the start"),
     )
 
 
@@ -205,9 +209,7 @@ class AgentkObservability:
         default=None, doc="spans for OpenTelemetry, of requests that kas traces"
     )
     sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
-    profile: Profile = field(
-        factory=Profile, doc="where agentk spends its time; off by default"
-    )
+    profile: Profile = field(factory=Profile, doc="profiles of agentk; off by default")
 
 
 @attrs.frozen(kw_only=True)
@@ -277,15 +279,15 @@ def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSour
     file = (file or "").strip()
     if given and file:
         raise ConfigurationError(
-            [f"--token-file and ${TOKEN_VARIABLE} exclude each other; remove one"]
+            [f"--token-file and ${TOKEN_VARIABLE} are mutually exclusive; remove one"]
         )
     if given:
         return TokenSource(None, _checked(given.encode(), f"${TOKEN_VARIABLE}"))
     if not file:
         raise ConfigurationError(
             [
-                "no token: pass --token-file FILE, or set "
-                f"${TOKEN_VARIABLE}; 'kasctl agent add NAME' on kas makes one"
+                f"no token: pass --token-file FILE, or set ${TOKEN_VARIABLE}; create "
+                "one with 'kasctl agent add NAME' on kas"
             ]
         )
     # twistd changes the working directory later
@@ -299,7 +301,7 @@ def _read(path: Path) -> bytes:
             data = source.read(MAX_TOKEN + 1)
     except OSError as error:
         message = (
-            f"--token-file: {path}: the token cannot be read ({error.strerror}); "
+            f"--token-file: cannot read the token in {path} ({error.strerror}); "
             "correct the path"
         )
         raise ConfigurationError([message]) from None
@@ -309,9 +311,7 @@ def _read(path: Path) -> bytes:
 def _checked(data: bytes, where: str) -> bytes:
     token = data.strip()
     if len(data) > MAX_TOKEN or not _TOKEN.fullmatch(token):
-        raise ConfigurationError(
-            [f"{where}: there has to be one token in it, and nothing else"]
-        )
+        raise ConfigurationError([f"{where} must contain one token and nothing else"])
     return token
 
 
@@ -337,7 +337,9 @@ class TokenSource:
             self._token = _read(self._path)
         except ConfigurationError as error:
             if not self._complained:
-                self._log.error(("{problem}; the old one stays"), problem=str(error))
+                self._log.error(
+                    ("{problem}; the previous token stays in use"), problem=str(error)
+                )
             self._complained = True
         else:
             self._complained = False

@@ -27,7 +27,7 @@ _NO_WEBSOCKET = frozenset(
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _IS_IT_THE_PORT = (
-    "is that the port for agents (8150, while 8154 is for kubectl and 8151 for probes)"
+    "is this the port for agents (8150; 8154 is for kubectl, and 8151 for probes)"
 )
 
 
@@ -46,17 +46,17 @@ def hint(error: object) -> str:
         )
     if kind == ("TLS", "untrusted"):
         return (
-            "; where kas made its certificate, pass ca.crt of its state directory with "
-            "--ca-cert-file"
+            "; if kas created its certificate, pass ca.crt of its state directory "
+            "with --ca-cert-file"
         )
     if isinstance(error, ConnectionRefusedError):
-        return f"; does kas run there, and {_IS_IT_THE_PORT}?"
+        return f"; is kas running there, and {_IS_IT_THE_PORT}?"
     if isinstance(error, DNSLookupError):
-        return "; is the name of its host right?"
+        return "; is its host name correct?"
     if kind in _NO_TLS:
-        return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
+        return f"; {_IS_IT_THE_PORT}, and does it use TLS?"
     if kind in _NO_WEBSOCKET:
-        return f"; {_IS_IT_THE_PORT}, or a proxy's path to it?"
+        return f"; {_IS_IT_THE_PORT}, or the path of a proxy to it?"
     return ""
 
 
@@ -76,16 +76,18 @@ def _explain(reason: SessionClosed, token: str) -> str:
     if reason.code is ErrorCode.UNAUTHENTICATED:
         return f"kas does not accept the token in {token}: {reason}"
     if reason.code is ErrorCode.VERSION:
-        return f"kas speaks another version of the protocol: {reason}"
+        return f"kas uses another version of the protocol: {reason}"
     if reason.code is ErrorCode.SUPERSEDED:
-        return f"another agentk took our place at kas: {reason}"
+        return f"another agentk replaced this one at kas: {reason}"
     return f"the connection to kas ended: {reason}"
 
 
 def _what_answered(transport: Any) -> str:
     """Guess which kind of server ended a connection without a frame of our protocol."""
     if not INegotiated.providedBy(transport):
-        return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
+        return (
+            f"{_IS_IT_THE_PORT}, and is it a port without TLS?  Otherwise write tls://"
+        )
     if transport.negotiatedProtocol == ALPN_TUNNEL.encode():
-        return "what answers knows the protocol; its log may say why"
-    return f"what answers speaks TLS, and not as kas does to agents: {_IS_IT_THE_PORT}?"
+        return "the server knows the protocol; its log may contain the reason"
+    return f"the server uses TLS, but not as kas does for agents: {_IS_IT_THE_PORT}?"

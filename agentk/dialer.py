@@ -294,7 +294,7 @@ class Dialer(TunnelOwner):
         if failure.check(CancelledError) and not self._running:
             return
         if failure.check(TimeoutError):
-            text = f"no answer within {self._connect_timeout:g} s"
+            text = f"no response within {self._connect_timeout:g} s"
             self._connect_timeout = min(2 * self._connect_timeout, CONNECT_TIMEOUT)
         else:
             text = failure.getErrorMessage() or type(failure.value).__name__
@@ -386,7 +386,7 @@ class Dialer(TunnelOwner):
         if not go_away.deadline_ms:
             return
         if self._greeting is tunnel:
-            tunnel.end(ErrorCode.SHUTDOWN, "there is another kas to look for")
+            tunnel.end(ErrorCode.SHUTDOWN, "looking for another kas")
         if self.tunnel is not tunnel:
             return
         self._step_down()
@@ -396,10 +396,10 @@ class Dialer(TunnelOwner):
             go_away.deadline_ms / 1000,
             tunnel.end,
             ErrorCode.SHUTDOWN,
-            "kas was leaving, and its time for that is over",
+            "the time for leaving kas is over",
         )
         within = go_away.reconnect_within_ms / 1000
-        self._plan("kas is going away: " + go_away.message[:200], within)
+        self._plan("kas is stopping: " + go_away.message[:200], within)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         since = self.forget(tunnel)

@@ -123,7 +123,7 @@ class ExtraTunnels:
             if extra.kas_id == self.dialer.kas_id:
                 extra.leave("agentk is connected to this kas")
             elif extra.idle(now) > IDLE:
-                extra.leave("this tunnel was not needed any more")
+                extra.leave("this tunnel is not needed any more")
         if not self._wanted:
             self._backoff.reset()
             self._cancel_pause()
@@ -200,7 +200,7 @@ class ExtraTunnels:
         self.tunnels[extra.kas_id] = extra
         self._log.info("an extra tunnel to kas {kas_id}", kas_id=extra.kas_id.hex())
         if self._wanted.pop(extra.kas_id, None) is None:
-            self._missed("another kas took it")
+            self._missed("another kas accepted it")
             return
         self._backoff.reset()
         self._dial()

@@ -190,7 +190,7 @@ class LeaderElection:
                 await self._turn(name)
             except Exception:
                 # For example a Lease that another program wrote.
-                self._log.failure("while competing for lease {name}", name=name)
+                self._log.failure("competing for lease {name}", name=name)
                 if self._renewed_at is not None:
                     await self._lost(name)
             leads = self._renewed_at is not None
@@ -300,7 +300,7 @@ class LeaderElection:
 
     async def _lost(self, name: str) -> None:
         self._renewed_at = self._lease = None
-        self._log.info("this agentk leads no longer: lease {name}", name=name)
+        self._log.info("this agentk does not lead any more: lease {name}", name=name)
         for running in tuple(self._running):
             running.cancel()
         await gatherResults([_end_of(one) for one in self._running])
@@ -369,13 +369,16 @@ class LeaderElection:
     def _failed(self, name: str, error: CallError) -> None:
         advice = ""
         if error.status is Status.PERMISSION_DENIED:
-            advice = "; agentk's service account has to get, create and update leases "
+            advice = (
+                "; agentk's service account must be permitted to get, create and "
+                "update leases "
+            )
             advice += f"in namespace {self._namespace}, see `kasctl agent manifest`"
         problem = f"{error}{advice}"
         if problem != self._problem:
             self._problem = problem
             self._log.warn(
-                "cannot hold lease {name}, so what only a leader does may rest: "
+                "cannot hold lease {name}, so work of the leader may be suspended: "
                 "{problem}",
                 name=name,
                 problem=problem,

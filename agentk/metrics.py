@@ -29,7 +29,7 @@ class TunnelCollector(Collector):
         dialer = self.dialer
         yield GaugeMetricFamily(
             "agentk_tunnel_up",
-            ("1 while bytes flow to kas."),
+            ("1 while the tunnel to kas is established."),
             value=int(dialer.ready),
         )
         yield CounterMetricFamily(
@@ -39,7 +39,7 @@ class TunnelCollector(Collector):
         )
         yield GaugeMetricFamily(
             "agentk_extra_tunnels",
-            "Tunnels to kas that had many requests relayed.",
+            "Extra tunnels to kas whose requests were relayed.",
             value=len(self.extra_tunnels.tunnels),
         )
         yield from resumption_metrics("agentk", dialer.keeper)
@@ -54,7 +54,7 @@ class ReachCollector(Collector):
     def collect(self) -> Iterable[Any]:
         yield GaugeMetricFamily(
             "agentk_cluster_up",
-            "1 while the Kubernetes API answers.",
+            "1 while the Kubernetes API responds.",
             value=int(not self.reach.problem),
         )
 
@@ -69,6 +69,6 @@ class LeaderCollector(Collector):
         """Return the current metric."""
         yield GaugeMetricFamily(
             "agentk_leader",
-            "1 while this agentk leads; 0, too, where no module needs a leader.",
+            "1 while this agentk leads; also 0 if no module needs a leader.",
             value=int(self.election.leading),
         )

@@ -221,8 +221,8 @@ class AgentkService(ProgramService):
         self._contexts = self._make_contexts()
         for insecure in (one for one in self._options.kas if not one.secure):
             self._log.warn(
-                "{address} is not encrypted: the token and all traffic can be read on "
-                "the way; use tls:// or wss://",
+                "{address} is not encrypted: the token and all traffic can be read "
+                "in transit; use tls:// or wss://",
                 address=str(insecure),
             )
 
@@ -244,13 +244,13 @@ class AgentkService(ProgramService):
 
     def _observe(self, section: ObservabilitySection) -> None:
         self.set_log_level(section.logging.level)
-        self._log.debug("events of level debug are logged, as configured in Git")
+        self._log.debug("logging events of level debug, as configured in Git")
 
     def reload(self) -> None:
         self.reopen_log()
         self._log.info(
-            "SIGHUP: certificates and tokens are read again; options and the "
-            "configuration file are not, they count from the next start"
+            "SIGHUP: read certificates and tokens again; changes of options and of "
+            "the configuration file need a restart"
         )
         reread_files()
         try:

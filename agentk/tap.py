@@ -41,8 +41,8 @@ class Options(ProgramOptions):
     synopsis = "--kas-address URL (--token-file FILE | $AGENTK_TOKEN) [options]"
     longdesc = (
         "The agent that connects a Kubernetes cluster to kas. In a pod it finds the "
-        "API server and its service account by itself; elsewhere it takes a "
-        "kubeconfig. The token comes from `kasctl agent add` on the side of kas."
+        "API server and its service account by itself; elsewhere it needs a "
+        "kubeconfig. Create the token with `kasctl agent add` on the machine of kas."
     )
 
     optParameters = [
@@ -50,14 +50,14 @@ class Options(ProgramOptions):
             "token-file",
             None,
             None,
-            ("File with the agent's token; or $AGENTK_TOKEN."),
+            ("File with the agent's token; or set $AGENTK_TOKEN."),
         ],
-        ["ca-cert-file", None, None, "More CAs (PEM) that kas may be signed by."],
+        ["ca-cert-file", None, None, "Additional CAs (PEM) for kas' certificate."],
         [
             "kas-tls-server-name",
             None,
             None,
-            ("The name to verify kas' certificate by."),
+            ("The name for the verification of kas' certificate."),
         ],
         [
             "observability-listen-network",
@@ -69,20 +69,20 @@ class Options(ProgramOptions):
             "observability-listen-address",
             None,
             ":8080",
-            "Where /liveness, /readiness and /metrics are.",
+            "Address for /liveness, /readiness and /metrics.",
         ],
         [
             "observability-cert-file",
             None,
             None,
-            ("Certificate for these, with TLS."),
+            ("Certificate for that address, which enables TLS."),
         ],
         ["observability-key-file", None, None, "Its key."],
         [
             "kubeconfig",
             None,
             None,
-            "A kubeconfig, when not in a pod [default: $KUBECONFIG, else "
+            "A kubeconfig, if not in a pod [default: $KUBECONFIG, or else "
             "~/.kube/config].",
         ],
         ["context", None, None, "The context of the kubeconfig to use."],
@@ -90,7 +90,7 @@ class Options(ProgramOptions):
             "namespace",
             None,
             None,
-            "The namespace that agentk says it runs in; or $POD_NAMESPACE.",
+            "The namespace in which agentk runs; or set $POD_NAMESPACE.",
         ],
         [
             "configuration-file",
@@ -110,9 +110,9 @@ class Options(ProgramOptions):
         [
             "kas-insecure-skip-tls-verify",
             None,
-            "Trust any server that answers as kas. For tests only.",
+            "Trust any server that responds as kas. For tests only.",
         ],
-        ["check", None, "Check the options, say what is wrong with them, and end."],
+        ["check", None, "Check the options, report problems, and exit."],
     ]
 
     checked: AgentkOptions
@@ -136,7 +136,7 @@ class Options(ProgramOptions):
 
     def usable(self) -> str:
         """Return the output of ``--check`` if the configuration has no errors."""
-        return "the options are usable"
+        return "the options are valid"
 
     def steps(self) -> Sequence[Callable[[], None]]:
         """Return the steps that check the options and the files that they name."""

@@ -141,7 +141,7 @@ class _Endpoints:
 
     def _refused(self, error: Exception) -> None:
         self._log.error(
-            "{setting}: {problem}; the previous content stays in use",
+            "{setting}: {problem}; the previous content stays in effect",
             setting=self._setting,
             problem=str(error),
         )

@@ -11,6 +11,6 @@ __all__ = ["not_installed"]
 def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
     """Exit from *program* with a message of one line."""
     sys.exit(
-        f"{program}: {error.name} is not installed; pip install 'txkas[server]' has "
-        "everything"
+        f"{program}: {error.name} is not installed; install everything with: pip "
+        "install 'txkas[server]'"
     )

@@ -98,12 +98,12 @@ class Operations:
         self.acceptor.draining = True
         self.fleet.update(draining=True)
         tunnels = self.acceptor.registry.tunnels()
-        self.balance.send_away(tunnels, "this kas is being drained")
+        self.balance.send_away(tunnels, "this kas is draining")
         return await self.progress()
 
     async def undrain(self) -> dict[str, Any]:
         """Accept agents again."""
-        self._log.info("taken into service again")
+        self._log.info("drain ended: accepting agents again")
         self.acceptor.draining = False
         self.fleet.update(draining=False)
         self.balance.start()

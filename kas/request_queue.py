@@ -51,7 +51,7 @@ class RequestQueue:
         if not self._waiting and self._bucket.spend(self._clock.seconds()):
             return succeed(None)
         if len(self._waiting) >= MAX_WAITING:
-            text = f"too many {self._what} wait already; try again later"
+            text = f"too many {self._what} are waiting; try again later"
             return fail(CallError(Status.RESOURCE_EXHAUSTED, text))
         turn: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(turn)

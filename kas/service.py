@@ -58,7 +58,7 @@ class KasService(ProgramService):
     """
 
     _log = Logger()
-    _ready_text = "kas is ready, known to others as {me}"
+    _ready_text = "kas is ready; its name for others: {me}"
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class KasService(ProgramService):
         self.reopen_log()
         self._audit.reopen()
         self._log.info(
-            "SIGHUP: certificates, identities and secrets are read again; the "
-            "configuration file is not, it counts from the next start"
+            "SIGHUP: read certificates, identities and secrets again; changes of the "
+            "configuration file need a restart"
         )
         reread_files()

@@ -39,10 +39,10 @@ class Options(ProgramOptions):
 
     synopsis = "[options]"
     longdesc = (
-        "The server that agents in Kubernetes clusters connect to, and through which "
-        "kubectl and others reach those clusters. Without a configuration file it "
-        "runs alone: certificates and the list of agents and users are in the state "
-        "directory. Add both with kasctl."
+        "The server to which agents in Kubernetes clusters connect, and through "
+        "which kubectl and other clients reach those clusters. Without a "
+        "configuration file it runs alone: certificates and the list of agents and "
+        "users are in the state directory. Add both with kasctl."
     )
 
     optParameters = [
@@ -50,13 +50,13 @@ class Options(ProgramOptions):
             "configuration-file",
             None,
             None,
-            "YAML file; without one, everything has its default.",
+            "YAML file; without it, all settings have their defaults.",
         ],
         [
             "state-directory",
             None,
             None,
-            "Where certificates and identities are kept [default: $STATE_DIRECTORY, "
+            "Directory for certificates and identities [default: $STATE_DIRECTORY, "
             "$XDG_STATE_HOME/kas or ~/.local/state/kas].",
         ],
         [
@@ -69,12 +69,12 @@ class Options(ProgramOptions):
             "workers",
             None,
             None,
-            "Processes that share the work; auto: one for each core. "
-            "[default: what the configuration file says, or 1]",
+            "Number of processes that share the work; auto: one for each core. "
+            "[default: from the configuration file, or 1]",
         ],
     ]
     optFlags = [
-        ["check", None, "Check the configuration, say what is wrong with it, and end."],
+        ["check", None, "Check the configuration, report problems, and exit."],
     ]
 
     configuration: KasConfiguration
@@ -84,7 +84,7 @@ class Options(ProgramOptions):
 
     def usable(self) -> str:
         """Return the message of ``--check`` for a valid configuration."""
-        return f"the configuration is usable; workers: {self.configuration.workers}"
+        return f"the configuration is valid; workers: {self.configuration.workers}"
 
     def steps(self) -> Sequence[Callable[[], None]]:
         """

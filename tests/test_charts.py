@@ -353,7 +353,7 @@ def test_one_kas_alone() -> None:
 
 def test_what_is_wrong_is_said() -> None:
     both = {"config": {"token": "hush"}}
-    assert "exclude each other" in refused("agentk", both)
+    assert "are mutually exclusive" in refused("agentk", both)
     neither = {"config": {"secretName": None}}
     assert "kasctl agent add" in refused("agentk", neither)
     assert "serviceAccount.name" in refused(

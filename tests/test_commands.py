@@ -44,8 +44,7 @@ class CommandTests(SynchronousTestCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertEqual(
             done.stderr,
-            "agentk: option --nonsense not recognized; 'agentk --help' shows what "
-            "there is\n",
+            "agentk: option --nonsense not recognized; see 'agentk --help'\n",
         )
 
     def test_misspelt(self) -> None:
@@ -92,6 +91,8 @@ class MissingTests(SynchronousTestCase):
             self.assertEqual(done.returncode, 1)
             self.assertEqual(
                 done.stderr,
-                "kas: cryptography is not installed; pip install 'txkas[server]' has "
-                "everything\n",
+                (
+                    "kas: cryptography is not installed; install everything with: pip "
+                    "install 'txkas[server]'\n"
+                ),
             )

@@ -77,7 +77,7 @@ def choose(environ: Mapping[str, str], root: Path) -> None:
         reason = unusable(root)
         if reason is None:
             return
-        warnings.warn(f"{reason}; the sources run", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{reason}; running the sources", RuntimeWarning, stacklevel=3)
     sys.meta_path.insert(0, _SourcesOnly())
 
 
@@ -99,8 +99,8 @@ def unusable(root: Path) -> str | None:
             for source in (root / package).rglob("*.py"):
                 if source.stat().st_mtime > since:
                     return (
-                        "sources are newer than what was compiled of them: "
-                        "make compiled, or make pure"
+                        "sources are newer than the compiled modules: run make "
+                        "compiled, or make pure"
                     )
     return None
 

@@ -36,19 +36,21 @@ __all__ = ["AgentModule", "ServerModule", "find_modules", "installed"]
 class IModulePlugin(Interface):
     """A module that can be enabled by its name."""
 
-    name = Attribute("As in the configuration.")
+    name = Attribute("The name in the configuration.")
     target = Attribute("Full name of the factory, as a string.")
-    section = Attribute("Where its configuration stands; empty: ``modules.<name>``.")
+    section = Attribute(
+        "Path of its configuration section; ``modules.<name>`` if empty."
+    )
     default = Attribute(
-        "Whether it runs when the configuration does not name it: True, False, or the "
+        "Whether it runs if the configuration does not name it: True, False, or the "
         "sections of the program that enable it, such as ``api``."
     )
     document = Attribute(
-        "Full name of the schema of a file that users of the module write, for "
-        "``kasctl config schema NAME``; empty: there is none."
+        "Full name of the schema of files that users of the module write, for "
+        "``kasctl config schema NAME``; empty if there are none."
     )
     requires = Attribute(
-        "The requirement that pip installs to make it importable: ``acme-kas[server]``."
+        "The requirement for pip that makes it importable: ``acme-kas[server]``."
     )
 
 
@@ -92,7 +94,7 @@ class _ModulePlugin:
             factory = namedAny(self.target)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            advice = "mend it or leave it out"
+            advice = "correct it or disable it"
             if self.requires and isinstance(error, ModuleNotFoundError):
                 advice = f"pip install '{self.requires}'"
             raise ConfigurationError(

@@ -106,7 +106,7 @@ class ClusterAccess:
             else self._watched(
                 partial(file_version, target.token_file),
                 partial(_read_token, target.token_file),
-                "{problem}; the old token stays",
+                "{problem}; the previous token stays in use",
                 CHECK_INTERVAL,
             )
         )
@@ -164,7 +164,7 @@ class ClusterAccess:
                 self._tls_version,
                 self._make_context,
                 # Perhaps they are incomplete; the old ones may still be valid.
-                "new certificates for the API server cannot be used: {problem}",
+                "the new certificates for the API server are invalid: {problem}",
                 0.0,
             )
         return self._context.get()
@@ -272,7 +272,7 @@ def _read_token(path: Path) -> bytes:
     except ValueError as error:
         raise ConfigurationError([str(error)]) from None
     if not _TOKEN.fullmatch(token):
-        message = f"{path}: does not contain a token alone"
+        message = f"{path} must contain only a token"
         raise ConfigurationError([message])
     return b"Bearer " + token
 
@@ -343,7 +343,7 @@ class _Plugin:
     def _stopped(self, failure: Failure) -> None:
         self._refreshing = None
         if not failure.check(CancelledError):
-            self._log.failure("while running the credential plugin", failure)
+            self._log.failure("running the credential plugin", failure)
 
     async def _refresh(self) -> None:
         delay: float | None

@@ -110,14 +110,14 @@ def _parse(output: bytes, api_version: str) -> ExecCredential:
     try:
         printed = json.loads(output)
     except (ValueError, RecursionError):
-        raise ValueError("printed no JSON") from None
+        raise ValueError("did not print JSON") from None
     if not isinstance(printed, dict) or printed.get("kind") != "ExecCredential":
-        raise ValueError("printed something else than an ExecCredential")
+        raise ValueError("did not print an ExecCredential")
     if printed.get("apiVersion") != api_version:
         raise ValueError(f"printed another apiVersion than {api_version}")
     status = printed.get("status")
     if not isinstance(status, dict):
-        raise ValueError("printed no status")
+        raise ValueError("did not print a status")
     values = {
         name: status.get(name) or ""
         for name in ("token", "clientCertificateData", "clientKeyData")

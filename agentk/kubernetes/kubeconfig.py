@@ -63,10 +63,10 @@ class _Cluster:
         default=None, key="certificate-authority-data", doc="CA, base64 of PEM"
     )
     insecure: bool = field(
-        default=False, key="insecure-skip-tls-verify", doc="check no certificate"
+        default=False, key="insecure-skip-tls-verify", doc="do not verify certificates"
     )
     tls_server_name: str = field(default="", key="tls-server-name", doc="to check")
-    proxy_url: str = field(default="", key="proxy-url", doc="proxy on the way")
+    proxy_url: str = field(default="", key="proxy-url", doc="proxy for the connection")
 
 
 @attrs.frozen(kw_only=True)
@@ -79,13 +79,15 @@ class _Variable:
 class ExecPlugin:
     """A program that prints credentials, as in ``users[].user.exec``."""
 
-    api_version: str = field(key="apiVersion", doc="format of what it prints")
+    api_version: str = field(key="apiVersion", doc="format of its output")
     command: str = field(doc="the program")
     args: tuple[str, ...] = field(default=(), doc="its arguments", repr=False)
-    env: tuple[_Variable, ...] = field(default=(), doc=("added to the environment"))
-    install_hint: str = field(default="", key="installHint", doc="how to get it")
+    env: tuple[_Variable, ...] = field(
+        default=(), doc=("additional environment variables")
+    )
+    install_hint: str = field(default="", key="installHint", doc="how to install it")
     provide_cluster_info: bool = field(
-        default=False, key="provideClusterInfo", doc="tell it about the cluster"
+        default=False, key="provideClusterInfo", doc="pass the cluster to it"
     )
     interactive_mode: Literal["Never", "IfAvailable", "Always"] = field(
         default="IfAvailable", key="interactiveMode", doc="whether it asks questions"
@@ -233,7 +235,7 @@ def in_cluster(
         )
     token, authority = service_account / "token", service_account / "ca.crt"
     problems += [
-        f"{path}: does not exist; does the pod have a service account "
+        f"{path} does not exist; does the pod have a service account "
         "(automountServiceAccountToken)?"
         for path in (token, authority)
         if not path.is_file()
@@ -268,7 +270,7 @@ def load_kubeconfig(
     where = ":".join(str(file) for file in files)
     present = [file for file in files if must_exist or file.exists()]
     if not present:
-        raise ConfigurationError([f"{where}: no such kubeconfig; correct the path"])
+        raise ConfigurationError([f"{where} does not exist; correct the path"])
     read = [read_file(file, _File, unknown_keys="skip") for file in present]
     pairs = list(zip(read, present, strict=True))
     name = context or next((f.current_context for f in read if f.current_context), "")
@@ -277,14 +279,14 @@ def load_kubeconfig(
     users = _first((u.name, (u.user, p)) for f, p in pairs for u in f.users)
     if not name:
         known = ", ".join(sorted(contexts)) or "none"
-        message = f"{where}: no current-context; pass --context (there are: {known})"
+        message = f"{where} has no current-context; pass --context (available: {known})"
         raise ConfigurationError([message])
     origin = f"context {name!r} of {where}"
     chosen = _named(contexts, name, f"{where}: has no context")
-    cluster = _named(clusters, chosen.cluster, f"{origin}: has no cluster")
+    cluster = _named(clusters, chosen.cluster, f"{origin} has no cluster")
     user, file = _User(), present[0]
     if chosen.user:
-        user, file = _named(users, chosen.user, f"{origin}: has no user")
+        user, file = _named(users, chosen.user, f"{origin} has no user")
     return _target(origin, chosen, cluster, user, file)
 
 
@@ -316,10 +318,10 @@ def _target(
         port, host = 0, ""
     if url.scheme not in ("http", "https") or not host or url.query or url.fragment:
         problems.append(
-            f"server {cluster.server!r} is not a URL like https://host:6443"
+            f"server {cluster.server!r} is not a URL such as https://host:6443"
         )
     if url.username is not None:
-        problems.append("server has a user name in it; move it to the user's section")
+        problems.append("server contains a user name; move it to the user's section")
     if problems:
         raise ConfigurationError([f"{origin}: {problem}" for problem in problems])
     return Target(
@@ -364,12 +366,12 @@ def _unusable(cluster: _Cluster, user: _User) -> list[str]:
         problems.append("'as' is not supported; use the credentials of that account")
     has_cert = bool(user.cert_file or user.cert_data)
     if has_cert != bool(user.key_file or user.key_data):
-        problems.append("client-certificate and client-key are needed together")
+        problems.append("client-certificate and client-key require each other")
     if (plugin := user.exec) is not None:
         if plugin.api_version not in EXEC_VERSIONS:
             problems.append(
                 f"exec: apiVersion {plugin.api_version!r} is not supported; "
-                f"known are {' and '.join(EXEC_VERSIONS)}"
+                f"supported are {' and '.join(EXEC_VERSIONS)}"
             )
         if plugin.interactive_mode == "Always":
             problems.append(

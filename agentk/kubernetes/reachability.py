@@ -77,7 +77,7 @@ class ClusterReachability:
 
     def _ended(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:
-            self._log.failure("while looking for the API server", failure)
+            self._log.failure("checking the API server", failure)
             self._plan()
 
     async def _look(self) -> None:
@@ -107,7 +107,7 @@ class ClusterReachability:
                 f"credential (401); {self._advice}"
             )
         if code >= 500:
-            return f"the Kubernetes API at {self._where} answers {code} only"
+            return f"the Kubernetes API at {self._where} only responds with {code}"
         return ""
 
     def _unreachable(self, why: str) -> str:
@@ -123,4 +123,4 @@ class ClusterReachability:
         if problem and not before:
             self._log.warn("{problem}", problem=problem)
         elif before and not problem:
-            self._log.info("the Kubernetes API at {where} answers", where=self._where)
+            self._log.info("the Kubernetes API at {where} responds", where=self._where)

@@ -59,7 +59,7 @@ class ClusterVersion:
             )
         except Exception as error:
             self._log.debug(
-                "the version of Kubernetes is not known: {error!r}", error=error
+                "the version of Kubernetes is unknown: {error!r}", error=error
             )
 
     async def _ask(self) -> bytes:

@@ -189,13 +189,13 @@ class AgentAcceptor(TunnelOwner):
         """Accept the agent, or tell it the reason of its refusal."""
         refuse = functools.partial(self._refuse, tunnel)
         if hello.role not in (AGENT, EXTRA_AGENT):
-            refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
+            refuse("role", ErrorCode.PROTOCOL, "this port is for agents")
             return
         if self.draining:
             self._refuse_while_draining(tunnel)
             return
         if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
-            text = "HELLO without a usable instance id"
+            text = "HELLO without a valid instance id"
             refuse("instance-id", ErrorCode.PROTOCOL, text)
             return
         try:
@@ -239,7 +239,7 @@ class AgentAcceptor(TunnelOwner):
         self._refuse(tunnel, "credential", code, error.message)
 
     def _refuse_while_draining(self, tunnel: TunnelProtocol) -> None:
-        text = "this kas is being drained; try another"
+        text = "this kas is draining; try another one"
         self._refuse(tunnel, "draining", ErrorCode.SHUTDOWN, text)
 
     def _authenticated(
@@ -247,21 +247,24 @@ class AgentAcceptor(TunnelOwner):
     ) -> None:
         refuse = functools.partial(self._refuse, tunnel)
         if self.registry.is_full(identity.agent_id, hello.instance_id):
-            text = "this agent has too many instances here, or too many that leave"
+            text = (
+                "this agent has too many instances at this kas, including those that "
+                "are leaving"
+            )
             refuse("too-many-instances", ErrorCode.FLOOD, text)
             return
         if not self.rate.allows(identity.credential_id):
-            text = "this token connects too often; slow down"
+            text = "this token is used for too many connections; slow down"
             refuse("too-many-connections", ErrorCode.FLOOD, text)
             return
         if self.streams.is_flooding(identity.agent_id):
-            text = "this agent opened too many streams; wait some seconds"
+            text = "this agent opened too many streams; wait a few seconds"
             refuse("flood", ErrorCode.FLOOD, text)
             return
         if hello.role == EXTRA_AGENT and self.registry.instance(
             identity.agent_id, hello.instance_id
         ):
-            text = "this kas has a tunnel to this agentk already"
+            text = "this kas already has a tunnel to this agentk"
             refuse("already-here", ErrorCode.SUPERSEDED, text)
             self.on_already_here()
             return
@@ -332,7 +335,7 @@ class AgentAcceptor(TunnelOwner):
             self._take_extra(connection)
             return
         if not self.registry.add(connection):
-            text = "a newer connection is here already"
+            text = "a newer connection already exists"
             self._refuse(tunnel, "superseded", ErrorCode.SUPERSEDED, text)
             return
         self._log.info(
@@ -348,7 +351,7 @@ class AgentAcceptor(TunnelOwner):
     def _take_extra(self, connection: AgentConnection) -> None:
         self.registry.add_extra(connection)
         self._log.info(
-            "agent {agent_name} ({agent_id}) has an extra tunnel here, from {peer}",
+            "agent {agent_name} ({agent_id}) opened an extra tunnel from {peer}",
             agent_name=connection.agent.agent_name,
             agent_id=connection.agent.agent_id,
             peer=connection.tunnel.peer,

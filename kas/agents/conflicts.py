@@ -26,7 +26,7 @@ MAX_PODS = 10_000
 #: Replacements of one pod that are remembered: a few more than are needed.
 MAX_REPLACED = 16
 
-RUNS_AGAIN = "the pod runs again, or another one has its POD_NAME"
+RUNS_AGAIN = "the pod was restarted, or another one has its POD_NAME"
 
 _Pod = tuple[str, str, str]
 
@@ -67,14 +67,14 @@ class Conflicts:
         if now - pod.warned >= WARN_INTERVAL:
             pod.warned = now
             self._log.warn(
-                "agent {agent_name} ({agent_id}): several agentk say that they are pod "
-                "{pod}, and replace each other all the time; give each a POD_NAME of "
-                "its own, or none",
+                "agent {agent_name} ({agent_id}): several agentk claim to be pod "
+                "{pod}, and keep replacing each other; give each its own POD_NAME, "
+                "or none",
                 agent_name=older.agent_name,
                 agent_id=older.agent_id,
                 pod=older.pod_name,
             )
         return (
-            f"another agentk says that it is pod {older.pod_name}, too: give each a "
-            "POD_NAME of its own, or none"
+            f"another agentk claims to be pod {older.pod_name}, too: give each its "
+            "own POD_NAME, or none"
         )

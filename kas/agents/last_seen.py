@@ -154,7 +154,7 @@ class LastSeen:
 
     def _not_answered(self, failure: Failure) -> None:
         if failure.check(TunnelError) is None:
-            self._log.failure("while asking when an agent was last seen", failure)
+            self._log.failure("querying when an agent was last seen", failure)
 
     def never(self, agent_id: str) -> bool:
         """
@@ -193,7 +193,7 @@ class LastSeen:
             return f"agent {name} has never connected"
         if self._since < math.inf:
             since = _time_of_day(self._since)
-            return f"agent {name} is not connected, and was not since {since}"
+            return f"agent {name} is not connected, and has not been since {since}"
         return f"agent {name} is not connected"
 
     # The file.
@@ -233,7 +233,7 @@ class LastSeen:
         except OSError as error:
             if not self._complained:
                 self._log.warn(
-                    "{file} cannot be written ({reason}): after a restart kas will not "
+                    "cannot write {file} ({reason}): after a restart, kas will not "
                     "know when agents were last seen",
                     file=str(self._state.file(FILE_NAME)),
                     reason=error.strerror,

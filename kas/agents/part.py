@@ -84,8 +84,8 @@ class AgentsPart(Part):
             self.acceptor.on_already_here = self._port.give_way
         if not settings.tls and settings.network != "unix":
             self._log.warn(
-                "agents connect without TLS: tokens and traffic can be read on the "
-                "way; set certificate_file and key_file in agent.listen"
+                "agents connect without TLS: tokens and traffic can be read in "
+                "transit; set certificate_file and key_file in agent.listen"
             )
 
     async def drain(self, phase: Phase) -> None:

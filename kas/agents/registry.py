@@ -210,7 +210,7 @@ class Registry:
             if is_restart(newer, agent):
                 why = self._conflicts.replaced(agent, newer)
                 self._log.info(
-                    "agent {agent_name}: pod {pod} is replaced: {why}",
+                    "agent {agent_name}: replacing pod {pod}: {why}",
                     agent_name=agent.agent_name,
                     pod=agent.pod_name,
                     why=why,

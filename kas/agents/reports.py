@@ -66,7 +66,7 @@ class AgentReports:
             return reports_pb2.ClusterReported()
         now = self._runtime.reactor.seconds()
         if now - connection.reported_at < MIN_INTERVAL:
-            raise CallError(Status.RESOURCE_EXHAUSTED, "this changes too often")
+            raise CallError(Status.RESOURCE_EXHAUSTED, "the state changes too often")
         connection.reported_at = now
         changed = attrs.evolve(connection.agent, cluster_problem=problem)
         connection.agent = connection.tunnel.agent = changed
@@ -93,7 +93,7 @@ class AgentReports:
 
     def _tell(self, agent: ConnectedAgent) -> None:
         say: Callable[..., None] = self._log.info
-        text = "agentk {agent_name} ({agent_id}) reaches the Kubernetes API again"
+        text = "agentk {agent_name} ({agent_id}) can reach the Kubernetes API again"
         if agent.cluster_problem:
             say, text = self._log.warn, "agentk {agent_name} ({agent_id}): {problem}"
         say(

@@ -55,8 +55,8 @@ class Authenticator:
             # obtained such a token must not use it for calls.
             raise CallError(
                 Status.UNAUTHENTICATED,
-                f"JWT validation failed: tokens of the issuer {IDENTITY} are for the "
-                "private API between kas",
+                f"JWT validation failed: tokens of the issuer {IDENTITY} are only "
+                "valid for the private API between kas",
             )
 
 

@@ -83,7 +83,7 @@ def parse_timeout(text: str | None) -> float | None:
     if text is None:
         return None
     if _TIMEOUT.fullmatch(text) is None:
-        raise CallError(Status.INVALID_ARGUMENT, "Connect-Timeout-Ms cannot be read")
+        raise CallError(Status.INVALID_ARGUMENT, "Connect-Timeout-Ms is not valid")
     return int(text) / 1000
 
 
@@ -130,7 +130,7 @@ class ConnectCall(Codec):
         if self.encoding not in ("", "identity"):
             raise CallError(
                 Status.UNIMPLEMENTED,
-                f"the encoding {self.encoding[:40]!r}: only identity is taken",
+                f"the encoding {self.encoding[:40]!r}: only identity is supported",
             )
 
     def decode(self, data: bytes) -> bytes:
@@ -190,7 +190,7 @@ class UnaryCall(ConnectCall):
             return
         self._buffer += data
         if len(self._buffer) > self.limit:
-            message = f"a request larger than {self.limit} bytes"
+            message = f"the request has more than {self.limit} bytes"
             self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
             return
         try:
@@ -251,7 +251,7 @@ class StreamingCall(EnvelopeCodec, ConnectCall):
     def not_plain(self, flags: int) -> CallError:
         """Return the error for a message with unsupported *flags*."""
         if flags == COMPRESSED:
-            message = "compressed messages: only identity is taken"
+            message = "compressed messages: only identity is supported"
             return CallError(Status.UNIMPLEMENTED, message)
         return super().not_plain(flags)
 

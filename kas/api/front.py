@@ -107,7 +107,7 @@ class Front:
                     _not_taken(exchange, _accepted(streams))
                     return Begun(None, authenticated)
                 if found.client_streaming and found.server_streaming and not http2:
-                    _turn_away(exchange, 505, "streams both ways need HTTP/2")
+                    _turn_away(exchange, 505, "bidirectional streams need HTTP/2")
                     return Begun(None, True)
                 call.check_encoding()
                 call.method = found
@@ -149,7 +149,7 @@ class Front:
 
 
 def _not_taken(exchange: CallTransport, accepted: bytes) -> None:
-    text = f"send this with a Content-Type of: {accepted.decode()}"
+    text = f"use one of these as Content-Type: {accepted.decode()}"
     _turn_away(exchange, 415, text, (b"accept-post", accepted))
 
 

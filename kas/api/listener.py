@@ -56,7 +56,7 @@ class _Greeting(Handover):
         self._seen = b""
 
     def describe_timeout(self) -> str:
-        return f"the client said nothing within {self._factory.timeout:g} s"
+        return f"the client sent nothing within {self._factory.timeout:g} s"
 
     def negotiate(self, data: bytes) -> None:
         self._seen += data
@@ -169,7 +169,7 @@ class ExternalFactory(DrainingFactory):
         for_each(
             tuple(self.http2),
             lambda connection: connection.drain(grace),
-            "the end of a connection",
+            "ending a connection",
         )
         super().drain(grace)
 

@@ -15,7 +15,7 @@ def gitlabs(*names: str) -> Mapping[str, str]:
     Return entries for `IGNORED_KEYS` for keys of GitLab's kas, so that its files work
     here, too.
     """
-    return dict.fromkeys(names, "a key of GitLab's kas that changes nothing here")
+    return dict.fromkeys(names, "a key of GitLab's kas that has no effect here")
 
 
 def is_url_path(instance: object, attribute: object, value: str) -> None:

@@ -14,10 +14,10 @@ class GlobalGitalyRate:
     """``gitaly.global_api_rate_limit``: a token bucket for all servers together."""
 
     refill_rate_per_second: float = field(
-        default=30.0, doc="calls to Gitaly in a second", validator=is_positive
+        default=30.0, doc="calls to Gitaly per second", validator=is_positive
     )
     bucket_size: int = field(
-        default=70, doc="of them, at once after a pause", validator=is_positive
+        default=70, doc="burst of calls after a pause", validator=is_positive
     )
 
 
@@ -26,10 +26,10 @@ class ServerGitalyRate:
     """``gitaly.per_server_api_rate_limit``: a token bucket for each server."""
 
     refill_rate_per_second: float = field(
-        default=15.0, doc="calls to one server in a second", validator=is_positive
+        default=15.0, doc="calls to one server per second", validator=is_positive
     )
     bucket_size: int = field(
-        default=40, doc="of them, at once after a pause", validator=is_positive
+        default=40, doc="burst of calls after a pause", validator=is_positive
     )
 
 
@@ -38,8 +38,8 @@ class GitalyRateLimits:
     """``gitaly``."""
 
     global_api_rate_limit: GlobalGitalyRate = field(
-        factory=GlobalGitalyRate, doc="how often all servers are asked at most"
+        factory=GlobalGitalyRate, doc="limit for the requests to all servers together"
     )
     per_server_api_rate_limit: ServerGitalyRate = field(
-        factory=ServerGitalyRate, doc="how often each of them is"
+        factory=ServerGitalyRate, doc="limit for the requests to each server"
     )

@@ -29,8 +29,8 @@ def _is_gitlab_secret(instance: object, attribute: object, value: Path) -> None:
     size = len(read_secret(value))
     if size != SECRET_SIZE:
         raise ValueError(
-            f"the secret in {value} has {size} bytes once decoded, and GitLab's has "
-            f"{SECRET_SIZE}: take the file that GitLab has (.gitlab_kas_secret)"
+            f"the secret in {value} has {size} bytes when decoded, but GitLab's has "
+            f"{SECRET_SIZE}: use GitLab's own file (.gitlab_kas_secret)"
         )
 
 
@@ -39,10 +39,10 @@ class ApiRateLimit:
     """``gitlab.api_rate_limit``: a token bucket."""
 
     refill_rate_per_second: float = field(
-        default=50.0, doc="requests to GitLab in a second", validator=is_positive
+        default=50.0, doc="requests to GitLab per second", validator=is_positive
     )
     bucket_size: int = field(
-        default=250, doc="of them, at once after a pause", validator=is_positive
+        default=250, doc="burst of requests after a pause", validator=is_positive
     )
 
 
@@ -60,24 +60,24 @@ class GitLab:
     external_url: str = field(
         default="",
         doc=(
-            "URL of GitLab as browsers know it: its pages, and no others, may ask for "
-            "the clusters of their users"
+            "URL of GitLab in browsers: only its pages may access the clusters of "
+            "their users"
         ),
         validator=_is_optional_url,
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign GitLab's, besides the system's",
+        doc="PEM certificates that may sign GitLab's, in addition to the system's",
         validator=authorities,
     )
     api_rate_limit: ApiRateLimit = field(
-        factory=ApiRateLimit, doc="how often GitLab is asked at most"
+        factory=ApiRateLimit, doc="limit for the requests to GitLab"
     )
     failed_checks_per_address_per_minute: int = field(
         default=FAILED_CHECKS_PER_MINUTE,
         doc=(
-            "tokens that GitLab may refuse to one address in a minute; further "
-            "ones are not checked then"
+            "tokens of one address that GitLab may refuse in a minute; further ones "
+            "are not checked"
         ),
         validator=is_positive,
     )

@@ -154,8 +154,8 @@ def _same_address(
         line = f", line {first.line}" if first.line else ", by default"
         where = f"{mark}: " if mark.line else ""
         problems.append(
-            f"{where}{key}: {listen.address} is taken by {other}{line}; give one of "
-            "them another"
+            f"{where}{key}: {listen.address} is also used by {other}{line}; give one "
+            "of them another address"
         )
     return problems
 

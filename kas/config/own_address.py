@@ -77,12 +77,12 @@ def parse_peer_url(text: str) -> PeerURL:
         path = text.strip().partition(":")[2].removeprefix("//")
         if not path.startswith("/"):
             raise ValueError(
-                f"{quoted_address(text)}: write the whole path: unix:///run/kas.sock"
+                f"{quoted_address(text)}: write the complete path: unix:///run/kas.sock"
             )
         return PeerURL("unix", "", 0, path)
     if url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc:
         raise ValueError(
-            f"{quoted_address(text)}: only scheme, host and port belong here"
+            f"{quoted_address(text)}: only scheme, host and port are allowed"
         )
     if not url.hostname:
         raise ValueError(f"{quoted_address(text)}: it has no host")
@@ -109,7 +109,7 @@ def own_address(
     try:
         if url and cidr:
             raise ValueError(
-                "OWN_PRIVATE_API_URL and OWN_PRIVATE_API_CIDR exclude each other"
+                "OWN_PRIVATE_API_URL and OWN_PRIVATE_API_CIDR are mutually exclusive"
             )
         if url:
             _agrees(listen, "OWN_PRIVATE_API_URL", url, parse_peer_url(url).scheme)
@@ -176,10 +176,10 @@ def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> Non
     if listen.endpoint:
         return  # only Twisted knows whether it uses TLS
     if scheme == "tcp" and listen.tls:
-        raise ValueError(f"{name} {value}: the listener speaks TLS; write tls://")
+        raise ValueError(f"{name} {value}: the listener uses TLS; write tls://")
     if scheme == "tls" and not listen.tls:
         raise ValueError(
-            f"{name} {value}: the listener speaks no TLS; write tcp://, or set "
+            f"{name} {value}: the listener does not use TLS; write tcp://, or set "
             "certificate_file and key_file in private_api.listen"
         )
 
@@ -200,7 +200,7 @@ def _within(text: str, addresses: Iterable[str]) -> str:
     if len(found) != 1:
         raise ValueError(
             f"OWN_PRIVATE_API_CIDR {text}: must contain exactly one address of this "
-            f"machine, and contains {', '.join(found) or 'none'}; change it, or set "
+            f"machine, but contains {', '.join(found) or 'none'}; change it, or set "
             "OWN_PRIVATE_API_URL"
         )
     return found[0]

@@ -82,9 +82,7 @@ def _password(instance: object, attribute: object, value: Path | None) -> None:
 class RedisServer:
     """``redis.server``."""
 
-    address: str = field(
-        doc="host:port, or the path of the socket when network is unix"
-    )
+    address: str = field(doc="host:port, or the path of the socket if network is unix")
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +114,10 @@ class RedisTls:
     key_file: ExistingFile | None = field(default=None, doc="its key")
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=("PEM certificates that sign Redis'; else the system's"),
+        doc=(
+            "PEM certificates of the CAs that sign Redis' certificate; default: the "
+            "system's"
+        ),
         validator=authorities,
     )
 
@@ -136,19 +137,21 @@ class Redis:
     )
 
     server: RedisServer | None = field(default=None, doc="one server")
-    sentinel: RedisSentinel | None = field(default=None, doc=("several, with failover"))
+    sentinel: RedisSentinel | None = field(
+        default=None, doc=("several servers, with failover")
+    )
     network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
-    username: str = field(default="", doc="name for the ACL")
+    username: str = field(default="", doc="name of the user (ACL)")
     password_file: ExistingFile | None = field(
         default=None, doc="password", validator=_password
     )
     database_index: int = field(default=0, doc="number of the database")
-    key_prefix: str = field(default="gitlab-kas", doc="begins every key")
+    key_prefix: str = field(default="gitlab-kas", doc="prefix of every key")
     dial_timeout: Duration = field(
         default=5.0, doc="for connecting", validator=is_positive
     )
     write_timeout: Duration = field(
-        default=3.0, doc="for a command", validator=is_positive
+        default=3.0, doc="timeout of a command", validator=is_positive
     )
     tls: RedisTls = field(factory=RedisTls, doc="TLS to Redis and its sentinels")
 
@@ -159,9 +162,9 @@ class Redis:
             raise Invalid("databases are counted from 0", "database_index")
         if self.network == "unix":
             if self.sentinel is not None:
-                raise Invalid("sentinels name their master by host", "network")
+                raise Invalid("sentinels report the host of their master", "network")
             if self.tls.enabled:
-                raise Invalid("a socket of this machine needs no TLS", "tls")
+                raise Invalid("a Unix socket needs no TLS", "tls")
         elif self.server is not None:
             try:
                 redis_address(self.server.address)

@@ -65,29 +65,29 @@ class AgentListen(DrainingListen):
     address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
     websocket: bool = field(
         default=False,
-        doc="for files of GitLab's kas, without effect: the port always accepts both",
+        doc="for files of GitLab's kas, no effect: the port always accepts both",
     )
     listen_grace_period: Duration = field(
         default=5.0,
         doc=(
-            "how long requests are taken at least after the order to stop, where there "
-            "are other kas for the agents"
+            "minimum time to accept requests after the signal to stop, if the agents "
+            "have other kas"
         ),
     )
     shutdown_grace_period: Duration = field(
         default=10.0,
-        doc=("how long requests that run may take after the order to stop"),
+        doc=("how long running requests may continue after the signal to stop"),
     )
     resume_grace_period: Duration = field(
         default=60.0,
         doc=(
-            "how long exec, port-forward, logs -f and watches outlive a broken path; "
-            "0s: not at all"
+            "how long exec, port-forward, logs -f and watches survive a broken path; "
+            "0s disables this"
         ),
     )
     connections_per_token_per_minute: int = field(
         default=40000,
-        doc="how often one agent token may connect in a minute",
+        doc="connections that one agent token may open in a minute",
         validator=is_positive,
     )
 
@@ -107,28 +107,27 @@ class AgentSection:
         "remote_development",
     )
 
-    listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
+    listen: AgentListen = field(factory=AgentListen, doc="the listener for agentk")
     info_cache_ttl: Duration = field(
         default=300.0,
         doc=(
-            "how long kas caches GitLab's response for an agent's token, and thus how "
-            "long the tunnels of a revoked token stay; 0s: kas asks GitLab for each "
-            "new "
-            "connection, and each minute for open ones"
+            "how long kas caches GitLab's response for an agent's token, and thus "
+            "how long the tunnels of a revoked token stay; 0s: kas queries GitLab "
+            "for each new connection, and each minute for open ones"
         ),
     )
     info_cache_error_ttl: Duration = field(
-        default=60.0, doc="how long GitLab's refusal of a token is remembered"
+        default=60.0, doc="how long GitLab's refusal of a token is cached"
     )
     info_cache_outage_ttl: Duration = field(
         default=14400.0,
         doc=(
-            "how long an agent may come back on GitLab's last word while GitLab does "
-            "not answer"
+            "how long the last response of GitLab for an agent is used while GitLab "
+            "does not respond"
         ),
     )
     modules: dict[str, Section] = field(
-        factory=dict, others=True, doc="sections of modules that have theirs here"
+        factory=dict, others=True, doc="sections of modules below agent"
     )
 
 
@@ -140,12 +139,12 @@ class ObservabilityListen(DrainingListen):
     listen_grace_period: Duration = field(
         default=0.0,
         doc=(
-            "how long probes are answered at least after the order to stop; they are "
+            "minimum time to answer probes after the signal to stop; they are "
             "answered as long as anything else runs"
         ),
     )
     shutdown_grace_period: Duration = field(
-        default=10.0, doc="how long pages that are being made may take after that"
+        default=10.0, doc="how long responses in progress may take after that"
     )
 
 
@@ -171,7 +170,7 @@ class ReadinessProbe:
 
     url_path: str = field(
         default="/readiness",
-        doc=("200 while it can serve"),
+        doc=("200 while it can handle requests"),
         validator=is_url_path,
     )
 
@@ -183,13 +182,13 @@ class Logging:
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("grpc_level")
 
     level: Literal["debug", "info", "warn", "error"] = field(
-        default="info", doc="the least important events to write"
+        default="info", doc="minimum level of logged events"
     )
 
 
 def _is_ratio(instance: object, attribute: object, value: float) -> None:
     if not 0 <= value <= 1:
-        raise ValueError("write 0 for none, 1 for all, or what is between")
+        raise ValueError("write 0 for none, 1 for all, or a number in between")
 
 
 @attrs.frozen(kw_only=True)
@@ -199,8 +198,8 @@ class KasTracing(Tracing):
     sample_ratio: float = field(
         default=1.0,
         doc=(
-            "the part of the requests that is traced where their clients do not say; "
-            "theirs are traced as their traceparent says"
+            "the share of requests that is traced if their clients do not decide; "
+            "otherwise traceparent decides"
         ),
         validator=_is_ratio,
     )
@@ -210,12 +209,12 @@ class KasTracing(Tracing):
 class Audit:
     """``observability.audit``."""
 
-    file: Path = field(doc="takes one JSON object a line; SIGHUP opens it again")
+    file: Path = field(doc="file with one JSON object per line; SIGHUP reopens it")
     events: Literal["changes", "all"] = field(
         default="changes",
         doc=(
-            "changes: what changes something or runs a command, and what is refused; "
-            "all: every request"
+            "changes: requests that change an object or run a command, and refused "
+            "requests; all: every request"
         ),
     )
 
@@ -237,7 +236,7 @@ class Observability:
     readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
     logging: Logging = field(factory=Logging, doc="logs")
     profile: Profile = field(
-        factory=Profile, doc="where kas spends its time; off by default"
+        factory=Profile, doc="durations of the steps in kas, as traces; off by default"
     )
     tracing: KasTracing | None = field(
         default=None, doc="spans for OpenTelemetry; off by default"
@@ -245,10 +244,10 @@ class Observability:
     sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
     usage_reporting_period: Duration = field(
         default=60.0,
-        doc="how often kas reports usage to GitLab; 0: never",
+        doc="interval of usage reports to GitLab; 0 for none",
     )
     audit: Audit | None = field(
-        default=None, doc="the audit log of requests to clusters; on when present"
+        default=None, doc="the audit log of requests to clusters; enabled if present"
     )
 
 
@@ -257,11 +256,11 @@ class SignedListen(Listen):
     """A listener whose clients authenticate with signed tokens."""
 
     authentication_secret_file: ExistingFile = field(
-        doc="secret of the tokens that clients sign, in base64", validator=is_secret
+        doc="secret for the tokens of clients, in base64", validator=is_secret
     )
     accepted_secret_files: tuple[ExistingFile, ...] = field(
         default=(),
-        doc="further secrets that are accepted, while the one is being replaced",
+        doc="additional secrets that are accepted, to replace the secret",
         validator=attrs.validators.deep_iterable(is_secret),
     )
 
@@ -287,7 +286,7 @@ class ApiListen(SignedListen, DrainingListen):
 class Api:
     """``api``."""
 
-    listen: ApiListen = field(doc="where GitLab calls")
+    listen: ApiListen = field(doc="the listener for GitLab")
 
 
 @attrs.frozen(kw_only=True)
@@ -301,7 +300,7 @@ class PrivateApiListen(SignedListen):
         **gitlabs("max_connection_age"),
         **dict.fromkeys(
             ("listen_grace_period", "shutdown_grace_period"),
-            "without effect: agent.listen sets the periods for requests to agents",
+            "no effect: agent.listen sets the periods for requests to agents",
         ),
     }
 
@@ -317,7 +316,7 @@ class PrivateApiListen(SignedListen):
 class PrivateApi:
     """``private_api``."""
 
-    listen: PrivateApiListen = field(doc="where other kas call")
+    listen: PrivateApiListen = field(doc="the listener for other kas")
 
 
 @attrs.frozen(kw_only=True)
@@ -331,28 +330,28 @@ class WebListen(DrainingListen):
 class Web:
     """``web``."""
 
-    listen: WebListen = field(factory=WebListen, doc="where modules' pages are")
+    listen: WebListen = field(factory=WebListen, doc="the listener for modules' pages")
     request_timeout: Duration = field(
         default=30.0,
-        doc="how long the head and the body of a request may take to arrive",
+        doc="timeout for the head and the body of a request",
         validator=is_positive,
     )
     idle_timeout: Duration = field(
         default=60.0,
         doc=(
-            "how long a connection is kept between two requests, how long the body of "
-            "one may pause, and how long a client may read nothing of its answer"
+            "how long an idle connection is kept, how long the body of a request may "
+            "pause, and how long a client may pause reading the response"
         ),
         validator=is_positive,
     )
     max_body_bytes: Size = field(
         default=4 * 1024 * 1024,
-        doc="size of the body of a request; then 413",
+        doc="maximum size of the body of a request; larger ones get 413",
         validator=is_positive,
     )
     max_connections: int = field(
         default=1000,
-        doc="connections of clients; more are closed",
+        doc="maximum number of client connections; more are closed",
         validator=is_positive,
     )
 
@@ -367,51 +366,54 @@ class KasConfiguration:
     # GitLab's Linux package writes 'config:' into every file.
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
         "config": (
-            "a key of GitLab's kas whose command is not run here: write what "
-            "the command prints into this file, and leave 'config' empty"
+            "a key of GitLab's kas, whose command is not run here: copy the "
+            "command's output into this file, and leave 'config' empty"
         )
     }
 
     agent: AgentSection = field(
         factory=AgentSection,
-        doc=("what faces agents"),
+        doc=("the listener for agents, and modules' settings for agents"),
     )
     observability: Observability = field(
-        factory=Observability, doc="how to see what kas does"
+        factory=Observability, doc="health, metrics, logs and traces"
     )
     modules: dict[str, Section] = field(
-        factory=dict, doc="one section per feature module, by the module's name"
+        factory=dict, doc="one section for each feature module, by the module's name"
     )
-    api: Api | None = field(default=None, doc="calls of GitLab; on when present")
+    api: Api | None = field(default=None, doc="the API for GitLab; enabled if present")
     private_api: PrivateApi | None = field(
         default=None,
         doc="calls between several kas",
     )
     web: Web | None = field(
-        default=None, doc="pages and webhooks of modules; on when present"
+        default=None, doc="pages and webhooks of modules; enabled if present"
     )
     gitlab: GitLab | None = field(
         default=None,
-        doc="GitLab decides which agents may connect; without it: the identity file",
+        doc="GitLab authenticates agents; without it: the identity file",
     )
     gitaly: GitalyRateLimits = field(
-        factory=GitalyRateLimits, doc="how often GitLab's Gitaly servers are asked"
+        factory=GitalyRateLimits, doc="limits of requests to GitLab's Gitaly servers"
     )
     oidc: OpenIdConnect | None = field(
         default=None,
-        doc="an identity provider signs users in, in addition; on when present",
+        doc="an identity provider for additional users; enabled if present",
     )
-    redis: Redis | None = field(default=None, doc="what several kas share")
+    redis: Redis | None = field(default=None, doc="storage that several kas share")
     workers: Workers = field(
         default=1,
-        doc=("processes that share the work of this kas; auto: one for each core"),
+        doc=(
+            "number of processes that share the work of this kas; auto: one for each "
+            "core"
+        ),
     )
 
     def __attrs_post_init__(self) -> None:
         if self.redis is not None and self.private_api is None:
             raise Invalid(
                 "kas that share a Redis reach each other through 'private_api': add "
-                "that section too",
+                "that section, too",
                 "redis",
             )
 

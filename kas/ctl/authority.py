@@ -58,8 +58,8 @@ def refuse_wrong_name(option: str, error: NoAuthority) -> None:
         raise ConfigurationError(
             [
                 f"{option}: {error}.  If another server answers there, name its CA "
-                "with --ca-file FILE, or say --system-cas where clients trust it "
-                "already.  No token was made"
+                "with --ca-file FILE, or pass --system-cas if clients already trust "
+                "it.  No token was made"
             ]
         )
 
@@ -74,7 +74,7 @@ def given_authority(file: Path) -> bytes:
         data = file.read_bytes()
         x509.load_pem_x509_certificate(data)
     except (OSError, ValueError) as error:
-        message = f"{file}: is not a PEM certificate ({in_words(error)})"
+        message = f"{file} is not a PEM certificate ({in_words(error)})"
         raise ConfigurationError([message]) from None
     return data
 

@@ -84,8 +84,8 @@ class Here:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or error
             raise NoAnswer(
-                f"{self.socket}: kas does not answer ({reason}); is it as new as this "
-                "kasctl?"
+                f"{self.socket}: kas does not respond ({reason}); is it at least as "
+                "new as this kasctl?"
             ) from None
         finally:
             connection.close()
@@ -112,7 +112,7 @@ class Server:
         except ValueError:
             parts, port = urlsplit(""), None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise NoAnswer(f"{self.url!r} is not a URL like http://127.0.0.1:8153")
+            raise NoAnswer(f"{self.url!r} is not a URL such as http://127.0.0.1:8153")
         try:
             secret = read_secret(self.secret_file)
         except ValueError as error:
@@ -152,28 +152,28 @@ class Server:
         except ssl.SSLCertVerificationError as error:
             raise NoAnswer(
                 f"the certificate of {self.url} cannot be verified "
-                f"({error.verify_message}); name the file of who signed it with "
-                "--ca-file, and its host as the certificate does"
+                f"({error.verify_message}); pass the CA with --ca-file, and a host "
+                "name that the certificate contains"
             ) from None
         except ssl.SSLError as error:
             raise NoAnswer(
-                f"no TLS with {self.url} ({error.reason or error}); does it speak TLS "
-                "at all?  If not, write http://"
+                f"no TLS with {self.url} ({error.reason or error}); if the server "
+                "does not use TLS, write http://"
             ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = (
                 getattr(error, "strerror", None) or str(error) or type(error).__name__
             )
             hint = (
-                "is it running, and is api.listen.address that one?  (--server says "
+                "is it running, and is this its api.listen.address?  (--server sets "
                 "another)"
             )
             if not tls and _was_there(error):
-                hint = "does it speak TLS?  Then write https://"
+                hint = "if it uses TLS, write https://"
             elif tls and isinstance(error, TimeoutError):
-                hint = "does it speak TLS at all?  If not, write http://"
+                hint = "if it does not use TLS, write http://"
             raise NoAnswer(
-                f"kas does not answer at {self.url} ({printable(reason)}); {hint}"
+                f"kas does not respond at {self.url} ({printable(reason)}); {hint}"
             ) from None
         return _content(status, body, self.url)
 
@@ -196,7 +196,7 @@ def callee_options(function: _F) -> _F:
     @click.option(
         "--server",
         metavar="URL",
-        help="Call the external API there  [default: the kas that runs here].",
+        help="Call the external API at this URL  [default: the kas that runs here].",
     )
     @secret_option()
     @issuer_option
@@ -217,7 +217,9 @@ def callee_options(function: _F) -> _F:
             name = CALLS + control.name.removeprefix(CONTROL)
             callee = Here(control.with_name(name))
         elif pid is not None:
-            raise ConfigurationError([("--pid says already which kas; give only one")])
+            raise ConfigurationError(
+                [("--pid already selects a kas; pass only one of the two")]
+            )
         elif secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])
         else:
@@ -240,14 +242,17 @@ def _content(status: int, body: bytes, where: str) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise NoAnswer(f"{where} answered {status} and no JSON; is that kas?")
+        raise NoAnswer(
+            f"{where} responded with {status} and without JSON; is that kas?"
+        )
     if status != 200:
         reason = content.get("message") or content.get("code") or status
         if content.get("code") == "unimplemented":
             key = " (agent.gitops)" if ".gitops." in str(reason) else ""
             raise NoAnswer(
-                f"kas at {where} does not serve this: its file does not turn the "
-                f"module on{key}, or it is an older kas ({printable(str(reason))})"
+                f"kas at {where} does not serve this: its configuration does not "
+                f"enable the module{key}, or it is an older kas "
+                f"({printable(str(reason))})"
             )
         raise NoAnswer(f"kas at {where} refused: {printable(str(reason))}")
     return content

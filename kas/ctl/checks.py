@@ -57,12 +57,12 @@ def config() -> None:
     "--of",
     "module",
     metavar="MODULE",
-    help=("Not kas' file, but one of MODULE."),
+    help=("Check a file of MODULE instead of kas' configuration file."),
 )
 @click.option(
     "--max-size",
     type=SIZE,
-    help="With --of: the largest file that kas is configured to take.",
+    help="With --of: the maximum size of files that kas accepts.",
 )
 @click.argument("file", type=click.Path())
 def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None:
@@ -72,7 +72,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
     With --of agent_configuration it is the file of an agent, as stored in Git.
     """
     if max_size is not None and module is None:
-        raise click.UsageError("--max-size goes with --of")
+        raise click.UsageError("--max-size needs --of")
     if module is not None:
         document = _document(module)
         most = max_size or getattr(document, "MAX_BYTES", None)
@@ -81,7 +81,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         for text in notes:
             ctl.note(text)
         result = {"problems": [], "warnings": notes, "modules": [module]}
-        ctl.result(result, f"{file} is usable as a file of {module}")
+        ctl.result(result, f"{file} is valid as a file of {module}")
         return
     # Imported here, because it imports every module that the file enables.
     from kas.config.loading import listeners, load
@@ -109,7 +109,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
     workers = configuration.workers
     ctl.result(
         {"problems": [], "warnings": warnings, "modules": names, "workers": workers},
-        f"{file} is usable; workers: {workers}; modules: {shown}",
+        f"{file} is valid; workers: {workers}; modules: {shown}",
     )
 
 
@@ -172,7 +172,7 @@ def unanswered(where: str, seconds: float | None = None) -> str:
     """Return the message for a hanging kas."""
     seconds = TIMEOUT if seconds is None else seconds
     return (
-        f"{where}: kas accepts the connection and does not answer within {seconds:g} "
+        f"{where}: kas accepts the connection but does not respond within {seconds:g} "
         "s; see its log, or kill it and start it again"
     )
 
@@ -190,7 +190,7 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise NoAnswer(f"{url!r} is not a URL like {DEFAULT_URL}")
+        raise NoAnswer(f"{url!r} is not a URL such as {DEFAULT_URL}")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         # The server is on the same machine, nothing is secret, and its certificate is
@@ -212,8 +212,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
             raise NoAnswer(unanswered(url)) from None
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NoAnswer(
-            f"kas does not answer at {url} ({printable(reason)}); is it running, and "
-            f"is observability.listen.address that one?  ({option} says another)"
+            f"kas does not respond at {url} ({printable(reason)}); is it running, "
+            f"and is this its observability.listen.address?  ({option} sets another)"
         ) from None
     finally:
         connection.close()

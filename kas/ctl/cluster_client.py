@@ -198,19 +198,19 @@ def _load(files: str, context: str, configuration: Any) -> None:
         merged = KubeConfigMerger(files).config
         if merged is None:
             raise ConfigurationError(
-                [f"{files}: no such kubeconfig; name one with --kubeconfig FILE"]
+                [f"{files} does not exist; pass a kubeconfig with --kubeconfig FILE"]
             )
         known = [str(one["name"]) for one in merged.safe_get("contexts") or []]
         if context not in known:
             raise ConfigurationError(
-                [f"{files}: has no context {context!r}; {nearest(context, known)}"]
+                [f"{files} has no context {context!r}; {nearest(context, known)}"]
             )
         with _complaints() as complaints:
             load_kube_config(files, context, client_configuration=configuration)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise ConfigurationError([f"{files}: is not YAML{line}"]) from None
+        raise ConfigurationError([f"{files} is not YAML{line}"]) from None
     except (ConfigException, OSError, ValueError) as error:
         text = " ".join(str(error).split())
         if text.startswith(_LIBRARY_PREFIX):
@@ -221,7 +221,7 @@ def _load(files: str, context: str, configuration: Any) -> None:
         ) from None
     except (AttributeError, KeyError, TypeError):
         # The library does not check types.
-        raise ConfigurationError([f"{files}: is not a kubeconfig"]) from None
+        raise ConfigurationError([f"{files} is not a kubeconfig"]) from None
     if complaints:
         # A plugin did not provide a credential, and the library continues without one.
         text = printable(" ".join("; ".join(complaints).split()))
@@ -270,19 +270,19 @@ def _errors(what: str) -> Iterator[None]:
     except (HTTPError, OSError, ValueError) as error:
         text = printable(" ".join(str(error).split())).rpartition(": ")[2]
         raise ClusterError(
-            f"{what}: the API server does not answer ({text or type(error).__name__})"
+            f"{what}: the API server does not respond ({text or type(error).__name__})"
         ) from None
 
 
 def _reason(error: Any) -> str:
     if not error.status:
-        return f"the API server does not answer ({error.reason})"
+        return f"the API server does not respond ({error.reason})"
     try:
         message = str(json.loads(error.body)["message"])
     except (KeyError, TypeError, ValueError):
         message = str(error.reason or "no reason given")
     advice = {
         401: "; check the credentials of this context",
-        409: "; --force-conflicts takes these fields over",
+        409: "; pass --force-conflicts to take these fields over",
     }
     return f"{message} ({error.status}){advice.get(error.status, '')}"

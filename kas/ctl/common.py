@@ -118,8 +118,8 @@ class Ctl:
         if chosen is None:
             raise ConfigurationError(
                 [
-                    f"{state.path}: no kas runs with this state directory; name its "
-                    "own with --state-directory"
+                    f"{state.path}: no kas runs with this state directory; pass "
+                    "another with --state-directory"
                 ]
             )
         return chosen
@@ -161,7 +161,7 @@ class Ctl:
         if sys.stdout is None:
             # The descriptor was closed when kasctl started, and click would silently
             # drop the text.
-            raise ConfigurationError(["standard output: cannot be written (closed)"])
+            raise ConfigurationError(["cannot write to standard output (closed)"])
         try:
             click.echo(json.dumps(content, indent=2) if self.as_json else text)
         except OSError as error:
@@ -169,7 +169,7 @@ class Ctl:
             if isinstance(error, BrokenPipeError):
                 raise
             raise ConfigurationError(
-                [f"standard output: cannot be written ({error.strerror})"]
+                [f"cannot write to standard output ({error.strerror})"]
             ) from None
 
     def note(self, text: str) -> None:
@@ -207,11 +207,16 @@ def one_of(
     """
     if pid is not None and pid not in found:
         raise ConfigurationError(
-            [f"{path}: no kas runs here as process {pid}; there is: {shown}"]
+            [f"{path}: no kas runs here as process {pid}; running: {shown}"]
         )
     if pid is None and len(found) > 1:
         raise ConfigurationError(
-            [(f"{path}: several kas share it: {shown}; name one with --pid")]
+            [
+                (
+                    f"{path}: several kas use this state directory: {shown}; select "
+                    "one with --pid"
+                )
+            ]
         )
     return found[pid] if pid is not None else next(iter(found.values()), None)
 
@@ -235,7 +240,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="Form of the output.",
+            help="Format of the output.",
         )
         @functools.wraps(function)
         def run(state_directory: str | None, output: str, **rest: Any) -> None:
@@ -334,7 +339,7 @@ class _Lifetime(_Duration):
         if found < timedelta(seconds=1):
             # The identity file stores whole seconds.
             self.fail(
-                f"a token that is valid for {value} opens nothing; write 1s or more"
+                f"a token that is valid for {value} would be useless; write 1s or more"
             )
         return found
 
@@ -347,7 +352,7 @@ expires_option = click.option(
     type=_Lifetime(),
     default=EXPIRES,
     show_default=True,
-    help="How long the token is valid, such as 8h or 30d; 'never' for no end.",
+    help="How long the token is valid, such as 8h or 30d; 'never' for no expiry.",
 )
 
 
@@ -377,7 +382,7 @@ def printable(text: str) -> str:
 pid_option = click.option(
     "--pid",
     type=int,
-    help=("Which kas, where several share the state directory."),
+    help=("The process id of the kas, if several use the state directory."),
 )
 
 issuer_option = click.option(
@@ -419,7 +424,7 @@ def no_token_made() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        message = "standard output: cannot be written (Broken pipe); no token was made"
+        message = "cannot write to standard output (Broken pipe); no token was made"
         raise ConfigurationError([message]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"{error}; no token was made"]) from None

@@ -57,18 +57,20 @@ def ask(
         pid = path.stem.rpartition(".")[2]
         raise Hung(
             [
-                f"kas (pid {pid}) does not answer within {_TIMEOUT:g} s although its "
-                "process is there; see its log, or kill it and start it again"
+                f"kas (pid {pid}) does not respond within {_TIMEOUT:g} s although its "
+                "process exists; see its log, or kill it and start it again"
             ]
         ) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(
-            [f"{path}: kas does not answer ({reason}); does it still run?"]
+            [f"{path}: kas does not respond ({reason}); is it still running?"]
         ) from None
     finally:
         connection.close()
     if not isinstance(found, dict):
         what = text.strip() or "nothing"
-        raise ConfigurationError([(f"{path}: kas answered {answer.status}: {what}")])
+        raise ConfigurationError(
+            [(f"{path}: kas responded with {answer.status}: {what}")]
+        )
     return found

@@ -88,15 +88,17 @@ def declare(group: click.Group) -> None:
     "--configuration-file",
     type=click.Path(),
     help=(
-        "The file that kas was started with  [default: what the running kas says of "
-        "its addresses, else the defaults]"
+        "The configuration file that kas was started with  [default: the addresses "
+        "of the running kas, or else the defaults]"
     ),
 )
 @pid_option
 def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
     """Check state, certificates, ports, agents and Redis (exit status 0 or 1)."""
     if configuration_file is not None and pid is not None:
-        raise ConfigurationError([("--pid says already which kas; give only one")])
+        raise ConfigurationError(
+            [("--pid already selects a kas; pass only one of the two")]
+        )
     running = None if configuration_file is not None else ctl.running(pid)
     findings = []
     for finding in _Doctor(ctl, configuration_file, running).findings():
@@ -139,7 +141,7 @@ class _Asked(Generic[_T]):
         :param until: when to give up, by `time.monotonic`.
         """
         if not self._done.wait(max(0.0, until - time.monotonic())):
-            raise _Wrong(f"no answer within {PATIENCE:g} s; does kas hang?")
+            raise _Wrong(f"no response within {PATIENCE:g} s; does kas hang?")
         if self._error is not None:
             raise self._error
         return cast("_T", self._result)
@@ -180,7 +182,7 @@ class _Doctor:
             return
         if not path_of(self._ctl.existing(), kas[0].pid).exists():
             # The log of kas says why.
-            text = "not looked at: kas has no control socket"
+            text = "not checked: kas has no control socket"
             yield Finding("agents and other kas", True, text)
             return
         yield _finding("agents", lambda: self._check_agents_of(everyone.result(until)))
@@ -230,7 +232,7 @@ class _Doctor:
             name = _NAMES.get(place, place)
             where = _address(listen)
             if where is None:
-                text = f"{listen.endpoint_string()} is not looked at"
+                text = f"{listen.endpoint_string()} cannot be checked"
                 checks.append((name, functools.partial(str, text)))
             else:
                 check = functools.partial(_check_port, where, listen.tls)
@@ -292,15 +294,17 @@ class _Doctor:
         check_path(self._ctl.path(), self._configuration.workers)
         if self._file is None:
             for one in self._ctl.leaving():
-                raise _Wrong(f"kas {one} stops, and no other runs; see 'kasctl status'")
-            return "no file given, and no kas runs: the defaults count"
-        return f"{self._file} is usable"
+                raise _Wrong(
+                    f"kas {one} is stopping, and no other kas runs; see 'kasctl status'"
+                )
+            return "no file given, and no kas runs: checking the defaults"
+        return f"{self._file} is valid"
 
     def _check_agents_of(self, known: agents.Known | None) -> str:
         if known is None or not known.answered:
             why = "; ".join(known.problems) if known is not None else ""
             raise _Wrong(
-                f"kas does not say which agents are connected: {why or 'see above'}"
+                f"kas does not report which agents are connected: {why or 'see above'}"
             )
         missing = "; ".join(known.problems)
         some = known.connected
@@ -319,7 +323,7 @@ class _Doctor:
         if not path.exists():
             raise _Wrong(f"{path} does not exist; start kas once, or add an agent")
         self._state = StateDirectory.open(path, create=False)
-        return f"{path} is ours alone to write"
+        return f"{path} is writable only for its owner"
 
     def _check_identity(self) -> str:
         if self._state is None:
@@ -375,14 +379,14 @@ class _Doctor:
             when = "expired" if left <= timedelta(0) else "expires"
             raise _Wrong(f"{problem}; the certificate {when} on {end:%Y-%m-%d}")
         if left <= timedelta(0):
-            raise _Wrong(f"{path} expired at {end}; restart kas, which makes it again")
+            raise _Wrong(f"{path} expired at {end}; restart kas, which renews it")
         if certificate.not_valid_before_utc > self._ctl.now():
             raise _Wrong(f"{path} is not valid yet; is the clock right?")
         if left < EXPIRY_NOTICE:
             # kas renews it a month before
             raise _Wrong(
-                f"{path} expires in {left.days} days, and kas did not make it again: "
-                "see its log"
+                f"{path} expires in {left.days} days, and kas did not renew it: see "
+                "its log"
             )
         pin = pki.certificate_pin(certificate.public_bytes(Encoding.DER))
         return f"{path} is valid for {left.days} days, pin {pin}"
@@ -392,7 +396,7 @@ class _Doctor:
         found = self._listener(AGENTS)
         where = _address(listen) if found is None else _connectable(found.address)
         if where is None:
-            return f"{listen.endpoint_string()} is not looked at"
+            return f"{listen.endpoint_string()} cannot be checked"
         family, address, shown = where
         tls = listen.tls if found is None else found.certificate_file is not None
         try:
@@ -426,14 +430,15 @@ class _Doctor:
             served = secure.getpeercert(binary_form=True) or b""
             protocol, version = secure.selected_alpn_protocol(), secure.version()
         if protocol != ALPN_TUNNEL:
-            raise _Wrong("something listens there that is not kas; choose another port")
+            raise _Wrong("another program than kas listens there; choose another port")
         expected = self._load_certificate()
         if expected is not None:
             own = expected.public_bytes(Encoding.DER)
             if hashlib.sha256(own).digest() != hashlib.sha256(served).digest():
                 raise _Wrong(
-                    f"it serves another certificate than {self._certificate_path()}; "
-                    "is that kas started with another state directory or file?"
+                    "it presents another certificate than "
+                    f"{self._certificate_path()}; was kas started with another state "
+                    "directory or file?"
                 )
         return f"{version} with the expected certificate"
 
@@ -443,7 +448,7 @@ class _Doctor:
         found = self._listener(OBSERVABILITY)
         where = _address(listen) if found is None else _connectable(found.address)
         if where is None or where[0] == socket.AF_UNIX:
-            return f"{listen.endpoint_string()} is not looked at"
+            return f"{listen.endpoint_string()} cannot be checked"
         tls = listen.tls if found is None else found.certificate_file is not None
         scheme = "https" if tls else "http"
         probe = getattr(observability, f"{name}_probe")
@@ -453,9 +458,11 @@ class _Doctor:
             said = printable(body[:800].decode("utf-8", "replace").strip())
             hint = "see kas' log"
             if code == 404 and self._file is None:
-                hint = "has it another path?  Then pass --configuration-file"
-            raise NoAnswer(f"{url}{probe.url_path} says {code}: {said}; {hint}")
-        return f"{url}{probe.url_path} says yes"
+                hint = "if its path differs, pass --configuration-file"
+            raise NoAnswer(
+                f"{url}{probe.url_path} responds with {code}: {said}; {hint}"
+            )
+        return f"{url}{probe.url_path} reports success"
 
 
 def _finding(name: str, check: Callable[[], str]) -> Finding:
@@ -506,7 +513,7 @@ def _check_workers(about: dict[str, Any]) -> str:
             f"{counted(silent, 'worker')} did not answer; kas replaces a dead worker "
             "at once and a hanging worker after 15 seconds, and logs it; try again"
         )
-    return "all of them answer"
+    return "all workers respond"
 
 
 def _check_clusters(about: dict[str, Any]) -> str:
@@ -517,7 +524,7 @@ def _check_clusters(about: dict[str, Any]) -> str:
             for name, why in sorted(problems.items())
         )
         raise _Wrong("; ".join(found))
-    return "no agent that is connected to this kas says that it misses its cluster"
+    return "every agent that is connected to this kas reaches its cluster"
 
 
 def _check_modules(about: dict[str, Any]) -> str:
@@ -536,8 +543,8 @@ def _check_modules(about: dict[str, Any]) -> str:
 def _check_private(about: dict[str, Any]) -> str:
     if "redis" not in about:
         raise _Wrong(
-            f"other kas would reach this one at {about['own_url']}, but none knows of "
-            "it without 'redis'; add that section"
+            f"other kas would reach this one at {about['own_url']}, but cannot learn "
+            "of it without 'redis'; add that section"
         )
     return f"other kas reach this one at {about['own_url']}"
 
@@ -547,8 +554,8 @@ def _check_redis(redis: dict[str, Any]) -> str:
         raise _Wrong(f"down: {redis['reason']}")
     if not redis["news"]:
         raise _Wrong(
-            "up, but no news come in; may kas subscribe?  See its log, and 'Redis' in "
-            "the documentation for what it needs"
+            "up, but no notifications arrive; may kas subscribe?  See its log, and "
+            "the required permissions under 'Redis' in the documentation"
         )
     return "up"
 
@@ -566,7 +573,7 @@ def _check_peers(about: dict[str, Any]) -> str:
         found = (f"{url} {problems.get(url) or 'cannot be reached'}" for url in missed)
         raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
-    text = f"{known} other kas known, {sessions} up; others begin when needed"
+    text = f"{known} other kas known, {sessions} connected; others connect when needed"
     # These problems may be over, but existed a moment ago when all addresses were
     # dialled.
     found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))

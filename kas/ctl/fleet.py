@@ -27,7 +27,7 @@ def declare(group: click.Group) -> None:
 
 
 @pid_option
-@click.option("--undo", is_flag=True, help="Take agents again.")
+@click.option("--undo", is_flag=True, help="Accept agents again.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -38,7 +38,7 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--wait-for-requests",
     is_flag=True,
-    help="Wait until no request is under way, too.",
+    help="Also wait until no request is in progress.",
 )
 def _drain(
     ctl: Ctl, pid: int | None, undo: bool, timeout: float, wait_for_requests: bool
@@ -54,7 +54,7 @@ def _drain(
     if undo:
         ask(path, "POST", "/undrain")
         ctl.record(path, "kas.undrain")
-        ctl.result({"draining": False}, "kas takes agents again")
+        ctl.result({"draining": False}, "kas accepts agents again")
         return
 
     def left(found: dict[str, Any]) -> list[str]:
@@ -79,13 +79,13 @@ def _drain(
         )
         raise ConfigurationError(
             [
-                f"{' and '.join(still)} still here after {timeout:g} s; {hint}"
-                f"This kas stays drained: wait on, stop it, or take it back with "
-                f"'{undoing}'"
+                f"{' and '.join(still)} still here after {timeout:g} s; {hint}This "
+                "kas stays drained: wait longer, stop it, or return it to service "
+                f"with '{undoing}'"
             ]
         )
     text = f"{' and '.join(still)} still here" if still else "all agents have left"
-    ctl.result(progress, f"{text}; {requests} under way")
+    ctl.result(progress, f"{text}; {requests} in progress")
 
 
 def _watch(

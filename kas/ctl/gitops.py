@@ -23,7 +23,9 @@ _SERVICE = "txkas.gitops.v1.GitopsControl"
 #: cluster.
 TIMEOUT = 40.0
 
-_NO_DRIFT = "no drift is known; of projects with 'drift.mode: off' none is looked for"
+_NO_DRIFT = (
+    "no drift is known; drift of projects with 'drift.mode: off' is not detected"
+)
 
 
 def declare(group: click.Group) -> None:
@@ -61,13 +63,14 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
     if refused:
         lines.insert(
             0,
-            "the agent's file in Git is refused; the previous configuration stays in "
-            "effect",
+            "the agent's configuration file in Git was refused; the previous "
+            "configuration stays in effect",
         )
     if not projects and not receivers:
         text = (
-            f"agent {agent} has no projects in gitops.manifest_projects of its file in "
-            "Git (agent.configuration of kas' file says which repository has that file)"
+            f"agent {agent} has no projects in gitops.manifest_projects of its "
+            "configuration file in Git (agent.configuration of kas' configuration "
+            "file names that repository)"
         )
         ctl.result(answer, "\n".join([*lines, text]))
         return
@@ -81,7 +84,7 @@ def _receiver_lines(receiver: dict[str, Any]) -> Iterator[str]:
     commit = receiver.get("commit", "")[:12] or "no commit yet"
     health = receiver.get("health") or "not known"
     reason = f": {receiver['reason']}" if receiver.get("reason") else ""
-    yield printable(f"{name}  {health}  told of {commit}{reason}")
+    yield printable(f"{name}  {health}  notified of {commit}{reason}")
     problem = receiver.get("problem")
     if problem and problem != receiver.get("reason"):
         yield f"  {printable(problem)}"
@@ -98,7 +101,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if commit:
         parts.append(f"at {commit}")
     # The time of the last check, not the beginning of this state.
-    looked = f", last looked at {at}" if at else ""
+    looked = f", last checked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     resume = f"until: kasctl gitops resume {_quoted(agent, name)}"
     if pinned := project.get("pinned"):
@@ -123,14 +126,14 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if drifted := project.get("drifted"):
         objects = f"{drifted} object" + "s" * (drifted > 1)
         words = _quoted(agent, name)
-        yield f"  others have changed {objects}: kasctl gitops drift {words}"
+        yield f" others have changed {objects}: kasctl gitops drift {words}"
     if delay := project.get("driftDelay"):
         yield f"  {printable(delay)}"
     for notice in project.get("notices", []):
         yield f"  {printable(notice)}"
     if release := project.get("release"):
         words = _quoted(agent, name, release)
-        yield f"  let them go: kasctl gitops approve {words}"
+        yield f" to delete them: kasctl gitops approve {words}"
     for one in project.get("objects", []):
         name = _object_name(one.get("object", {}))
         said = [name, one.get("outcome", ""), one.get("place", "")]
@@ -188,7 +191,9 @@ def _preview(
     if merge_request is not None:
         refs.append({"name": f"refs/merge-requests/{merge_request}/head"})
     if len(refs) > 1:
-        raise click.UsageError("--ref, --commit and --merge-request exclude each other")
+        raise click.UsageError(
+            "--ref, --commit and --merge-request are mutually exclusive"
+        )
     asked = refs[0] if refs else {}
     request = {"agent": agent, "project": project, "ref": asked, "path": path}
     answer = callee.call(f"{_SERVICE}/Preview", request, TIMEOUT)
@@ -247,7 +252,7 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
     yield f"{_SIGNS.get(effect, ' ')} {printable(text + reason)}"
     drift = one.get("drift")
     if drift is not None:
-        what = "takes back what was" if effect in _TAKING_BACK else "was"
+        what = "reverts what was" if effect in _TAKING_BACK else "was"
         gone = drift.get("kind") == "KIND_DELETED"
         how, who = "deleted" if gone else "changed", _who(drift) or "others"
         yield f"    {what} {how} since it was applied, by {who}"
@@ -258,7 +263,7 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
         yield f"    {printable(field.get('path', ''))}: {printable(before)}{note}"
         yield f"    {' ' * len(printable(field.get('path', '')))}-> {printable(after)}"
     if more := one.get("moreFields"):
-        yield f"    and {more} more fields"
+        yield f"   and {more} more fields"
 
 
 @command(gitops, "approve")
@@ -281,7 +286,7 @@ def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -
 @command(gitops, "drift")
 @agent_argument
 @click.argument("project", default="")
-@click.option("--ended", is_flag=True, help="List the last ones that ended, too.")
+@click.option("--ended", is_flag=True, help="Also list the last drifts that ended.")
 @callee_options
 def _drift(ctl: Ctl, callee: Callee, agent: str, project: str, ended: bool) -> None:
     """
@@ -316,7 +321,7 @@ def _drift_lines(drift: dict[str, Any]) -> Iterator[str]:
             f"{printable(wanted)}"
         )
     if more := drift.get("moreFields"):
-        yield f"  and {more} fields more"
+        yield f"  and {more} more fields"
 
 
 def _object_name(found: dict[str, Any]) -> str:
@@ -347,7 +352,7 @@ def _history(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
         for one in answer.get("commits", [])
     ]
     if not rows:
-        ctl.result(answer, "nothing was applied yet")
+        ctl.result(answer, "no commit was applied yet")
         return
     ctl.table(answer, ("COMMIT", "APPLIED", "OBJECTS"), rows)
 
@@ -380,7 +385,7 @@ def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> Non
         for one in states
     ]
     if not rows:
-        ctl.result(answer, "nothing was deleted or taken over lately")
+        ctl.result(answer, "no object was deleted or taken over recently")
         return
     ctl.table(answer, ("STATE", "KEPT", "BEFORE IT WAS", "OBJECT"), rows)
 
@@ -393,7 +398,9 @@ def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
     """
     try:
         if [one.get("id") for one in states] != [state]:
-            raise ValueError("it is another state than the requested one")
+            raise ValueError(
+                "the response contains another state than the requested one"
+            )
         (found,) = states
         name = found.get("object", {})
         group, kind, namespace, own = (
@@ -432,14 +439,14 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
 wait_option = click.option(
     "--wait",
     is_flag=True,
-    help=("Wait until the project is current; 1 if it fails."),
+    help=("Wait until the project is current; exit status 1 if it fails."),
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=300.0,
     show_default=True,
-    help="Seconds to wait at most.",
+    help="Maximum of seconds to wait.",
 )
 
 
@@ -570,7 +577,7 @@ def _suspend(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
     """Stop all changes of a project until `kasctl gitops resume`."""
     request = {"agent": agent, "project": project}
     callee.call(f"{_SERVICE}/Suspend", request, TIMEOUT)
-    ctl.result({"suspended": True}, f"agentk changes nothing of {project} any more")
+    ctl.result({"suspended": True}, f"agentk does not change {project} any more")
 
 
 @command(gitops, "resume")

@@ -112,7 +112,7 @@ def _hand_over(
     if path is None:
         yield functools.partial(_print_token, ctl, kind, content)
         ctl.note(
-            "This token is shown only this once.  Keep it in a file that only its user "
+            "This token is shown only once.  Keep it in a file that only its user "
             "can read (mode 0600; --token-file FILE makes one)."
         )
         return
@@ -187,7 +187,7 @@ def add_agent(
     if token_file is not None and token_file.exists():
         # Another agent may read the file, and would then connect as this one.
         raise ConfigurationError(
-            [f"{token_file}: is there already; name another file, or remove it"]
+            [f"{token_file} already exists; pass another file, or remove it"]
         )
     with _hand_over(ctl, "agent", _agent_content, token_file) as show:
         ctl.store(create=True).add_agent(name, project_id or 0, show)
@@ -247,7 +247,7 @@ def list_agents(ctl: Ctl) -> None:
         ],
     )
     if known is None:
-        ctl.note("No kas runs here that says which agents are connected.")
+        ctl.note("No kas runs here that could report which agents are connected.")
         return
     for text in (*known.problems, *known.clusters):
         ctl.note(text)
@@ -266,7 +266,7 @@ def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
     type=DURATION,
     default=GRACE,
     show_default=True,
-    help="How long the token before stays valid; 0 ends it now.",
+    help="How long the previous token stays valid; 0 ends it now.",
 )
 @token_file
 def rotate_agent(
@@ -286,7 +286,7 @@ def rotate_agent(
 def revoke_agent(ctl: Ctl, name: str) -> None:
     """End every token of an agent; kas closes its tunnels within two seconds."""
     found = ctl.store().revoke_agent(name)
-    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is revoked")
+    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} was revoked")
 
 
 @command(agent, "remove")
@@ -294,7 +294,7 @@ def revoke_agent(ctl: Ctl, name: str) -> None:
 def remove_agent(ctl: Ctl, name: str) -> None:
     """Remove an agent, and all permissions to reach it."""
     found = ctl.store().remove_agent(name)
-    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is removed")
+    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} was removed")
 
 
 agents_option = click.option(
@@ -315,25 +315,25 @@ def access_options(function: Any) -> Any:
             "--read-only",
             is_flag=True,
             help=(
-                "Let through only what changes nothing; no Secrets, no exec, attach "
-                "or port-forward.  Without --as: with agentk's rights."
+                "Allow only requests that change nothing: no Secrets, no exec, "
+                "attach or port-forward.  Without --as, with agentk's permissions."
             ),
         ),
         click.option(
-            "--secrets", is_flag=True, help="With --read-only: let Secrets be read."
+            "--secrets", is_flag=True, help="With --read-only: allow reading Secrets."
         ),
         click.option(
             "--force",
             is_flag=True,
             help=(
-                "Allow --as and --group to name users and groups of Kubernetes "
-                "itself, which begin with 'system:'."
+                "Allow --as and --group to name Kubernetes' own users and groups, "
+                "which begin with 'system:'."
             ),
         ),
         click.option(
             "--as-agent",
             is_flag=True,
-            help=("Act with the rights of agentk itself."),
+            help=("Act with the permissions of agentk itself."),
         ),
         click.option(
             "--group",
@@ -365,9 +365,10 @@ class Rights:
         """
         if not self.given:
             raise click.UsageError(
-                f"say with whose rights the new user {name!r} acts: --as USER [--group "
-                "GROUP] for the rights of a Kubernetes user, --as-agent for all rights "
-                "of agentk, or --read-only to read and change nothing"
+                f"specify the permissions of the new user {name!r}: --as USER [--group "
+                "GROUP] for the permissions of a Kubernetes user, --as-agent for all "
+                "permissions of agentk, or --read-only to read without changing "
+                "anything"
             )
 
 
@@ -381,15 +382,15 @@ def make_rights(
 ) -> Rights:
     """Return the permissions that these options describe together."""
     if secrets and not read_only:
-        raise click.UsageError("--secrets goes with --read-only")
+        raise click.UsageError("--secrets needs --read-only")
     named = (username or "", *groups)
     if not force and (system := [one for one in named if one.startswith(SYSTEM)]):
         raise click.UsageError(
-            f"{system[0]!r} is a user or a group of Kubernetes itself, and such names "
-            "can have all rights in a cluster; --force allows it"
+            f"{system[0]!r} is one of Kubernetes' own users or groups, which can have "
+            "all permissions in a cluster; --force allows it"
         )
     if as_agent and (username or groups):
-        raise click.UsageError("--as-agent goes without --as and --group")
+        raise click.UsageError("--as-agent excludes --as and --group")
     if groups and not username:
         raise click.UsageError("--group needs --as USER")
     who = Impersonation(username, groups) if username else None
@@ -429,7 +430,8 @@ def add_user(
             show=show,
         )
     ctl.note(
-        "For kubectl, 'kasctl kubeconfig --agent NAME --token-file FILE' makes a file."
+        "For kubectl, create a kubeconfig with 'kasctl kubeconfig --agent NAME "
+        "--token-file FILE'."
     )
 
 
@@ -474,7 +476,7 @@ def _acts_as(found: User) -> str:
 def revoke_user(ctl: Ctl, name: str) -> None:
     """End the token of a user; kas closes the user's connections within two seconds."""
     found = ctl.store().revoke_user(name)
-    ctl.result({"user": _user_content(found)}, f"user {found.name} is revoked")
+    ctl.result({"user": _user_content(found)}, f"user {found.name} was revoked")
 
 
 @command(user, "grant")
@@ -508,4 +510,4 @@ def _show_reach(ctl: Ctl, found: User) -> None:
 def remove_user(ctl: Ctl, name: str) -> None:
     """Remove a user; kas closes the user's connections within two seconds."""
     found = ctl.store().remove_user(name)
-    ctl.result({"user": _user_content(found)}, f"user {found.name} is removed")
+    ctl.result({"user": _user_content(found)}, f"user {found.name} was removed")

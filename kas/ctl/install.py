@@ -56,7 +56,7 @@ def declare(group: click.Group) -> None:
     "--context",
     required=True,
     metavar="NAME",
-    help="The context of the kubeconfig that leads to the cluster.",
+    help="The context of the kubeconfig for the cluster.",
 )
 @click.option(
     "--kubeconfig",
@@ -105,8 +105,8 @@ def _install(
         raise ConfigurationError(
             [
                 f"{ctl.path()}: no kas runs with this state directory, so the agent "
-                "cannot connect; start it, name its own with --state-directory, or "
-                "pass --timeout 0.  No token was made"
+                "cannot connect; start it, pass its state directory with "
+                "--state-directory, or pass --timeout 0.  No token was made"
             ]
         )
     store, objects = prepare(ctl, chosen)
@@ -183,8 +183,9 @@ class _Installation:
             return token
         if any(one.name == self._name for one in known):
             raise IdentityError(
-                f"the agent {self._name!r} is there already, and {there} does not have "
-                "its newest token: pass --rotate for a new one, or another name"
+                f"the agent {self._name!r} already exists, and {there} does not "
+                "contain its newest token: pass --rotate for a new one, or another "
+                "name"
             )
         if found is not None:
             raise IdentityError(
@@ -229,7 +230,7 @@ class _Installation:
 
     def finish(self) -> None:
         """Apply the other objects."""
-        hint = "The cluster has the token: repeat the command to go on"
+        hint = "The cluster has the token: repeat the command to continue"
         for one in self._later:
             self._apply(one, hint)
 
@@ -412,7 +413,7 @@ def _state_of(pod: dict[str, Any]) -> str:
         if condition.get("type") == "PodScheduled" and condition["status"] != "True":
             return _reason_of(name, condition)
     if status.get("phase") == "Running":
-        return f"the pod {name} runs and has not connected to kas"
+        return f"the pod {name} is running but has not connected to kas"
     return f"the pod {name} is {printable(str(status.get('phase') or 'new'))}"
 
 

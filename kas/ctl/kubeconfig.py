@@ -96,7 +96,7 @@ def kubeconfig(
     token: kubectl runs 'kasctl login' to get one.
     """
     if bool(agents) == every:
-        raise click.UsageError("say which agents: --agent NAME, repeatable, or --all")
+        raise click.UsageError("name the agents: --agent NAME, repeatable, or --all")
     rights = make_rights(username, groups, as_agent, read_only, secrets, force)
     plugin = _plugin(
         oidc_issuer, oidc_client_id, oidc_scopes, rights.given or rotate or token_file
@@ -108,8 +108,8 @@ def kubeconfig(
         # It may contain other clusters, or be in use.
         raise ConfigurationError(
             [
-                f"{output_file}: is there already; name another file, remove it, or "
-                "add to what is in it with --merge"
+                f"{output_file} already exists; pass another file, remove it, or add "
+                "to its content with --merge"
             ]
         )
     # If a token is made for it, a probably mistyped name is refused.
@@ -140,12 +140,12 @@ def kubeconfig(
     with _output(ctl, name, content, output_file, merge) as write:
         if output_file is None and not merge:
             ctl.note(
-                "# There is a token in it: keep it in a file that only you can read."
+                "# This file contains a token: make it readable only for its user."
             )
 
         def show(found: User, token: str) -> None:
             ends = found.token.expires_at
-            shown = "has no end" if ends is None else f"ends on {ends:%Y-%m-%d}"
+            shown = "never expires" if ends is None else f"expires on {ends:%Y-%m-%d}"
             ctl.note(f"# The token of {name} {shown}.")
             write(token)
 
@@ -174,23 +174,25 @@ for _option in (
         "--oidc-scope",
         "oidc_scopes",
         multiple=True,
-        help=("A scope to ask the identity provider for, such as email; repeatable."),
+        help=(
+            "A scope to request from the identity provider, such as email; repeatable."
+        ),
     ),
-    click.option("--oidc-client-id", help="As oidc.client_id of kas."),
+    click.option("--oidc-client-id", help="The same as oidc.client_id of kas."),
     click.option(
         "--oidc-issuer",
         metavar="URL",
         help=(
-            "Write no token into it: kubectl signs users in with this identity "
-            "provider, oidc.issuer of kas."
+            "Write no token: kubectl signs users in with this identity provider, "
+            "oidc.issuer of kas."
         ),
     ),
     click.option(
         "--merge",
         is_flag=True,
         help=(
-            "Add to the file that is there, and keep what is in it: --output-file, "
-            "else $KUBECONFIG or ~/.kube/config."
+            "Add to an existing file, and keep its content: --output-file, or else "
+            "$KUBECONFIG or ~/.kube/config."
         ),
     ),
     click.option(
@@ -198,9 +200,7 @@ for _option in (
         type=click.Path(dir_okay=False, path_type=Path),
         help="Write the kubeconfig to this file (mode 0600) instead of printing it.",
     ),
-    click.option(
-        "--rotate", is_flag=True, help="Give a user that is there a new token."
-    ),
+    click.option("--rotate", is_flag=True, help="Give an existing user a new token."),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -210,8 +210,9 @@ for _option in (
         "--ca-file",
         type=click.Path(dir_okay=False, path_type=Path),
         help=(
-            "CA of the server's certificate  [default: kas' development CA, where "
-            "its certificate is for that server; else the CAs of kubectl's machine]"
+            "CA of the server's certificate  [default: kas' development CA if its "
+            "certificate is valid for that server, or else the CAs of kubectl's "
+            "machine]"
         ),
     ),
     system_cas_option,
@@ -219,13 +220,13 @@ for _option in (
         "--server",
         metavar="URL",
         help=(
-            "URL of kas' Kubernetes API proxy  [default: what the running kas says, "
-            f"else {DEFAULT_SERVER}]"
+            "URL of kas' Kubernetes API proxy  [default: the URL of the running kas, "
+            f"or else {DEFAULT_SERVER}]"
         ),
     ),
     click.option(
         "--user",
-        help="Name of the user  [default: kubectl-AGENT, where there is one agent]",
+        help="Name of the user  [default: kubectl-AGENT if there is one agent]",
         shell_complete=complete_users,
     ),
     click.option(
@@ -233,15 +234,15 @@ for _option in (
         "every",
         is_flag=True,
         help=(
-            "Every agent that the user may reach; a new user may reach all agents, "
-            "also future ones."
+            "All agents that the user may reach; a new user may reach all agents, "
+            "including future ones."
         ),
     ),
     click.option(
         "--agent",
         "agents",
         multiple=True,
-        help="Name or id of an agent, repeatable; a context for each.",
+        help="Name or id of an agent, repeatable; each gets a context.",
         shell_complete=complete_agents,
     ),
 ):
@@ -312,11 +313,11 @@ def _merged(
             yield write
     for text in moved:
         ctl.note(f"# {text}")
-    before = f" (before: {backup})" if backup is not None else ""
+    before = f" (backup of the old file: {backup})" if backup is not None else ""
     ctl.result(
         {"kubeconfig_file": str(path), "user": name, "contexts": contexts},
-        f"the kubeconfig {path}{before} has {name} with: {', '.join(contexts)}; try it "
-        f"with: kubectl --context {contexts[0]} version",
+        f"the kubeconfig {path}{before} now has {name} with the contexts: "
+        f"{', '.join(contexts)}; try it with: kubectl --context {contexts[0]} version",
     )
 
 
@@ -334,8 +335,8 @@ def _reached(
     if running is not None and known is None:
         raise ConfigurationError(
             [
-                f"kas {running} has no port for the Kubernetes API proxy: a socket, or "
-                "none; say where it is reached with --server"
+                f"kas {running} does not serve the Kubernetes API proxy on a port; "
+                "pass its URL with --server"
             ]
         )
     url = _server(server or known)
@@ -343,11 +344,11 @@ def _reached(
         _check_server(url, ctl.all_running())
     elif _is_loopback(urlsplit(url).hostname or ""):
         ctl.note(
-            f"# {url} leads to kas on this machine only; for kubectl on another one "
-            "say with --server how it reaches kas."
+            f"# {url} leads to kas only on this machine; for kubectl on another "
+            "machine, pass the URL of kas with --server."
         )
     if urlsplit(url).scheme == "http":
-        ctl.note("# kubectl sends no token over http://; use an https:// server.")
+        ctl.note("# kubectl does not send tokens over http://; use an https:// server.")
         return url, None
     if ca_file is not None:
         return url, given_authority(ca_file)
@@ -359,8 +360,8 @@ def _reached(
         if not lenient:
             refuse_wrong_name("--server", error)
         ctl.note(
-            f"# No CA is written into it: {error}.  kubectl's machine has to trust the "
-            "CA of that server; --ca-file FILE writes one into it."
+            f"# The kubeconfig contains no CA: {error}.  kubectl's machine must "
+            "trust the CA of that server; --ca-file FILE adds one."
         )
         return url, None
 
@@ -374,7 +375,9 @@ def _server(given: str | None) -> str:
         usable = False
     known = parts.scheme in ("http", "https") and parts.hostname
     if not known or not usable or parts.query or parts.fragment or parts.username:
-        raise click.UsageError(f"--server: {url!r} is not a URL like {DEFAULT_SERVER}")
+        raise click.UsageError(
+            f"--server: {url!r} is not a URL such as {DEFAULT_SERVER}"
+        )
     return url
 
 
@@ -395,7 +398,7 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
         shown = ", ".join(one for one in there if one) or "not on a port"
         raise ConfigurationError(
             [
-                f"--server: on port {port} kas listens for {found[0].what}; its "
+                f"--server: on port {port}, kas listens for {found[0].what}; its "
                 f"Kubernetes API proxy is: {shown}"
             ]
         )
@@ -404,15 +407,15 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
     if here and parts.scheme not in scheme_of:
         does = "speaks" if parts.scheme == "http" else "does not speak"
         raise ConfigurationError(
-            [f"--server: kas {does} TLS on port {port}; write {scheme_of.pop()}://"]
+            [f"--server: kas {does} TLS on port {port}; use {scheme_of.pop()}://"]
         )
     if here and parts.path not in {one.path for one in here}:
         path = here[0].path
         says = f"url_path_prefix is {path!r}" if path else "url_path_prefix is not set"
         raise ConfigurationError(
             [
-                f"--server: kas takes no path {parts.path!r} there, because {says}; "
-                f"write {parts.scheme}://{parts.netloc}{path}"
+                f"--server: kas does not accept the path {parts.path!r}, because "
+                f"{says}; write {parts.scheme}://{parts.netloc}{path}"
             ]
         )
 
@@ -445,15 +448,17 @@ def _active(identities: Identities, name: str) -> Agent:
     found = find_agent(identities, name)
     if found.revoked_at is not None:
         raise IdentityError(
-            f"the agent {found.name!r} is revoked, and no user reaches it; remove it "
-            "and add it again to let it connect"
+            f"the agent {found.name!r} was revoked, and no user can reach it; remove "
+            "it and add it again to let it connect"
         )
     return found
 
 
 def _default_user(agents: Sequence[Agent]) -> str:
     if len(agents) != 1:
-        raise click.UsageError("--user: say whom it is for; there are several agents")
+        raise click.UsageError(
+            "--user: name the user, because there are several agents"
+        )
     return f"kubectl-{agents[0].name}"
 
 
@@ -493,21 +498,26 @@ def _from_file(
     for found in identities.users:
         if hmac.compare_digest(found.token.sha256, wanted) and parts is not None:
             if user is not None and found.name != user:
-                message = f"{file}: is the token of {found.name!r}, not of {user!r}"
+                message = (
+                    f"{file} contains the token of {found.name!r}, not of {user!r}"
+                )
                 raise IdentityError(message)
             _check_revoked(found)
             if not found.token.valid_at(ctl.now()):
                 raise IdentityError(
-                    f"{file}: the token of {found.name!r} has expired; --user "
-                    f"{found.name} --rotate makes a new one"
+                    f"{file}: the token of {found.name!r} has expired; create a new "
+                    f"one with --user {found.name!r} --rotate"
                 )
             return found, token.decode("ascii")
     if parts is not None and parts[0] == AGENT_PREFIX:
         raise IdentityError(
-            f"{file}: is the token of an agent, which agentk needs; for kubectl name "
-            "a file with the one of a user, or leave --token-file out to make one"
+            f"{file} contains the token of an agent, which agentk needs; for "
+            "kubectl, pass a file with a user's token, or omit --token-file to "
+            "create one"
         )
-    raise IdentityError(f"{file}: contains no valid token of a user; see 'kasctl user'")
+    raise IdentityError(
+        f"{file} does not contain a valid token of a user; see 'kasctl user'"
+    )
 
 
 def _known(
@@ -521,20 +531,21 @@ def _known(
             continue
         if found.revoked_at is not None:
             raise IdentityError(
-                f"the user {name!r} was revoked; to give that name to a user again say "
-                f"with which rights: 'kasctl user add {name} ...'"
+                f"the user {name!r} was revoked; to use that name again, specify its "
+                f"permissions: 'kasctl user add {name!r} ...'"
             )
         if not rotate:
             raise IdentityError(
-                f"the user {name!r} is there already, and only the hash of its token "
-                "is kept: pass --rotate for a new token, --token-file FILE with the "
-                "one it has, or another --user"
+                f"the user {name!r} already exists, and kas keeps only the hash of its "
+                "token: pass --rotate for a new token, --token-file FILE with the "
+                "current token, or another --user"
             )
         has = found.impersonation, found.read_only, found.secrets
         asked = rights.impersonation, rights.read_only, rights.secrets
         if rights.given and has != asked:
             raise IdentityError(
-                f"the user {name!r} keeps the rights it has; for others revoke it first"
+                f"the user {name!r} keeps its permissions; to change them, revoke it "
+                "first"
             )
         return found
     rights.require(name)
@@ -543,7 +554,7 @@ def _known(
 
 def _check_revoked(user: User) -> None:
     if user.revoked_at is not None:
-        raise IdentityError(f"the user {user.name!r} is revoked")
+        raise IdentityError(f"the user {user.name!r} was revoked")
 
 
 def _check_access(user: User, agents: Sequence[Agent]) -> None:
@@ -576,12 +587,12 @@ def _plugin(
     if issuer is None and client_id is None and not scopes:
         return None
     if not issuer or not client_id:
-        raise click.UsageError("--oidc-issuer and --oidc-client-id go together")
+        raise click.UsageError("--oidc-issuer and --oidc-client-id require each other")
     if other:
         raise click.UsageError(
-            "--oidc-issuer: the identity provider and 'oidc.access' of kas say who "
-            "users are and what they may do; leave out --as, --group, --as-agent, "
-            "--read-only, --rotate and --token-file"
+            "--oidc-issuer: the identity provider and 'oidc.access' of kas determine "
+            "users and permissions; omit --as, --group, --as-agent, --read-only, "
+            "--rotate and --token-file"
         )
     if not is_private(issuer):
         raise click.UsageError(f"--oidc-issuer: {issuer!r} is not an https:// URL")
@@ -596,7 +607,7 @@ def _plugin(
                 "command": "kasctl",
                 "args": [*arguments, "--agent", agent],
                 "interactiveMode": "IfAvailable",
-                "installHint": "kasctl signs you in: pip install 'txkas[server]'",
+                "installHint": "to sign in with kasctl: pip install 'txkas[server]'",
             }
         }
 

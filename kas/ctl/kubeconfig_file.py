@@ -46,7 +46,7 @@ def default_path(environ: Mapping[str, str]) -> Path:
     named = [part for part in environ.get("KUBECONFIG", "").split(":") if part]
     if len(named) > 1:
         raise ConfigurationError(
-            ["$KUBECONFIG names several files; say which one with --output-file"]
+            ["$KUBECONFIG names several files; select one with --output-file"]
         )
     return Path(named[0]) if named else Path.home() / ".kube" / "config"
 
@@ -65,7 +65,7 @@ def locked(path: Path) -> Iterator[None]:
     except FileExistsError:
         raise ConfigurationError(
             [
-                f"{lock}: exists: another program is changing {path}; wait for it, or "
+                f"{lock} exists: another program is changing {path}; wait for it, or "
                 "remove the lock if no such program runs"
             ]
         ) from None
@@ -102,7 +102,7 @@ def read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict) or not _is_kubeconfig(content):
         raise ConfigurationError(
-            [f"{path}: {problem}; mend it, or name another file with --output-file"]
+            [f"{path}: {problem}; correct it, or pass another file with --output-file"]
         )
     return content
 
@@ -139,9 +139,9 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
                 break
         else:
             raise NameTaken(
-                f"the contexts {', '.join(choices)} are there and lead elsewhere; give "
-                "one of them another name with 'kubectl config rename-context', or "
-                "name another file with --output-file"
+                f"the contexts {', '.join(choices)} exist and lead elsewhere; rename "
+                "one of them with 'kubectl config rename-context', or pass another "
+                "file with --output-file"
             )
         one = {**one, "name": name}
         names.append(name)
@@ -167,8 +167,8 @@ def moved(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         for one in old.get("clusters") or []
     }
     return [
-        f"the cluster {one['name']} leads to {one['cluster']['server']} now, for all "
-        f"its contexts; before to {there[one['name']]}"
+        f"the cluster {one['name']} now leads to {one['cluster']['server']} for all "
+        f"its contexts; before, it led to {there[one['name']]}"
         for one in new["clusters"]
         if there.get(one["name"], one["cluster"]["server"]) != one["cluster"]["server"]
     ]

@@ -42,13 +42,15 @@ def declare(group: click.Group) -> None:
 
 
 @click.command("login", short_help="Sign in with an identity provider, for kubectl.")
-@click.option("--issuer", metavar="URL", required=True, help=("As oidc.issuer of kas."))
-@click.option("--client-id", required=True, help="As oidc.client_id of kas.")
+@click.option(
+    "--issuer", metavar="URL", required=True, help=("The same as oidc.issuer of kas.")
+)
+@click.option("--client-id", required=True, help="The same as oidc.client_id of kas.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
-    help="Ask for this scope, too; repeatable, such as email or groups.",
+    help="Also request this scope; repeatable, such as email or groups.",
 )
 @click.option(
     "--ca-file",
@@ -58,29 +60,29 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--device",
     is_flag=True,
-    help="Sign in with a browser on another machine, by a code.",
+    help="Sign in with a browser on another machine, using a code.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Port of 127.0.0.1 that the browser comes back to  [default: a free one]",
+    help="Port of 127.0.0.1 for the browser's redirect  [default: a free one]",
 )
 @click.option(
-    "--no-browser", is_flag=True, help=("Print the URL, and open no browser.")
+    "--no-browser", is_flag=True, help=("Print the URL instead of opening a browser.")
 )
 @click.option(
     "--exec",
     "for_kubectl",
     is_flag=True,
     help=(
-        "Print what kubectl takes from a credential plugin; sign in only where the "
-        "tokens that are kept cannot be used or renewed."
+        "Print the output of a credential plugin for kubectl; sign in only if the "
+        "cached tokens cannot be used or renewed."
     ),
 )
 @click.option(
     "--agent",
-    help=("With --exec: name the agent in the credential, beside the path."),
+    help=("With --exec: put the agent into the credential, not only into the path."),
 )
 def login(
     issuer: str,
@@ -99,7 +101,7 @@ def login(
     The tokens are cached in $XDG_CACHE_HOME/txkas or ~/.cache/txkas, and renewed there.
     """
     if agent is not None and not for_kubectl:
-        raise click.UsageError("--agent goes with --exec")
+        raise click.UsageError("--agent needs --exec")
     kept = KeptTokens.of(cache_folder(os.environ), issuer, client_id, scopes)
 
     def provider() -> Provider:
@@ -126,16 +128,16 @@ def login(
             who, end = person_of(tokens), _shown(tokens.expires_at)
             _say(f"You are signed in as {who} until {end}.")
             if tokens.refresh_token is not None:
-                _say("The tokens are kept, and renewed while the provider allows it.")
+                _say("The tokens are cached, and renewed while the provider allows it.")
             return
         tokens = current(kept, provider, sign_in, time.time)
         click.echo(json.dumps(_credential(tokens, agent)))
 
 
-@click.command("logout", short_help="Remove the tokens that kasctl login keeps.")
+@click.command("logout", short_help="Remove the cached tokens of kasctl login.")
 @click.option("--issuer", metavar="URL", help="Only tokens of this identity provider.")
 @click.option("--client-id", help="With --issuer: only tokens of this client.")
-@click.option("--scope", "scopes", multiple=True, help="As they were given to login.")
+@click.option("--scope", "scopes", multiple=True, help="The same scopes as for login.")
 def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) -> None:
     """
     Remove the cached tokens of kasctl login.
@@ -145,7 +147,7 @@ def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) 
     """
     if (issuer is None) != (client_id is None) or (scopes and issuer is None):
         raise click.UsageError(
-            "--issuer and --client-id go together, and --scope needs both"
+            "--issuer and --client-id require each other, and --scope needs both"
         )
     folder = cache_folder(os.environ)
     if issuer is not None and client_id is not None:
@@ -158,7 +160,7 @@ def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) 
             # Without the lock, a renewal in progress would store them again.
             with one.locked(_waits):
                 removed += one.remove()
-    _say("The tokens are removed." if removed else "No tokens are kept.")
+    _say("The tokens were removed." if removed else "No tokens are cached.")
 
 
 def current(
@@ -235,7 +237,7 @@ def _say(text: str) -> None:
 
 
 def _waits() -> None:
-    _say("Another kasctl renews the tokens or signs in; waiting for it.")
+    _say("Another kasctl is renewing the tokens or signing in; waiting for it.")
 
 
 def _has_terminal() -> bool:
@@ -281,10 +283,10 @@ def _fail_without_terminal(issuer: str, client_id: str) -> NoReturn:
     from kas.ctl.sign_in import SignInFailed
 
     raise SignInFailed(
-        "you are not signed in, and this program has neither a browser nor a terminal "
-        "to sign in with.  Sign in once in a terminal, and then run it again: kasctl "
-        f"login --issuer {issuer} --client-id {client_id} (with the options --scope "
-        "and --device that your kubeconfig has)"
+        "you are not signed in, and this program has neither a browser nor a "
+        "terminal to sign in with.  Sign in once in a terminal, and then retry: "
+        f"kasctl login --issuer {issuer} --client-id {client_id} (with --scope and "
+        "--device as in your kubeconfig)"
     )
 
 

@@ -109,23 +109,25 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--image",
         required=True,
-        help=("An image with txkas in it, of a registry that the cluster can reach."),
+        help=(
+            "A container image with txkas, from a registry that the cluster can reach."
+        ),
     ),
     click.option(
         "--kas-address",
         metavar="URL",
         help=(
-            "Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  "
-            "[default: where the running kas listens for agents, if that is one "
-            "address]"
+            "URL at which the cluster reaches kas: tls://HOST:8150 or "
+            "wss://HOST/PATH  [default: the agents' listener of the running kas, if "
+            "it has one address]"
         ),
     ),
     click.option(
         "--ca-file",
         type=click.Path(dir_okay=False, path_type=Path),
         help=(
-            "CA of kas' certificate  [default: kas' development CA, where its "
-            "certificate is for that address]"
+            "CA of kas' certificate  [default: kas' development CA if its "
+            "certificate is valid for that address]"
         ),
     ),
     system_cas_option,
@@ -133,17 +135,14 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--namespace",
         default=NAMESPACE,
         show_default=True,
-        help=("Where agentk runs."),
+        help=("The Namespace of agentk."),
     ),
     click.option(
         "--cluster-role",
         default=ROLE,
         show_default=True,
         metavar="ROLE",
-        help=(
-            "The ClusterRole with whose rights agentk runs: what users may do through "
-            "kas is at most that."
-        ),
+        help="The ClusterRole of agentk; it limits what users may do through kas.",
     ),
     click.option(
         "--impersonate",
@@ -157,15 +156,15 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="MODULE",
         help=(
-            "Turn on a module of agentk that is off by default, such as gitops, with "
-            "the rights that it needs in agentk's own namespace; may be given several "
-            "times."
+            "Enable a module of agentk that is off by default, such as gitops, with "
+            "the permissions that it needs in agentk's own namespace; may be given "
+            "several times."
         ),
     ),
     click.option(
         "--force",
         is_flag=True,
-        help="Allow --kas-address to name the machine itself, such as localhost.",
+        help="Allow --kas-address to name the local machine, such as localhost.",
     ),
 )
 
@@ -174,7 +173,7 @@ grace_option = click.option(
     type=DURATION,
     default=GRACE,
     show_default=True,
-    help="With --rotate: how long the token before stays valid; 0 ends it now.",
+    help="With --rotate: how long the previous token stays valid; 0 ends it now.",
 )
 
 
@@ -185,7 +184,7 @@ def declare(group: click.Group) -> None:
 
 @click.argument("name", shell_complete=complete_agents)
 @agent_options
-@click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
+@click.option("--rotate", is_flag=True, help="Give an existing agent a new token.")
 @grace_option
 @click.option(
     "--output-file",
@@ -210,7 +209,7 @@ def _manifest(
     check_options(ctl, chosen)
     if output_file is not None and output_file.exists():
         raise ConfigurationError(
-            [f"{output_file}: is there already; name another file, or remove it"]
+            [f"{output_file} already exists; pass another file, or remove it"]
         )
     store, objects = prepare(ctl, chosen)
 
@@ -226,7 +225,9 @@ def _manifest(
                 ctl.result(*text(token))
 
         make_token(store, name, rotate, grace, show)
-        ctl.note("# There is a token in it.  Pass it on with: | kubectl apply -f -")
+        ctl.note(
+            "# This manifest contains a token.  Pass it on with: | kubectl apply -f -"
+        )
         return
     with secret_file(output_file) as write:
         make_token(
@@ -234,7 +235,7 @@ def _manifest(
         )
     ctl.result(
         {"manifest_file": str(output_file), "agent": name},
-        f"the manifest of the agent {name} is in {output_file}; use it with: "
+        f"the manifest of the agent {name} is in {output_file}; apply it with: "
         f"kubectl apply -f {output_file}",
     )
 
@@ -256,7 +257,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
         )
     for module in options.modules:
         if not _MODULE.fullmatch(module):
-            raise click.UsageError(f"--module: {module!r} is not a module's name")
+            raise click.UsageError(f"--module: {module!r} is not a valid module name")
         known = {one.name for one in installed(AgentModule)}
         # The image may contain other modules.
         if module not in known and (near := get_close_matches(module, known, 1)):
@@ -265,9 +266,9 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
             )
     if GITOPS in options.modules and options.cluster_role == ROLE:
         ctl.note(
-            f"# GitOps applies objects with the rights of agentk, and {ROLE} only "
-            "reads: give --cluster-role, or name a service_account in each project and "
-            "let agentk impersonate it."
+            f"# GitOps applies objects with agentk's permissions, and {ROLE} is "
+            "read-only: pass --cluster-role, or name a service_account in each "
+            "project and let agentk impersonate it."
         )
 
 
@@ -282,9 +283,9 @@ def prepare(
     address = parse_kas_address(options.kas_address or _listened(ctl))
     if not options.force and _is_local(address.host):
         raise click.UsageError(
-            f"--kas-address: in a pod {address.host!r} is the pod itself, and kas does "
-            "not answer there; name kas as the cluster reaches it (--force allows it, "
-            "for pods with hostNetwork).  No token was made"
+            f"--kas-address: in a pod, {address.host!r} is the pod itself, where kas "
+            "does not run; pass the address at which the cluster reaches kas "
+            "(--force allows this one, for pods with hostNetwork).  No token was made"
         )
     if not options.system_cas:
         _check_port(address, ctl.all_running())
@@ -328,8 +329,8 @@ def make_token(
         store.rotate_agent(name, grace, show)
     else:
         raise IdentityError(
-            f"the agent {name!r} is there already, and only the hash of its token is "
-            "kept: pass --rotate for a new one, or another name"
+            f"the agent {name!r} already exists, and kas keeps only the hash of its "
+            "token: pass --rotate for a new token, or another name"
         )
 
 
@@ -351,7 +352,8 @@ def _listened(ctl: Ctl) -> str:
             scheme = "tcp" if found.certificate_file is None else "tls"
             return f"{scheme}://{found.address}"
     raise click.UsageError(
-        "--kas-address: say where the cluster reaches kas, such as tls://HOST:8150"
+        "--kas-address: pass the address at which the cluster reaches kas, such as "
+        "tls://HOST:8150"
     )
 
 
@@ -383,7 +385,7 @@ def _check_port(address: KasAddress, kas: Sequence[Running]) -> None:
         if all(one.what != AGENTS for one in found):
             raise ConfigurationError(
                 [
-                    f"--kas-address: on port {address.port} kas listens for "
+                    f"--kas-address: on port {address.port}, kas listens for "
                     f"{found[0].what}; it listens for agents on: {shown}.  No token "
                     "was made"
                 ]
@@ -406,7 +408,7 @@ def _authority(
     lenient: bool,
 ) -> bytes | None:
     if not address.secure:
-        ctl.note(f"# {address} is not encrypted: the token can be read on the way.")
+        ctl.note(f"# {address} is not encrypted: the token could be read in transit.")
         return None
     if given is not None:
         return given_authority(given)
@@ -416,8 +418,8 @@ def _authority(
         if not lenient:
             refuse_wrong_name("--kas-address", error)
         ctl.note(
-            f"# No CA is in it: {error}.  agentk trusts the CAs of its image; "
-            "--ca-file FILE adds another."
+            f"# The manifest contains no CA: {error}.  agentk trusts the CAs of its "
+            "image; --ca-file FILE adds another."
         )
         return None
 

@@ -25,7 +25,7 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
         try:
             target = stack.enter_context(Replacement(path))
         except OSError as error:
-            message = f"{path}: cannot be written ({error.strerror}); no token was made"
+            message = f"cannot write {path} ({error.strerror}); no token was made"
             raise ConfigurationError([message]) from None
 
         def write(text: str) -> None:
@@ -33,7 +33,7 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
                 target.write(text.encode() + b"\n")
             except OSError as error:
                 raise ConfigurationError(
-                    [f"{path}: cannot be written ({error.strerror}); no token was made"]
+                    [f"cannot write {path} ({error.strerror}); no token was made"]
                 ) from None
 
         yield write

@@ -130,8 +130,7 @@ class Provider:
     ) -> None:
         if not is_private(issuer):
             raise SignInFailed(
-                "the issuer has to be an https:// URL, not "
-                f"{clean(issuer, _MAX_REASON)}"
+                f"the issuer must be an https:// URL, not {clean(issuer, _MAX_REASON)}"
             )
         self._issuer = issuer
         self._client_id = client_id
@@ -196,10 +195,14 @@ class Provider:
         code, shown = answer.get("device_code"), answer.get("user_code")
         url = answer.get("verification_uri")
         if not all(isinstance(one, str) and one for one in (code, shown, url)):
-            raise SignInFailed("the identity provider gave no code for this device")
+            raise SignInFailed(
+                "the identity provider did not return a code for this device"
+            )
         assert isinstance(code, str)
         if not is_private(str(url)):
-            raise SignInFailed("the identity provider gave no https URL for its code")
+            raise SignInFailed(
+                "the identity provider did not return an https URL for its code"
+            )
         whole = answer.get("verification_uri_complete")
         self._show(
             f"Open {clean(str(url), 2000)} on any machine, and enter the code "
@@ -284,7 +287,9 @@ class Provider:
         )
         # RFC 9207: otherwise the code could be sent to another provider.
         if said != self._issuer and (said is not None or demanded is True):
-            raise SignInFailed("the answer in the browser is of another issuer (iss)")
+            raise SignInFailed(
+                "the response in the browser comes from another issuer (iss)"
+            )
         code = answer.get("code")
         if "error" in answer or not code:
             raise _refused(None, answer, (code or "",))
@@ -294,7 +299,7 @@ class Provider:
         id_token = answer.get("id_token")
         if not isinstance(id_token, str) or len(id_token) > MAX_TOKEN:
             raise SignInFailed(
-                "the identity provider gave no ID token of at most "
+                "the identity provider did not return an ID token of at most "
                 f"{MAX_TOKEN} characters"
             )
         try:
@@ -311,7 +316,7 @@ class Provider:
         if claims.get("azp", self._client_id) != self._client_id:
             raise _unusable("it is for another client (azp)")
         if nonce is not None and not _same(claims.get("nonce"), nonce):
-            raise _unusable("it is of another sign-in (nonce)")
+            raise _unusable("it belongs to another sign-in (nonce)")
         refresh_token = answer.get("refresh_token")
         if not isinstance(refresh_token, str) or not refresh_token:
             refresh_token = None
@@ -337,7 +342,8 @@ class Provider:
         if not isinstance(found, str) or not is_private(found) or not _is_plain(found):
             hint = "; sign in without --device" if name.startswith("device") else ""
             raise SignInFailed(
-                f"the identity provider names no https URL as its {name}{hint}"
+                "the identity provider does not announce an https URL as its "
+                f"{name}{hint}"
             )
         return found
 
@@ -346,12 +352,14 @@ class Provider:
             url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
             status, found = self._fetch(url, None)
             if status != 200:
-                raise SignInFailed(f"{url} answered {status}; is the issuer right?")
+                raise SignInFailed(
+                    f"{url} responded with {status}; is the issuer correct?"
+                )
             if found.get("issuer") != self._issuer:
                 said = clean(str(found.get("issuer")), _MAX_REASON)
                 raise SignInFailed(
-                    f"the identity provider calls itself {said}, and the issuer was "
-                    f"given as {self._issuer}"
+                    f"the identity provider calls itself {said}, but the configured "
+                    f"issuer is {self._issuer}"
                 )
             self._description = found
         return self._description
@@ -366,7 +374,7 @@ def _refused(
     :param hidden: secret values that must not appear in the text.
     """
     parts = [answer.get("error"), answer.get("error_description")]
-    text = ": ".join(str(one) for one in parts if one) or "it does not say why"
+    text = ": ".join(str(one) for one in parts if one) or "no reason given"
     for one in hidden:
         text = text.replace(one, "...") if one else text
     number = "" if status is None else f" with {status}"
@@ -470,7 +478,7 @@ def _fetcher(ca_file: Path | None) -> Fetch:
         if status >= 500 or status == 429:
             raise Unreachable(f"{url} answered {status}")
         if len(body) > MAX_BODY:
-            raise SignInFailed(f"more than {MAX_BODY} bytes are at {url}")
+            raise SignInFailed(f"the response of {url} has more than {MAX_BODY} bytes")
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
@@ -502,7 +510,7 @@ def _within(limit: float, ask: Callable[[], _T]) -> _T:
     try:
         found, error = results.get(timeout=limit)
     except queue.Empty:
-        raise TimeoutError(f"no whole answer within {limit:g} s") from None
+        raise TimeoutError(f"no complete response within {limit:g} s") from None
     if error is not None:
         raise error
     return found[0]
@@ -513,7 +521,7 @@ def _reason(error: Exception) -> str:
         error = error.reason
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
-        text = f"{error.verify_message}; --ca-file names a CA besides the system's"
+        text = f"{error.verify_message}; --ca-file adds a CA to the system's"
     return clean(str(text), _MAX_REASON)
 
 
@@ -581,14 +589,14 @@ class _Handler(BaseHTTPRequestHandler):
         if _same(parts.path, self.server.start):
             with suppress(queue.Empty):
                 url = self.server.urls.get_nowait()
-                return _Page(302, "Go on to the identity provider.", location=url)
+                return _Page(302, "Continue to the identity provider.", location=url)
             return _Page(
                 410,
-                "The sign-in was opened already.  If that was not you, end kasctl, and "
-                "begin again with --no-browser.",
+                "The sign-in link was already used.  If that was not you, end kasctl "
+                "and start again with --no-browser.",
             )
         if parts.path != _CALLBACK:
-            return _Page(404, "There is nothing here.")
+            return _Page(404, "This page does not exist.")
         try:
             answer = dict(parse_qsl(parts.query, max_num_fields=20))
         except ValueError:
@@ -603,7 +611,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "error" in answer:
             return _Page(200, "The sign-in failed; the terminal says why.", answer)
         return _Page(
-            200, "You may close this window, and go on in the terminal.", answer
+            200, "You may close this window and continue in the terminal.", answer
         )
 
     def log_message(self, format: str, *args: object) -> None:
@@ -617,7 +625,7 @@ def _listening(port: int, state: str) -> Iterator[_Listener]:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SignInFailed(
-            f"port {port} of 127.0.0.1 cannot be used ({reason}); --port names "
+            f"cannot use port {port} of 127.0.0.1 ({reason}); --port selects "
             "another, and --device needs none"
         ) from None
     serving = threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True)

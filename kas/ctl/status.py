@@ -38,14 +38,14 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--url",
     help=(
-        "Where kas' observability listener is  [default: what the running kas says, "
-        f"else {DEFAULT_URL}]"
+        "URL of kas' observability listener  [default: the listener of the running "
+        f"kas, or else {DEFAULT_URL}]"
     ),
 )
 @click.option(
     "--server",
     metavar="URL",
-    help="Ask the external API there, which knows the agents of every kas.",
+    help="URL of the external API, which knows the agents of every kas.",
 )
 @secret_option()
 @issuer_option
@@ -53,7 +53,7 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--configuration-file",
     type=click.Path(dir_okay=False),
-    help="Take all of it from the configuration file of kas.",
+    help="Read these settings from kas' configuration file.",
 )
 def _status(
     ctl: Ctl,
@@ -75,7 +75,9 @@ def _status(
     found: Server | None = None
     given = url or server or configuration_file
     if pid is not None and (server or configuration_file or url):
-        raise ConfigurationError([("--pid says already which kas; give only one")])
+        raise ConfigurationError(
+            [("--pid already selects a kas; pass only one of the two")]
+        )
     if server is not None:
         if secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])
@@ -91,14 +93,14 @@ def _status(
         running = ctl.running(pid) if url is None else None
         if running is None and given is None and len(leaving := ctl.leaving()) == 1:
             (running,) = leaving
-            ctl.note(f"kas {running} stops, and ends what runs")
+            ctl.note(f"kas {running} is stopping, and ends running requests")
         if running is not None:
             url = running.url(OBSERVABILITY)
             if url is None:
                 raise ConfigurationError(
                     [
-                        f"kas {running} has no port for status: a socket, or none; say "
-                        "where it is with --url"
+                        f"kas {running} does not serve its status on a port; pass "
+                        "its URL with --url"
                     ]
                 )
         whole = ctl.all_running() if given is None else ()
@@ -113,7 +115,7 @@ def _status(
                 raise
             raise NoAnswer(
                 f"no kas runs with the state directory {ctl.path()} "
-                f"(--state-directory says another), and {error}"
+                f"(--state-directory sets another), and {error}"
             ) from None
 
 
@@ -125,7 +127,7 @@ def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:
         content = None
     if code != 200 or not isinstance(content, dict):
         raise ConfigurationError(
-            [f"{url}/status answered {code} and no status; is that kas?"]
+            [f"{url}/status responded with {code} and without a status; is that kas?"]
         )
     if known is None or not known.answered:
         ctl.result(content, "\n".join(_lines(content)))

@@ -28,7 +28,7 @@ def declare(group: click.Group) -> None:
     type=DURATION,
     default="60s",
     show_default=True,
-    help="How long the token is valid; an hour at most.",
+    help="How long the token is valid; at most an hour.",
 )
 def _token(ctl: Ctl, secret_file: Path, issuer: str, lifetime: timedelta) -> None:
     """Print a token for calls of the external API."""

@@ -175,7 +175,7 @@ class Directory:
         if mine is None or self._store is None:
             return
         if mine.agent.generation < agent.generation:
-            what = "ending what {agent_id} left"
+            what = "ending an obsolete connection of {agent_id}"
             for_each((mine,), self.on_superseded, what, agent_id=agent.agent_id)
         elif mine.agent.generation > agent.generation:
             # The other kas has a dead connection and does not know it.
@@ -432,7 +432,7 @@ class Directory:
         except Exception as error:
             # Peers that do not respond are logged by their sessions.
             self._log.debug(
-                "no peer said where {agent_id} is: {error}",
+                "no peer knows where {agent_id} is: {error}",
                 agent_id=entry.agent_id,
                 error=str(error),
             )

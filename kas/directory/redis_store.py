@@ -170,8 +170,8 @@ class RedisStore:
                 await leaving
             except Exception as error:
                 self._log.warn(
-                    "what this kas wrote into Redis stays until others remove it: "
-                    "{reason}",
+                    "the records of this kas in Redis stay until other kas remove "
+                    "them: {reason}",
                     reason=str(error),
                 )
         self.client.stop()
@@ -286,7 +286,9 @@ class RedisStore:
         if events is None:
             self.malformed += 1
             if self.malformed == 1:
-                self._log.warn("another program publishes on our channel in Redis")
+                self._log.warn(
+                    "another program publishes messages on our channel in Redis"
+                )
             return
         connected = list(_others(events.connected, me))
         disconnected = list(_others(events.disconnected, me))
@@ -330,7 +332,7 @@ class RedisStore:
                 count=self.removed,
             )
         if key in (self._layout.held(self._me.kas_id), self._layout.everyone):
-            self._rewrite("it was of another type")
+            self._rewrite("it had another type")
             return
         self._write_again(key)
         lost = self._layout.publish(lost=key)
@@ -372,7 +374,7 @@ class RedisStore:
             found = read_lease(results[0])
             if before >= 0:
                 if found is None:
-                    self._rewrite("our lease was gone")
+                    self._rewrite("our lease was missing")
                 elif found.sequence < before:
                     self._rewrite("our lease was older than the last one sent")
             return results[2:]
@@ -403,7 +405,7 @@ class RedisStore:
         results = await self._transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
         if answers.get(keep_held) == 0 and settled:
-            self._rewrite("what we hold was gone")
+            self._rewrite("our records were missing")
         members = answers["SMEMBERS", layout.everyone]
         if isinstance(members, RedisRefused):
             return
@@ -438,7 +440,7 @@ class RedisStore:
         removed = await self._remove_dead(kas_id)
         if removed is not None:
             self._log.info(
-                "kas {kas} is gone; {count} connections that it left are removed",
+                "kas {kas} is gone; removing the {count} connections that it left",
                 kas=kas_id.hex(),
                 count=removed,
             )
@@ -497,7 +499,10 @@ class RedisStore:
     def _rewrite(self, reason: str) -> None:
         if reason:
             self._log.info(
-                ("Redis lost what this kas wrote, which writes it again: {reason}"),
+                (
+                    "Redis lost the records of this kas, which are being written "
+                    "again: {reason}"
+                ),
                 reason=reason,
             )
         self._stale = reason or "Redis is back"

@@ -287,7 +287,9 @@ class SiblingStore:
                 if self._stopping:
                     raise CallError(Status.UNAVAILABLE, "kas is shutting down")
                 if watcher not in self._watchers:
-                    raise CallError(Status.RESOURCE_EXHAUSTED, ("too far behind"))
+                    raise CallError(
+                        Status.RESOURCE_EXHAUSTED, ("the watcher is too far behind")
+                    )
                 yield watcher.take()
         finally:
             self._watchers.discard(watcher)
@@ -385,7 +387,7 @@ class SiblingStore:
         for answer in answers:
             if answer is None:
                 # Its agents are not gone only because it is slow.
-                raise StoreDown("another worker does not answer")
+                raise StoreDown("another worker does not respond")
             found += map(AgentRecord.from_message, answer)
         return found
 

@@ -143,8 +143,7 @@ class Balance:
         if many < 1:
             return 0
         self._log.info(
-            "{here} agents here, {mean:.0f} at a kas on average: {many} are asked to "
-            "move",
+            "{here} agents here, {mean:.0f} at a kas on average: asking {many} to move",
             here=here,
             mean=mean,
             many=many,

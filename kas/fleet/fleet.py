@@ -160,8 +160,8 @@ class Fleet:
             )
             if not listen.tls and listen.network != "unix":
                 self._log.warn(
-                    "other kas connect without TLS: what passes between them can be "
-                    "read; set certificate_file and key_file in private_api.listen"
+                    "other kas connect without TLS: their traffic can be read in "
+                    "transit; set certificate_file and key_file in private_api.listen"
                 )
             if self.siblings is None:
                 self._log.info("other kas reach this one at {url}", url=self._own.url)
@@ -251,7 +251,9 @@ class Fleet:
     ) -> AsyncGenerator[directory_pb2.WatchResponse, None]:
         """See ``directory.proto``."""
         if self.siblings is None or self.gateway is None:
-            raise CallError(Status.UNIMPLEMENTED, ("only workers of one kas do that"))
+            raise CallError(
+                Status.UNIMPLEMENTED, ("only workers of one kas may call this")
+            )
         self.gateway.watches += 1
         try:
             async for change in self.siblings.changes():
@@ -309,7 +311,7 @@ class Fleet:
             )
         except TunnelError as error:
             self._log.debug(
-                ("{kas} was asked: {reason}"),
+                ("{kas} did not answer a query: {reason}"),
                 kas=worker_at(kas.url),
                 reason=error,
             )
@@ -392,7 +394,7 @@ class Fleet:
         if self._own.url.startswith("tls:") and address.scheme == "tcp":
             # A program that can write to Redis must not receive our token in plain
             # text.
-            raise ConfigurationError(["its address has no TLS, and ours has"])
+            raise ConfigurationError(["its address has no TLS, but ours has"])
         return client_endpoint(
             self.runtime.reactor,
             KasAddress(

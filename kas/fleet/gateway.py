@@ -168,7 +168,7 @@ class Gateway(TunnelOwner):
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Accept a peer, or tell it the reason of its refusal."""
         if hello.role != KAS:
-            tunnel.end(ErrorCode.PROTOCOL, "only other kas connect to this port")
+            tunnel.end(ErrorCode.PROTOCOL, "this port is for other kas")
             return
         try:
             self.verify(hello.credential)
@@ -231,7 +231,9 @@ class Gateway(TunnelOwner):
         connection = self.registry.instance(target.agent_id, target.instance_id)
         if connection is None or connection.agent.generation < target.generation:
             self.refused += 1
-            raise ProtocolError(ErrorCode.REFUSED, ("the agent is not here, or silent"))
+            raise ProtocolError(
+                ErrorCode.REFUSED, ("the agent is not connected here, or is silent")
+            )
         return connection.tunnel
 
     def _relay(

@@ -45,8 +45,8 @@ class FleetPart(Part):
         alone = fleet.redis is None and not fleet.sibling_urls
         if fleet.gateway is not None and alone:
             self._log.warn(
-                "there is 'private_api' and no 'redis': this kas knows of no other, "
-                "and is alone"
+                "'private_api' is configured without 'redis': this kas does not know "
+                "other kas, and is alone"
             )
         redis = fleet.configuration.redis
         if redis is not None and redis.tls.certificate_file is not None:

@@ -182,7 +182,7 @@ class Peer(TunnelOwner):
     def _failed(self, failure: Failure) -> None:
         self._dialling = None
         if failure.check(TimeoutError):
-            self._down(f"cannot be reached: no answer within {DIAL_TIMEOUT:g} s")
+            self._down(f"cannot be reached: no response within {DIAL_TIMEOUT:g} s")
         elif not failure.check(CancelledError):
             text = failure.getErrorMessage() or type(failure.value).__name__
             self._down(f"cannot be reached: {text}")
@@ -230,7 +230,7 @@ class Peer(TunnelOwner):
         self._greeting = None
         self.tunnel = tunnel
         if self._failures > 1:
-            self._log.info("{kas} is back", kas=self._name, url=self.url)
+            self._log.info("{kas} is connected again", kas=self._name, url=self.url)
         self._failures = 0
         self._backoff.reset()
         self.problem = ""
@@ -254,7 +254,7 @@ class Peer(TunnelOwner):
             self._pursue()
         elif tunnel is self._greeting:
             self._greeting = None
-            self._down(f"did not take us: {reason}")
+            self._down(f"refused this kas: {reason}")
 
 
 @attrs.define(eq=False)

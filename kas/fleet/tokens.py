@@ -88,6 +88,6 @@ class PeerTokens:
             text = "JWT validation failed: the token was used before"
             raise CallError(Status.UNAUTHENTICATED, text)
         if len(used) >= MAX_USED:
-            text = "too many kas connect; try again"
+            text = "too many kas are connecting; try again"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         used[digest] = until

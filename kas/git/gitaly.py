@@ -144,7 +144,7 @@ class GitalyServers:
         endpoint, authority = self._endpoint(address)
         if len(self._servers) >= MAX_SERVERS:
             if not self._idle:
-                text = f"there are calls to {MAX_SERVERS} Gitaly servers already"
+                text = f"kas already uses {MAX_SERVERS} Gitaly servers"
                 raise CallError(Status.UNAVAILABLE, text)
             longest = next(iter(self._idle))
             self._idle[longest].cancel()
@@ -280,9 +280,9 @@ class GitalyRepository:
         except CallError as error:
             if error.status not in _MISSING:
                 return error
-            text = f"the commit {commit[:12]} is not here"
+            text = f"the commit {commit[:12]} does not exist in the repository"
             return CallError(Status.OUT_OF_RANGE, text)
-        return CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+        return CallError(Status.NOT_FOUND, f"{path!r} does not exist in {commit[:12]}")
 
     async def read(self, commit: str, path: str, *, limit: int) -> bytes:
         """See `IRepository.read`."""
@@ -379,7 +379,9 @@ class GitalyRepository:
         except CallError as error:
             if error.status not in _GONE:
                 raise
-            text = f"the commit {old[:12]} or {new[:12]} is not here"
+            text = (
+                f"the commit {old[:12]} or {new[:12]} does not exist in the repository"
+            )
             raise CallError(Status.OUT_OF_RANGE, text) from None
         return sorted(name.decode("utf-8", "replace") for name in found if name)
 
@@ -417,7 +419,7 @@ class GitalyRepository:
                 text = f"the list of refs has more than {limit} bytes"
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
         if not data.endswith(b"0000"):
-            text = "Gitaly's list of refs cannot be read"
+            text = "cannot parse Gitaly's list of refs"
             raise CallError(Status.UNAVAILABLE, text)
         # A capability; they follow the first name.
         symref = _SYMREF.search(data)
@@ -466,11 +468,13 @@ class GitalyRepository:
         self, response: Any, path: str, commit: str, *, is_link: bool
     ) -> None:
         if not response.oid:
-            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+            raise CallError(
+                Status.NOT_FOUND, f"{path!r} does not exist in {commit[:12]}"
+            )
         is_blob = response.type == pb.TreeEntryResponse.BLOB
         if not is_blob or _is_link(response.mode) is not is_link:
             what = "symbolic link" if is_link else "file"
-            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no {what}")
+            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is not a {what}")
 
     def _entry(self, entry: Any, kind: TreeEntryKind) -> TreeEntry:
         limit = self._servers.limits.depth

@@ -137,7 +137,7 @@ class HttpRepository:
 
     def _here(self) -> Objects:
         if self._objects is None:
-            text = "nothing of the repository is here yet"
+            text = "the repository has not been fetched yet"
             raise CallError(Status.OUT_OF_RANGE, text)
         return self._objects
 
@@ -178,7 +178,7 @@ class HttpRepository:
         folder.mkdir(mode=0o700, parents=True)
         made = await self._program.run(str(folder), "init", "--quiet", "--bare")
         if made.code:
-            text = f"the copy of a repository cannot be made ({made.complaint})"
+            text = f"cannot create a copy of the repository ({made.complaint})"
             raise CallError(Status.UNAVAILABLE, text)
 
     async def _fetch(
@@ -225,7 +225,7 @@ class HttpRepository:
         except ValueError as error:
             raise CallError(Status.UNAVAILABLE, str(error)) from None
         if b":" not in line or b"\n" in line:
-            text = f"{file} has to hold one line, user:password"
+            text = f"{file} must have one line, user:password"
             raise CallError(Status.UNAVAILABLE, text)
         return base64.b64encode(line).decode("ascii")
 
@@ -255,12 +255,12 @@ def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
         return CallError(Status.NOT_FOUND, f"the repository has {what}")
     if "authentication failed" in low or "terminal prompts disabled" in low:
         return CallError(
-            Status.PERMISSION_DENIED, "the Git server does not take the credentials"
+            Status.PERMISSION_DENIED, "the Git server rejects the credentials"
         )
     if "error: 403" in low:
         return CallError(Status.PERMISSION_DENIED, "the Git server refuses (403)")
     if "not found" in low and "repository" in low:
-        text = "the Git server has no such repository, or does not show it to kas"
+        text = "the Git server does not have this repository, or hides it from kas"
         return CallError(Status.NOT_FOUND, text)
     if "file too large" in low:
         return CallError(

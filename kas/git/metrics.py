@@ -25,22 +25,22 @@ class GitCollector(Collector):
         found = self._repositories
         yield from _counters("kas_git_command", "command", found.commands)
         yield GaugeMetricFamily(
-            "kas_git_copies", "Repositories of Git servers that are here", found.copies
+            "kas_git_copies", "Copies of repositories of Git servers.", found.copies
         )
         yield GaugeMetricFamily(
             "kas_git_copy_bytes",
-            "Bytes of their packs",
+            "Bytes of the packs in these copies.",
             found.copy_bytes,
         )
         gitaly = found.gitaly
         yield from _counters("kas_gitaly_call", "method", gitaly.outcomes)
         yield GaugeMetricFamily(
             "kas_gitaly_calls_waiting",
-            "Calls to Gitaly that wait for their turn, by gitaly.*_api_rate_limit",
+            "Calls to Gitaly that wait because of gitaly.*_api_rate_limit.",
             gitaly.waiting,
         )
         yield GaugeMetricFamily(
-            "kas_gitaly_servers", "Gitaly servers in use", len(gitaly)
+            "kas_gitaly_servers", "Gitaly servers in use.", len(gitaly)
         )
 
 

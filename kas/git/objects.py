@@ -25,7 +25,7 @@ _KINDS = {
 _WORDS = {
     TreeEntryKind.FILE: "a file",
     TreeEntryKind.FOLDER: "a folder",
-    TreeEntryKind.LINK: "a symbolic link, and no file",
+    TreeEntryKind.LINK: "a symbolic link, not a file",
     TreeEntryKind.SUBMODULE: "a submodule, which is not followed",
 }
 
@@ -75,7 +75,7 @@ class Objects:
         )
         found = ended.out.decode("ascii", "replace").strip()
         if ended.code or not found:
-            raise self._failed(ended, f"there is no {_shown(ref)} in the repository")
+            raise self._failed(ended, f"{_shown(ref)} does not exist in the repository")
         return check_commit(found)
 
     async def default_branch(self) -> str:
@@ -157,7 +157,9 @@ class Objects:
         limit = min(limit, self._limits.blob)
         entry = (await self._kinds(commit, path)).get(path)
         if entry is None:
-            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+            raise CallError(
+                Status.NOT_FOUND, f"{path!r} does not exist in {commit[:12]}"
+            )
         if entry.kind is not kind:
             word = _WORDS[entry.kind]
             raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is {word}")
@@ -278,7 +280,7 @@ class Objects:
             except CallError as error:
                 return error
             except ValueError:
-                text = "git's list of files cannot be read"
+                text = "cannot parse git's list of files"
                 return CallError(Status.UNAVAILABLE, text)
             return None
 
@@ -313,7 +315,9 @@ class Objects:
         )
 
     def _gone(self, ended: Ended, commit: str) -> CallError:
-        error = self._failed(ended, (f"the commit {commit} is not here"))
+        error = self._failed(
+            ended, (f"the commit {commit} does not exist in the repository")
+        )
         if error.status is Status.NOT_FOUND:
             return CallError(Status.OUT_OF_RANGE, error.message)
         return error
@@ -325,7 +329,7 @@ class Objects:
             or "cannot change" in ended.complaint
         ):
             return CallError(
-                Status.UNAVAILABLE, f"{self.folder} cannot be read as a Git repository"
+                Status.UNAVAILABLE, f"{self.folder} is not a readable Git repository"
             )
         if ended.code in (1, 128) or not ended.code:
             return CallError(Status.NOT_FOUND, missing)

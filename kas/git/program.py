@@ -157,7 +157,9 @@ class GitProgram:
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
-            raise CallError(Status.UNAVAILABLE, ("too many readings of Git wait"))
+            raise CallError(
+                Status.UNAVAILABLE, ("too many reads of Git repositories are waiting")
+            )
         await room.acquire()
         try:
             with self.outcomes.measure(arguments[0]) as said:

@@ -109,7 +109,7 @@ class Repositories(Part):
         found = self._known.get(address)
         if found is None:
             if len(self._known) >= self._limits.repositories:
-                text = f"there are {len(self._known)} Git repositories already"
+                text = f"kas already has {len(self._known)} Git repositories"
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
             found = self._known[address] = self._make(address)
         return found

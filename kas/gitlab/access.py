@@ -113,7 +113,7 @@ class GitLabForAgents:
         if client is None:
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                "kas has no GitLab: write 'gitlab' into its configuration",
+                "kas has no GitLab: configure 'gitlab'",
             )
         agent: ConnectedAgent = call.agent
         token = self._token_of(agent)
@@ -126,14 +126,20 @@ class GitLabForAgents:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way"),
+                (
+                    f"this agent already has {MAX_PER_AGENT} requests to GitLab in "
+                    "progress at kas"
+                ),
             )
         most = MAX_REQUESTS - (RESERVED if self.running[id_] else 0)
         if self.running.total() >= most:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"kas has {MAX_REQUESTS} requests of agents to GitLab under way"),
+                (
+                    f"kas already has {MAX_REQUESTS} requests of agents to GitLab in "
+                    "progress"
+                ),
             )
         self.running[id_] += 1
         release = partial(one_less, self.running, id_)
@@ -255,7 +261,7 @@ class _Exchange:
         self._cancel()
 
     def _expired(self) -> CallError:
-        text = f"kas gave up a request to GitLab after {self._late}"
+        text = f"kas cancelled a request to GitLab after {self._late}"
         return CallError(Status.DEADLINE_EXCEEDED, text)
 
 
@@ -290,17 +296,17 @@ class _Body:
                     self._moved(TIMEOUT)
                     return
                 if kind != "data":
-                    raise _invalid("its body is not data, or is too short")
+                    raise _invalid("the body is malformed, or too short")
                 self._moved(IDLE)
                 data = message.data.data
                 if self.length is not UNKNOWN_LENGTH:
                     self._left -= len(data)
                     if self._left < 0:
-                        raise _invalid("a body that is longer than its length")
+                        raise _invalid("the body is longer than announced")
                 consumer.write(data)
                 if self._paused is not None:
                     await self._paused
-            raise _invalid("half a body")
+            raise _invalid("the body is incomplete")
         except CallError as error:
             self.error = error
             raise
@@ -353,7 +359,7 @@ class _Answer(Protocol):
                 # Without a length, a body whose connection broke may be incomplete.
                 raise CallError(
                     Status.UNAVAILABLE,
-                    "the connection from kas to GitLab broke within an answer",
+                    "the connection from kas to GitLab broke within a response",
                 )
             self._pause(False)
             if self._parts or self._ended is not None:
@@ -398,17 +404,19 @@ async def _first(requests: AsyncIterator[pb.HttpRequest]) -> pb.HttpRequest | No
 
 
 def _invalid(why: str) -> CallError:
-    return CallError(Status.INVALID_ARGUMENT, (f"kas passes no such request on: {why}"))
+    return CallError(
+        Status.INVALID_ARGUMENT, (f"kas does not forward this request: {why}")
+    )
 
 
 def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
     """Return the module, its request, and the length of the body."""
     if message is None or message.WhichOneof("message") != "header":
-        raise _invalid("it does not begin with its head")
+        raise _invalid("it does not begin with a head")
     head = message.header
     extra = pb.HeaderExtra()
     if not head.extra.Unpack(extra) or _MODULE.fullmatch(extra.module_name) is None:
-        raise _invalid("it names no module")
+        raise _invalid("it does not name a module")
     request = head.request
     if _METHOD.fullmatch(request.method) is None or request.method in _NOT_PASSED_ON:
         raise _invalid("its method")
@@ -471,7 +479,10 @@ def _head(response: IResponse) -> pb.HttpResponse:
     if response.code < 200 or size > MAX_HEAD:
         raise CallError(
             Status.UNAVAILABLE,
-            f"GitLab answered with an upgrade, or a head of more than {MAX_HEAD} bytes",
+            (
+                "GitLab responded with an upgrade, or with a head of more than "
+                f"{MAX_HEAD} bytes"
+            ),
         )
     named = {
         token.strip().lower()

@@ -39,11 +39,11 @@ _TOKEN = re.compile(rb"[!-~]+")
 MAX_NAME = 63
 
 _REFUSED = (
-    "GitLab does not know this agent token, or it was revoked: make a new one in the "
-    "project of the agent, under Operate > Kubernetes clusters"
+    "GitLab does not know this agent token, or it was revoked: create a new one in "
+    "the project of the agent, under Operate > Kubernetes clusters"
 )
 _GONE = "GitLab does not have the agent of this token any more"
-_FORBIDDEN = "GitLab does not let this agent connect"
+_FORBIDDEN = "GitLab does not permit this agent to connect"
 
 _MESSAGES = {
     Status.UNAUTHENTICATED: _REFUSED,
@@ -164,7 +164,7 @@ def _identity(said: dict[str, Any], token: bytes) -> AgentIdentity:
         or not name.isprintable()
     ):
         raise CallError(
-            Status.UNAVAILABLE, "GitLab cannot be used: its agent_info cannot be read"
+            Status.UNAVAILABLE, "cannot use GitLab: its agent_info is malformed"
         )
     token_id = _key(token).hex()[:16]
     return AgentIdentity(

@@ -306,7 +306,7 @@ class GitLabClient:
             except _TryAgain as error:
                 attempt += 1
                 if not retry or attempt > RETRIES:
-                    text = f"GitLab cannot be asked now: {error}"
+                    text = f"GitLab is unavailable: {error}"
                     raise CallError(Status.UNAVAILABLE, text) from None
                 pause = min(max(backoff.pause(), error.pause), RETRY_MOST)
             finally:
@@ -363,12 +363,12 @@ class GitLabClient:
             failure.raiseException()
         except TimeoutError:
             self.outcomes[request.name, "timeout"] += 1
-            raise _TryAgain(f"no answer within {TIMEOUT:g} s") from None
+            raise _TryAgain(f"no response within {TIMEOUT:g} s") from None
         except TooLarge:
             self.outcomes[request.name, "unreadable"] += 1
-            raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
+            raise _unusable(f"a response of more than {MAX_BODY} bytes") from None
         except UnicodeError:
-            raise _unusable("gitlab.address has a host that no name can be") from None
+            raise _unusable("gitlab.address contains an invalid host") from None
         except _BROKEN as error:
             self.outcomes[request.name, "broken"] += 1
             raise _TryAgain(f"the connection failed ({_reason(error)})") from None
@@ -379,13 +379,13 @@ class GitLabClient:
         code: int = response.code
         meaning = _EXPLAINED if request.explained else _MEANING
         if code == 429 or (code >= 500 and code != 501):
-            raise _TryAgain(f"it answered {code}", _pause(response))
+            raise _TryAgain(f"it responded with {code}", _pause(response))
         if code == 204 and request.method == "POST":
             return {}
         if code not in (200, 201, *meaning):
             if code in _UNPROCESSABLE:
-                raise Unprocessable(Status.UNAVAILABLE, f"GitLab answered {code}")
-            raise _unusable(f"it answered {code}")
+                raise Unprocessable(Status.UNAVAILABLE, f"GitLab responded with {code}")
+            raise _unusable(f"it responded with {code}")
         kinds = response.headers.getRawHeaders(b"content-type", [b""])
         if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
             # A refusal may also come from a server in front of GitLab.
@@ -396,7 +396,7 @@ class GitLabClient:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise _unusable("its answer cannot be read")
+            raise _unusable("its response is malformed")
         if code not in meaning:
             return found
         if found.get("message") == NOT_SIGNED:
@@ -405,7 +405,7 @@ class GitLabClient:
                 "gitlab.authentication_secret_file with GitLab's secret, and the "
                 "clocks of both machines"
             )
-        text = f"GitLab answered {code}"
+        text = f"GitLab responded with {code}"
         reason = found.get("message")
         if request.explained and isinstance(reason, str):
             text += f": {clean(reason, MAX_REASON)}"
@@ -457,7 +457,7 @@ def _was_cancelled(error: BaseException) -> bool:
 
 
 def _unusable(why: str) -> CallError:
-    return CallError(Status.UNAVAILABLE, f"GitLab cannot be used: {why}")
+    return CallError(Status.UNAVAILABLE, f"cannot use GitLab: {why}")
 
 
 def _pause(response: IResponse) -> float:

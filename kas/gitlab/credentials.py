@@ -59,7 +59,7 @@ class GitLabCredentials(Generic[S, A]):
     user_kinds: Sequence[str] = ()
     agent_prefixes = ()
     #: Message for a client that does not name an agent by its id.
-    naming = "agents of GitLab are named by their id"
+    naming = "agents of GitLab must be named by their id"
 
     def __init__(
         self,

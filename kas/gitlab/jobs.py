@@ -28,9 +28,11 @@ MAX_TOKEN = 8 * 1024
 _TOKEN = re.compile("[!-~]+")
 
 _MESSAGES = {
-    Status.UNAUTHENTICATED: ("GitLab does not know this CI job token, or it ended"),
-    Status.PERMISSION_DENIED: "GitLab does not let this job use agents",
-    Status.NOT_FOUND: "GitLab says that this is not the token of a CI job",
+    Status.UNAUTHENTICATED: (
+        "GitLab does not know this CI job token, or its job has ended"
+    ),
+    Status.PERMISSION_DENIED: "GitLab does not permit this job to use agents",
+    Status.NOT_FOUND: "according to GitLab, this is not the token of a CI job",
 }
 
 
@@ -111,7 +113,7 @@ class GitLabJobs(GitLabCredentials[str, _Answer]):
     """
 
     user_kinds = ("ci",)
-    naming = "agents of GitLab are named by their id: ci:<agent id>:<token>"
+    naming = "agents of GitLab must be named by their id: ci:<agent id>:<token>"
 
     def subject(self, agent: str, token: str) -> tuple[bytes, str]:
         """
@@ -212,7 +214,9 @@ def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
             impersonation = _impersonate(access_as.object("impersonate"))
         except CallError:
             # The other agents are not affected.
-            problem = "kas cannot read 'impersonate' of the agent's configuration"
+            problem = (
+                "kas does not understand 'impersonate' in the agent's configuration"
+            )
     else:
         # Treating an unknown kind as the default would grant the agent's permissions.
         problem = (

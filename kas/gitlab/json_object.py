@@ -92,7 +92,7 @@ class JsonObject:
 
     def _unreadable(self, name: str) -> NoReturn:
         place = f"{self._place}.{name}" if name else self._place
-        text = f"GitLab cannot be used: {place} of its answer cannot be read"
+        text = f"cannot use GitLab: {place} of its response is malformed"
         raise CallError(Status.UNAVAILABLE, text)
 
 

@@ -25,7 +25,7 @@ class GitLabCollector(Collector):
         """See prometheus_client."""
         requests = CounterMetricFamily(
             "kas_gitlab_requests",
-            "Requests to GitLab, by path and by the status that it answered",
+            "Requests to GitLab, by path and status of the response.",
             labels=["path", "outcome"],
         )
         for (path, outcome), count in sorted(self._client.outcomes.items()):
@@ -33,11 +33,11 @@ class GitLabCollector(Collector):
         yield requests
         yield GaugeMetricFamily(
             "kas_gitlab_requests_waiting",
-            "Requests that wait for their turn, by gitlab.api_rate_limit",
+            "Requests that wait because of gitlab.api_rate_limit.",
             self._client.queue.waiting,
         )
         yield GaugeMetricFamily(
             "kas_gitlab_module_requests",
-            "Requests of modules in agentk to GitLab that are under way",
+            "Requests of modules in agentk to GitLab that are in progress.",
             self._access.running.total(),
         )

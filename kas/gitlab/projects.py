@@ -104,7 +104,9 @@ class AgentProjects:
             self._telling[agent_id] = None
             telling = Deferred.fromCoroutine(self._tell(self._client, agent_id))
             telling.addErrback(
-                lambda failure: self._log.failure(("telling GitLab failed"), failure)
+                lambda failure: self._log.failure(
+                    ("posting a configuration to GitLab failed"), failure
+                )
             )
             telling.addBoth(lambda _: self._telling.pop(agent_id))
 
@@ -119,7 +121,10 @@ class AgentProjects:
                 gone = error.status is Status.NOT_FOUND  # the agent was deleted
                 tell = self._log.debug if gone else self._log.warn
                 tell(
-                    "GitLab does not know how agent {agent_id} is configured: {reason}",
+                    (
+                        "GitLab did not accept the configuration of agent {agent_id}: "
+                        "{reason}"
+                    ),
                     agent_id=agent_id,
                     reason=error.message,
                 )

@@ -96,8 +96,8 @@ class Registrations:
                     if dropped > MAX_DROPPED:
                         raise
                     self._log.warn(
-                        "GitLab does not take that agent {agent_id} registered, and is "
-                        "not told: {problem}",
+                        "GitLab refuses the registration of agent {agent_id}, which "
+                        "was dropped: {problem}",
                         agent_id=keys[0][0],
                         problem=str(error),
                     )
@@ -114,8 +114,7 @@ class Registrations:
             elif str(error) != self._problem:
                 self._problem = str(error)
                 self._log.warn(
-                    "cannot tell GitLab which agents registered; it is tried again: "
-                    "{problem}",
+                    "cannot report registered agents to GitLab; retrying: {problem}",
                     problem=self._problem,
                 )
 

@@ -90,7 +90,9 @@ class Renewal(Generic[S, T]):
             interval = WITHOUT_LIFETIME
         looking: Deferred[LoopingCall] = self._loop.start(interval, now=False)
         looking.addErrback(
-            lambda failure: self._log.failure(("while asking GitLab again"), failure)
+            lambda failure: self._log.failure(
+                ("checking credentials with GitLab again"), failure
+            )
         )
 
     def stop(self) -> None:
@@ -140,7 +142,7 @@ class Renewal(Generic[S, T]):
         for_each(
             [one for one in self._known.items() if one[0] not in self._renewing],
             lambda one: self._look_at(*one, old),
-            "looking at a credential",
+            "checking a credential",
         )
         self._renew_due()
 
@@ -173,7 +175,7 @@ class Renewal(Generic[S, T]):
         if isinstance(result, Failure):
             error = result.value
             if not isinstance(error, CallError):
-                self._log.failure("while asking GitLab again", result)
+                self._log.failure("checking credentials with GitLab again", result)
                 return
             if error.status not in _REFUSED:
                 # GitLab does not respond: connections stay open.
@@ -184,7 +186,7 @@ class Renewal(Generic[S, T]):
 
     def _end(self, credential_id: str) -> None:
         self._known.pop(credential_id, None)
-        self._log.info("credential {id} ended: GitLab took it back", id=credential_id)
+        self._log.info("credential {id} ended: GitLab revoked it", id=credential_id)
         for_each(
             tuple(self._callbacks),
             lambda end: end(credential_id),

@@ -128,7 +128,7 @@ def _read(value: bytes) -> _Batch:
             if all(type(one) is int and 0 <= one < 2**63 for one in numbers):
                 return counters, {name: set(ids) for name, ids in unique.items()}
             raise ValueError("a number is missing or out of range")
-    raise ValueError("it is not counters and ids")
+    raise ValueError("it does not consist of counters and ids")
 
 
 def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
@@ -259,7 +259,7 @@ class UsageReport:
             except ValueError as error:
                 # Delete it with the others, because it would stop all reports.
                 self._log.warn(
-                    "ignoring what {key} says of usage in the store: {problem}",
+                    "ignoring invalid usage in the store at {key}: {problem}",
                     key=clean(key, MAX_SHOWN),
                     problem=str(error),
                 )
@@ -274,7 +274,7 @@ class UsageReport:
         if problem != self._problem:
             self._problem = problem
             self._log.warn(
-                "cannot {doing} how much is used; it is kept: {problem}",
+                "cannot {doing} usage; it will be retried: {problem}",
                 doing=doing,
                 problem=problem,
             )

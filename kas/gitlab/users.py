@@ -64,8 +64,9 @@ PERSONAL_ACCESS_TOKENS = CredentialKind(
     "personal_access_token",
     "pat",
     re.compile(r"(?P<csrf>)(?P<key>[!-~]+)"),
-    "GitLab does not let this personal access token use the agent: it needs the scope "
-    "k8s_proxy, and the agent's configuration user_access for its user",
+    "GitLab does not permit this personal access token to use the agent: it needs "
+    "the scope k8s_proxy, and the agent's configuration needs user_access for its "
+    "user",
 )
 
 SESSIONS = CredentialKind(
@@ -73,7 +74,7 @@ SESSIONS = CredentialKind(
     "session_cookie",
     "user",
     re.compile(r"(?P<csrf>[!-~]+) (?P<key>[!-~]+)"),
-    "GitLab does not let this session use the agent",
+    "GitLab does not permit this session to use the agent",
 )
 
 
@@ -171,7 +172,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
     names = () if access_as is None else access_as.names
     impersonation = None
     if str(agent_id) != asked.agent_id:
-        text = "GitLab cannot be used: its answer is of another agent"
+        text = "cannot use GitLab: its response is about another agent"
         raise CallError(Status.UNAVAILABLE, text)
     if access_as is not None and names == ("user",):
         extra = {
@@ -187,7 +188,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
         )
     elif names not in ((), ("agent",)):
         # Treating an unknown kind as the default would grant the agent's permissions.
-        text = "kas does not know the access_as of the agent's configuration"
+        text = "kas does not support access_as in the agent's configuration"
         raise CallError(Status.PERMISSION_DENIED, text)
     token_id = _key(asked).hex()[:8]
     access = Access(

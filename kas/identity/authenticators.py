@@ -119,7 +119,9 @@ class Authenticators:
         taken = [f"{kind!r}" for kind in kinds if kind in self._users]
         taken += [f"{prefix!r}" for prefix in prefixes if prefix in self._agents]
         if taken:
-            raise ValueError(f"credentials of kind {taken[0]} are checked already")
+            raise ValueError(
+                f"credentials of kind {taken[0]} already have an authenticator"
+            )
         self._users.update(dict.fromkeys(kinds, authenticator))
         self._agents.update(dict.fromkeys(prefixes, authenticator))
         if token_prefix:
@@ -201,8 +203,9 @@ class Authenticators:
         known = " or ".join(f"{one!r}" for one in self._users)
         raise CallError(
             Status.UNAUTHENTICATED,
-            f"credentials of kind {kind[:20]!r} are not known here; use {known}; "
-            "if your kubeconfig names it, its token was changed: get a new kubeconfig",
+            f"credentials of kind {kind[:20]!r} are unknown here; use {known}; if your "
+            "kubeconfig contains one, get a new kubeconfig, because its token was "
+            "changed",
         )
 
     def _bounded(
@@ -300,8 +303,8 @@ def _no_turn(refusal: CallError | None) -> CallError:
     if refusal is not None:
         return CallError(refusal.status, refusal.message)
     text = (
-        "too many credentials from your address were refused: no further one is "
-        "checked for some seconds"
+        "too many credentials from your address were refused: wait a few seconds "
+        "before trying another one"
     )
     return CallError(Status.RESOURCE_EXHAUSTED, text)
 

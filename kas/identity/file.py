@@ -171,7 +171,7 @@ class IdentityReader:
             _check(identities)
         except (ValueError, RecursionError) as error:
             # A JSONDecodeError includes line and column
-            message = f"{file}: not a usable identity file: {error}; {_backup(file)}"
+            message = f"{file} is not a valid identity file: {error}; {_backup(file)}"
             raise ConfigurationError([message]) from None
         return identities
 
@@ -204,7 +204,7 @@ def _entries(
     lines = text.split(b",\n") if text else []
     found = {line: before.get(line) or of_line(line) for line in lines}
     if len(found) < len(lines):
-        raise ValueError("a line is there twice")
+        raise ValueError("a line is duplicated")
     return found
 
 
@@ -223,7 +223,7 @@ def _lines(
     def new(one: T) -> bytes:
         line = _line(content(one))
         if of_line(line) != one:
-            raise ValueError("it would be read as another")
+            raise ValueError("it would be parsed as another member")
         return line
 
     known = dict(zip(map(id, before.values()), before, strict=True))
@@ -323,7 +323,7 @@ def _of_json(data: bytes) -> Identities:
     version = top.take("version", int)
     if version != VERSION:
         raise ValueError(
-            f"version {version} is not known here; run the kas that wrote it"
+            f"version {version} is not supported; run the kas that wrote it"
         )
     identities = Identities(
         next_agent_id=top.take("next_agent_id", int),
@@ -359,7 +359,7 @@ def _check(identities: Identities) -> None:
 def _once(what: str, values: list[str]) -> None:
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise ValueError(f"the {what} {twice!r} is there twice")
+        raise ValueError(f"the {what} {twice!r} is duplicated")
 
 
 class _Object:
@@ -425,7 +425,7 @@ class _Object:
 
     def done(self) -> None:
         if self._left:
-            raise ValueError(f"{self._path}{min(self._left)} is not known here")
+            raise ValueError(f"{self._path}{min(self._left)} is unknown")
 
 
 def _parse_agent(raw: _Object) -> Agent:

@@ -59,12 +59,12 @@ _UNUSABLE = (ConfigurationError, FileNotFoundError)
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
 
 _AGENT_REFUSED = (
-    "the agent token is not valid: it was revoked or replaced, or is of another kas; "
-    "make a new one with 'kasctl agent add' or 'kasctl agent rotate'"
+    "the agent token is not valid: it was revoked or replaced, or belongs to another "
+    "kas; create a new one with 'kasctl agent add' or 'kasctl agent rotate'"
 )
 _USER_REFUSED = (
-    "the token is not valid: it was revoked or replaced, or is of another kas; ask an "
-    "administrator of kas for a new kubeconfig"
+    "the token is not valid: it was revoked or replaced, or belongs to another kas; "
+    "ask an administrator of kas for a new kubeconfig"
 )
 
 
@@ -219,12 +219,12 @@ def _timestamp(time: datetime | None) -> float:
 
 
 _NOT_AN_AGENTS = (
-    "this is the token of a user, and agentk needs the one of its agent: 'kasctl agent "
-    "add NAME' makes it, 'kasctl agent rotate NAME' a new one"
+    "this is the token of a user, but agentk needs the token of its agent: create "
+    "one with 'kasctl agent add NAME' or 'kasctl agent rotate NAME'"
 )
 _NOT_A_USERS = (
-    "this is the token of an agent, and kubectl needs the one of a user: 'kasctl "
-    "kubeconfig --agent NAME --user USER' makes it"
+    "this is the token of an agent, but kubectl needs the token of a user: create "
+    "one with 'kasctl kubeconfig --agent NAME --user USER'"
 )
 
 
@@ -245,15 +245,16 @@ def _expired_agent(entry: _AgentToken) -> str:
     name = entry.identity.agent_name
     return (
         f"this token of the agent {name} expired at {_shown(entry.expires_at)}; use "
-        f"its successor, or make a new token with 'kasctl agent rotate {name}'"
+        f"its successor, or create a new token with 'kasctl agent rotate {name}'"
     )
 
 
 def _expired_user(entry: _UserToken) -> str:
     name = entry.user.name
     return (
-        f"the token of {name} expired at {_shown(entry.expires_at)}; an administrator "
-        f"of kas makes a new one: 'kasctl kubeconfig --user {name} --rotate ...'"
+        f"the token of {name} expired at {_shown(entry.expires_at)}; an "
+        "administrator of kas can create a new one: 'kasctl kubeconfig --user "
+        f"{name} --rotate ...'"
     )
 
 
@@ -325,8 +326,8 @@ class FileAuthenticator:
         self._end_changed(self._file.content)
         if self._elsewhere and self.agents():
             self._log.warn(
-                "GitLab decides which agents may connect ('gitlab'): agents of the "
-                "identity file cannot connect"
+                "GitLab determines which agents may connect ('gitlab'): agents of "
+                "the identity file cannot connect"
             )
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
@@ -459,7 +460,7 @@ class FileAuthenticator:
         except OSError as error:
             raise ConfigurationError([in_words(error)]) from None
         if len(data) > MAX_FILE:
-            raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
+            raise ConfigurationError([f"{self.path} is larger than {MAX_FILE} bytes"])
         identities = self._reader.parse(data, str(self.path))
         return _Index.of(identities, self._index)
 
@@ -467,8 +468,8 @@ class FileAuthenticator:
         # The last valid content stays in effect: a mistake must not disconnect every
         # cluster.
         self._log.error(
-            "the identity file cannot be used, what it said before stays in "
-            "force: {problem}",
+            "the identity file is invalid; the previous content stays in effect: "
+            "{problem}",
             problem=str(error),
         )
 

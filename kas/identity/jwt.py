@@ -139,7 +139,7 @@ class Secrets:
 
     def _refused(self, error: Exception) -> None:
         self._log.error(
-            "the secret before stays in force: {problem}", problem=str(error)
+            "the previous secret stays in effect: {problem}", problem=str(error)
         )
 
 
@@ -202,7 +202,7 @@ def verify(
     read_header(token, allowed)
     payload = signed_payload(token, secrets.accepted, allowed)
     if payload is None:
-        _refuse("the signature is not of this secret")
+        _refuse("the signature was not made with this secret")
     return read_claims(payload, audience, issuer, now=now, leeway=leeway)
 
 
@@ -214,7 +214,7 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     :raises CallError: UNAUTHENTICATED.
     """
     if not all(map(_is_canonical, token.split(b"."))):
-        _refuse("it is not written as a token is (base64url without padding)")
+        _refuse("it is not base64url without padding")
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
@@ -222,7 +222,7 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
             # refused.
             _refuse("the header has critical parameters")
         if header.get("alg") not in algorithms:
-            _refuse(f"the algorithm has to be one of {', '.join(algorithms)}")
+            _refuse(f"the algorithm must be one of {', '.join(algorithms)}")
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         _refuse("not a token")
     return header
@@ -269,7 +269,7 @@ def read_claims(
     claims = _claims(payload)
     _check_audience(claims.get("aud"), audience)
     if issuer and claims.get("iss") != issuer:
-        _refuse(f"the issuer (iss) has to be {issuer!r}")
+        _refuse(f"the issuer (iss) must be {issuer!r}")
     _check_times(claims, now, leeway, longest)
     return claims
 
@@ -290,18 +290,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # Two parsers may use different values of a duplicated claim.
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("it contains a name twice")
+        raise ValueError("it contains a duplicated name")
     return found
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _check_audience(found: object, audience: str) -> None:
     accepted = found if isinstance(found, list) else [found]
     if not all(isinstance(one, str) for one in accepted) or audience not in accepted:
-        _refuse(f"the audience (aud) has to be {audience!r}")
+        _refuse(f"the audience (aud) must be {audience!r}")
 
 
 def _check_times(
@@ -330,13 +330,13 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
         return None
     # In Python, bool is an int
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse(f"{name} is no time")
+        _refuse(f"{name} is not a time")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        _refuse(f"{name} is no time")
+        _refuse(f"{name} is not a time")
     return seconds
 
 

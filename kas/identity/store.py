@@ -166,11 +166,14 @@ class IdentityStore:
         """Add many agents at once as `add_agent` does: all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
             raise IdentityError(f"{project_id} cannot be the id of a project")
-        rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
+        rule = (
+            "at most 63 characters of a-z, 0-9 and '-', neither beginning nor ending "
+            "with '-'"
+        )
         for name in names:
             _check(_AGENT_NAME, "the name of an agent", name, rule)
             if name.isdigit():
-                number = "a number is taken for the id of an agent; add a letter"
+                number = "a number would be treated as the id of an agent; add a letter"
                 raise IdentityError(
                     f"{name!r} cannot be the name of an agent: {number}"
                 )
@@ -181,8 +184,8 @@ class IdentityStore:
             for offset, name in enumerate(names):
                 if name in taken:
                     raise IdentityError(
-                        f"there is an agent {name!r} already; for a new token use "
-                        f"'kasctl agent rotate {name}'"
+                        f"an agent {name!r} already exists; for a new token use "
+                        f"'kasctl agent rotate {name!r}'"
                     )
                 taken.add(name)
                 token, text = self._mint(AGENT_PREFIX, None)
@@ -216,7 +219,7 @@ class IdentityStore:
             agent = find_agent(edit.identities, name)
             if agent.revoked_at is not None:
                 raise IdentityError(
-                    f"the agent {name!r} is revoked; remove it and add it again"
+                    f"the agent {name!r} was revoked; remove it and add it again"
                 )
             token, text = self._mint(AGENT_PREFIX, None)
             now = token.created_at
@@ -299,8 +302,8 @@ class IdentityStore:
             same = [u for u in identities.users if u.name == name]
             if same and same[0].revoked_at is None:
                 raise IdentityError(
-                    f"there is a user {name!r} already; choose another name, or "
-                    f"'kasctl user revoke {name}' first"
+                    f"a user {name!r} already exists; choose another name, or first "
+                    f"use 'kasctl user revoke {name!r}'"
                 )
             names = _names(identities, agents)
             if not names:
@@ -331,7 +334,7 @@ class IdentityStore:
         with self._editing(Change("user.grant", name, details)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
-                raise IdentityError(f"the user {name!r} is revoked; add it again")
+                raise IdentityError(f"the user {name!r} was revoked; add it again")
             names = _names(edit.identities, agents)
             if ALL_AGENTS in (*user.agents, *names):
                 names = (ALL_AGENTS,)
@@ -350,13 +353,13 @@ class IdentityStore:
             for agent in () if ALL_AGENTS in names else names:
                 if ALL_AGENTS in user.agents:
                     raise IdentityError(
-                        f"the user {name!r} may reach every agent, and one cannot be "
-                        f"taken out of that: 'kasctl user ungrant {name} --agent "
-                        f"{ALL_AGENTS!r}' takes all, and 'grant' gives some"
+                        f"the user {name!r} may reach every agent, and single agents "
+                        f"cannot be excluded: 'kasctl user ungrant {name!r} --agent "
+                        f"{ALL_AGENTS!r}' removes all, and 'grant' adds some"
                     )
                 if agent not in user.agents:
                     raise IdentityError(
-                        f"the user {name!r} may not reach the agent {agent!r} anyway"
+                        f"the user {name!r} cannot reach the agent {agent!r} anyway"
                     )
             kept = tuple(
                 agent
@@ -387,7 +390,7 @@ class IdentityStore:
         with self._editing(Change("user.renew", name)) as edit:
             user = find_user(edit.identities, name)
             if user.revoked_at is not None:
-                raise IdentityError(f"the user {name!r} is revoked; add it again")
+                raise IdentityError(f"the user {name!r} was revoked; add it again")
             token, text = self._mint(USER_PREFIX, lifetime)
             user = attrs.evolve(user, token=token)
             edit.replace_user(user)
@@ -412,8 +415,9 @@ class IdentityStore:
                 # Without the file, old ids would be reused.
                 raise ConfigurationError(
                     [
-                        f"{file}: is missing although {backup} is there; copy that "
-                        "back, or remove it to begin without any agent"
+                        f"{file} is missing although {backup} exists; copy the "
+                        "backup to it, or remove the backup to start without any "
+                        "agent"
                     ]
                 )
             # Few of many lines change: the others are neither parsed nor written again.
@@ -432,13 +436,13 @@ class IdentityStore:
             data = reader.dump(edit.identities)
         except ValueError:
             raise ConfigurationError(
-                [f"{file}: kas could not read what would be written; nothing changed"]
+                [f"{file}: the new content could not be read back; nothing was changed"]
             ) from None
         if len(data) > MAX_FILE:
             raise ConfigurationError(
                 [
-                    f"{file}: would be larger than {MAX_FILE // 2**20} MiB, and kas "
-                    "could not read it; remove agents or users that are not needed"
+                    f"{file} would be larger than {MAX_FILE // 2**20} MiB, too "
+                    "large for kas; remove agents or users that are not needed"
                 ]
             )
         contents = {FILE_NAME: data}

@@ -145,15 +145,18 @@ class AuditLog(Collector, Part):
 
     def collect(self) -> Iterator[Metric]:
         for name, text, value in (
-            ("kas_audit_events_total", "Events of the audit log", self._recorded),
+            ("kas_audit_events_total", "Events of the audit log.", self._recorded),
             (
                 "kas_audit_events_dropped_total",
-                "Events that kas dropped because they came faster than it could write",
+                (
+                    "Events that kas dropped because they arrived faster than it could "
+                    "write them."
+                ),
                 0 if self._writer is None else self._writer.dropped,
             ),
             (
                 "kas_audit_events_left_out_total",
-                "Refusals of clients without an accepted credential beyond the limit",
+                "Refusals of clients without an accepted credential beyond the limit.",
                 self._left_out,
             ),
         ):
@@ -189,6 +192,6 @@ def _sink(file: Path) -> FileSink:
         raise ConfigurationError(
             [
                 f"observability.audit.file: {file}: cannot be written "
-                f"({error.strerror}); correct the path or its mode"
+                f"({error.strerror}); correct the path or its permissions"
             ]
         ) from None

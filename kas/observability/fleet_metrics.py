@@ -41,12 +41,12 @@ class FleetCollector(Collector):
         router = self.router
         yield _counter(
             "kas_routing_rerouted",
-            "Requests that were sent elsewhere after a refusal or a loss.",
+            "Requests that were sent to another connection after a refusal or a loss.",
             router.rerouted,
         )
         yield _gauge(
             "kas_routing_remote_streams",
-            "Streams of clients here to agents that another kas holds.",
+            "Streams of clients here to agents that are connected to another kas.",
             router.remote,
         )
         yield from resumption_metrics("kas", router.keeper)
@@ -62,11 +62,13 @@ class FleetCollector(Collector):
         fleet = self.fleet
         if fleet.peers is None or fleet.gateway is None:
             return
-        yield _gauge("kas_peers", "Other kas that live.", len(fleet.others()))
-        yield _gauge("kas_peer_sessions", ("Sessions to them."), fleet.peers.connected)
+        yield _gauge("kas_peers", "Other living kas.", len(fleet.others()))
+        yield _gauge(
+            "kas_peer_sessions", ("Sessions to other kas."), fleet.peers.connected
+        )
         yield _counter(
             "kas_peer_failures",
-            "Attempts to reach another kas that failed.",
+            "Failed attempts to reach another kas.",
             fleet.peers.failures,
         )
         yield _gauge(
@@ -76,7 +78,7 @@ class FleetCollector(Collector):
         )
         asked = CounterMetricFamily(
             "kas_gateway_requests",
-            "Streams that other kas asked for: relayed, or refused.",
+            "Streams that other kas requested: relayed, or refused.",
             labels=["outcome"],
         )
         asked.add_metric(["relayed"], fleet.gateway.relayed)
@@ -87,15 +89,15 @@ class FleetCollector(Collector):
         directory = self.fleet.directory
         yield _gauge(
             "kas_directory_answers",
-            "Agents whose location kas has cached.",
+            "Agents whose location is cached.",
             directory.entries,
         )
         yield _counter(
-            "kas_directory_lookups", "Look-ups in the store.", directory.lookups
+            "kas_directory_lookups", "Lookups in the store.", directory.lookups
         )
         yield _counter(
             "kas_directory_asked",
-            "Look-ups that went to the other kas, as the store was down.",
+            "Lookups at other kas, because the store was down.",
             directory.asked,
         )
         yield _counter(

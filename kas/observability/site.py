@@ -95,7 +95,7 @@ class KasCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_extra_tunnels",
-            "Tunnels here of busy agents that are connected to another kas.",
+            "Extra tunnels here, of busy agents that are connected to another kas.",
             value=health.registry.extra,
         )
         yield GaugeMetricFamily(
@@ -110,11 +110,11 @@ class KasCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_waiting_streams",
-            "Streams whose agent is not connected.",
+            "Streams that wait for an agent that is not connected.",
             value=health.router.waiting,
         )
         refused = CounterMetricFamily(
-            "kas_agents_refused", "Connections of agents refused.", labels=["reason"]
+            "kas_agents_refused", "Refused connections of agents.", labels=["reason"]
         )
         for reason, count in health.refusals.items():
             refused.add_metric([reason], count)

@@ -147,7 +147,7 @@ class OidcAuthenticator:
         self._keys.start()
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL, now=False)
         looking.addErrback(
-            lambda failure: self._log.failure("while ending what expired", failure)
+            lambda failure: self._log.failure("ending expired credentials", failure)
         )
 
     def stop(self) -> None:
@@ -200,7 +200,9 @@ class OidcAuthenticator:
         key = await self._keys.find(header["alg"], kid)
         payload = signed_payload(raw, [key.public], [key.algorithm])
         if payload is None:
-            raise _refused("its signature is not of the identity provider's key")
+            raise _refused(
+                "its signature was not made with the identity provider's key"
+            )
         claims = read_claims(
             payload,
             settings.client_id,
@@ -215,14 +217,16 @@ class OidcAuthenticator:
             *settings.authorized_parties,
         ):
             raise _refused(
-                "it was issued to another client (azp); if that one may use tokens for "
-                "kas, name it in oidc.authorized_parties"
+                "it was issued to another client (azp); if that client may use "
+                "tokens for kas, list it in oidc.authorized_parties"
             )
         if "events" in claims:
             raise _refused("it is not an ID token (events)")
         for name, wanted in settings.required_claims.items():
             if claims.get(name) != wanted:
-                raise _refused(f"its claim {name!r} is not what kas requires")
+                raise _refused(
+                    f"its claim {name!r} does not have the value that kas requires"
+                )
         impersonation = _user(claims, settings)
         # A digest of the signed part: some signatures can be changed into others that
         # are valid.
@@ -257,8 +261,8 @@ class OidcAuthenticator:
             raise CallError(
                 Status.PERMISSION_DENIED,
                 f"{verified.impersonation.username} has no access to an agent "
-                f"{agent[:63]!r}: no entry of oidc.access for this user or its groups"
-                f"{self._missing_groups(verified.impersonation)}",
+                f"{agent[:63]!r}: no entry of oidc.access matches this user or its "
+                f"groups{self._missing_groups(verified.impersonation)}",
             )
         agent_id, agent_name = found
         known = verified.answers.get(agent_id)
@@ -306,7 +310,7 @@ def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
     claim = settings.username_claim
     name = claims.get(claim)
     if not isinstance(name, str) or not name:
-        raise _refused(f"its claim {claim!r} names no user")
+        raise _refused(f"its claim {claim!r} does not name a user")
     if claim == "email" and claims.get("email_verified") is not True:
         raise _refused("the identity provider did not verify its e-mail address")
     username = settings.username_prefix + name
@@ -352,7 +356,7 @@ def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:
 
 
 def _refused(why: str) -> CallError:
-    return CallError(Status.UNAUTHENTICATED, f"the token cannot be used: {why}")
+    return CallError(Status.UNAUTHENTICATED, f"the token is not valid: {why}")
 
 
 def _shown(time: float) -> str:

@@ -119,18 +119,18 @@ class ProviderKeys(Collector):
         """See `prometheus_client.registry.Collector`."""
         yield GaugeMetricFamily(
             "kas_oidc_keys",
-            "Keys of the identity provider that count now.",
+            "Valid keys of the identity provider.",
             len(self._keys) if self.usable else 0,
         )
         if self._keys:
             yield GaugeMetricFamily(
                 "kas_oidc_keys_age_seconds",
-                "Time since the identity provider gave them.",
+                "Age of the identity provider's keys in seconds.",
                 self._age(),
             )
         asked = CounterMetricFamily(
             "kas_oidc_keys_asked",
-            "Times that the identity provider was asked for its keys, by result.",
+            "Requests for the identity provider's keys, by result.",
             labels=["result"],
         )
         for result, count in self._reads.items():
@@ -141,7 +141,9 @@ class ProviderKeys(Collector):
         """Read the keys, now and periodically."""
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL)
         looking.addErrback(
-            lambda failure: self._log.failure(("while reading keys"), failure)
+            lambda failure: self._log.failure(
+                ("reading the keys of the identity provider"), failure
+            )
         )
 
     def stop(self) -> None:
@@ -174,7 +176,7 @@ class ProviderKeys(Collector):
         if not self.usable:
             raise CallError(
                 Status.UNAVAILABLE,
-                "the identity provider (oidc.issuer) does not give its keys now; "
+                "the keys of the identity provider (oidc.issuer) are unavailable; "
                 "try again",
             )
         raise CallError(
@@ -221,18 +223,18 @@ class ProviderKeys(Collector):
         )
         if described.get("issuer") != issuer:
             said = clean(str(described.get("issuer")), _MAX_REASON)
-            raise _Unusable(f"it calls itself {said}, and oidc.issuer is {issuer}")
+            raise _Unusable(f"it calls itself {said}, but oidc.issuer is {issuer}")
         url = described.get("jwks_uri")
         if not isinstance(url, str) or not is_private(url):
-            raise _Unusable("it names no https URL of its keys (jwks_uri)")
+            raise _Unusable("it does not announce an https URL of its keys (jwks_uri)")
         listed = (await self._get(url)).get("keys")
         if not isinstance(listed, list) or len(listed) > MAX_KEYS:
             raise _Unusable(f"its keys are not a list of at most {MAX_KEYS}")
         keys = frozenset(_usable(listed, self._settings.signing_algorithms))
         if not keys:
-            raise _Unusable("none of its keys is one for oidc.signing_algorithms")
+            raise _Unusable("none of its keys is for oidc.signing_algorithms")
         if self._failing:
-            self._log.info("the identity provider gives its keys again")
+            self._log.info("the keys of the identity provider are available again")
         self._failing = False
         self._reads["read"] += 1
         self._keys = keys
@@ -250,10 +252,12 @@ class ProviderKeys(Collector):
             # Read error responses, too: unread, they would hold the connection.
             _, body = await collect(response, MAX_BODY)
             if response.code != 200:
-                raise _Unusable(f"it answered {response.code} to {url}")
+                raise _Unusable(f"it responded with {response.code} to {url}")
             found = json.loads(body)
         except TooLarge:
-            raise _Unusable(f"more than {MAX_BODY} bytes are at {url}") from None
+            raise _Unusable(
+                f"the response of {url} has more than {MAX_BODY} bytes"
+            ) from None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -266,8 +270,8 @@ class ProviderKeys(Collector):
         self._reads["failed"] += 1
         if not self._failing:
             self._log.error(
-                "the keys of the identity provider cannot be read, the last ones count "
-                "for {ttl:g} s: {reason}",
+                "cannot read the keys of the identity provider; the last keys stay "
+                "valid for {ttl:g} s: {reason}",
                 ttl=self._settings.keys_outage_ttl,
                 reason=clean(_reason(failure), _MAX_REASON),
             )

@@ -113,7 +113,7 @@ class _Link:
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:
-            self._log.failure("the connection to Redis is given up", failure)
+            self._log.failure("the connection to Redis was closed", failure)
 
     async def _keep(self) -> None:
         while True:
@@ -164,7 +164,7 @@ class RedisClient:
     _channel: str
     _probe: Sequence[Command] = ()
     _purpose: str = ""
-    _while_down: str = "what is known already goes on"
+    _while_down: str = "known data stays in use"
     counters: Counters = attrs.field(factory=Counters, init=False)
     #: The reason why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)
@@ -319,7 +319,7 @@ class RedisClient:
         self.counters.failures += 1
         code = error_code(reply)
         if code in UNUSABLE and (code != "NOPERM" or name in self._needed):
-            reason = f"{connection.address} answered {code}: {UNUSABLE[code]}"
+            reason = f"{connection.address} responded with {code}: {UNUSABLE[code]}"
             connection.fail(reason)
             raise RedisUnavailable(reason)
         if code == "WRONGTYPE" and isinstance(command[1], bytes):
@@ -334,8 +334,8 @@ class RedisClient:
         if name not in self._refusals:
             self._refusals.add(name)
             self._log.warn(
-                "Redis answers {code} to {command}{meaning}; what needs it does not "
-                "work until it does",
+                "Redis responds to {command} with {code}{meaning}; features that "
+                "need it do not work until then",
                 code=code,
                 command=name,
                 meaning=f" ({UNUSABLE[code]})" if code in UNUSABLE else "",
@@ -344,7 +344,7 @@ class RedisClient:
     def _accepted(self, name: str) -> None:
         if name in self._refusals:
             self._refusals.discard(name)
-            self._log.info("Redis does {command} again", command=name)
+            self._log.info("Redis accepts {command} again", command=name)
 
     # States.
 
@@ -355,7 +355,7 @@ class RedisClient:
         self._said.clear()
         self._same_server(self._events, connection.address)
         self._log.info(
-            "Redis at {address} works{purpose}",
+            "Redis at {address} is available{purpose}",
             address=connection.address,
             purpose=self._purpose,
         )
@@ -366,7 +366,7 @@ class RedisClient:
         if reason not in self._said and len(self._said) < MAX_REASONS:
             self._said.add(reason)
             self._log.warn(
-                "Redis cannot be used{purpose}, {meaning}: {reason}",
+                "Redis is unavailable{purpose}, {meaning}: {reason}",
                 purpose=self._purpose,
                 meaning=self._while_down,
                 reason=reason,
@@ -381,7 +381,7 @@ class RedisClient:
         self._same_server(self._commands, connection.address)
         if self._events_said:
             self._events_said = False
-            self._log.info("events come in from Redis again")
+            self._log.info("events from Redis arrive again")
         self._tell(lambda owner: owner.redis_listening(True))
 
     def _events_down(self, reason: str) -> None:
@@ -389,7 +389,7 @@ class RedisClient:
         tried = self._events.failures >= EVENT_ATTEMPTS
         if self.up and tried and not self._events_said:
             self._events_said = True
-            self._log.warn("no events come in from Redis: {reason}", reason=reason)
+            self._log.warn("no events from Redis arrive: {reason}", reason=reason)
         if was:
             self._tell(lambda owner: owner.redis_listening(False))
 
@@ -427,7 +427,7 @@ class RedisClient:
 
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
-            self._log.failure("asking the sentinels", failure)
+            self._log.failure("querying the sentinels", failure)
         # Everything else continues without the sentinels.
 
     async def _follow(self) -> None:

@@ -48,9 +48,9 @@ MAX_WAITING = 2000
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
-    "NOAUTH": "it wants a password; name its file in redis.password_file",
+    "NOAUTH": "it requires a password; name its file in redis.password_file",
     "WRONGPASS": "redis.username or the password in redis.password_file is wrong",
-    "NOPERM": "its ACL forbids what kas needs",
+    "NOPERM": "its ACL forbids commands that kas needs",
     "LOADING": "it is still loading its data",
     "MASTERDOWN": "it is a replica that lost its master",
     "MISCONF": "it cannot write to its disk",
@@ -74,7 +74,7 @@ class RedisRefused(TunnelError):
     """
 
     def __init__(self, code: str, command: str) -> None:
-        super().__init__(f"Redis answered {code} to {command}")
+        super().__init__(f"Redis responded with {code} to {command}")
         self.code = code
 
 
@@ -138,7 +138,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         try:
             super().dataReceived(data, unpause)
         except txredisapi.InvalidData:
-            self.fail(f"{self.address} does not speak Redis' protocol")
+            self.fail(f"{self.address} does not use Redis' protocol")
 
     def fail(self, reason: str) -> None:
         """Close the connection, and fail everything that waits for a response."""
@@ -161,7 +161,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         if self.failed:
             return fail(RedisUnavailable(self.failed))
         if len(self._calls) >= MAX_WAITING:
-            return fail(RedisUnavailable("too many commands wait for Redis"))
+            return fail(RedisUnavailable("too many commands are waiting for Redis"))
         call = _Call(len(commands), self._clock.seconds() + self._timeout, Deferred())
         self._calls.append(call)
         if self._timer is None or not self._timer.active():
@@ -177,7 +177,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         # The oldest call has the first deadline, because all have the same timeout.
         left = self._calls[0].deadline - self._clock.seconds()
         if left <= 0:
-            self.fail(f"{self.address} did not answer within {self._timeout:g} s")
+            self.fail(f"{self.address} did not respond within {self._timeout:g} s")
         else:
             self._timer = self._clock.callLater(left, self._late)
 
@@ -191,7 +191,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
                 # For example "max number of clients reached".
                 self.fail(f"{self.address} refuses the connection")
             else:
-                self.fail(f"{self.address} answers without a command")
+                self.fail(f"{self.address} sent a response without a command")
             return
         call = self._calls[0]
         call.replies.append(reply)
@@ -211,5 +211,7 @@ async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:
         if isinstance(reply, Exception):
             code = error_code(reply)
             meaning = UNUSABLE.get(code, f"it refuses {name}")
-            raise RedisUnavailable(f"{connection.address} answered {code}: {meaning}")
+            raise RedisUnavailable(
+                f"{connection.address} responded with {code}: {meaning}"
+            )
     return replies

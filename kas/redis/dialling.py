@@ -168,7 +168,7 @@ class Dialler:
             else:
                 self._sentinel = number % count
                 return found
-        raise RedisUnavailable(f"no sentinel answered; the last error: {reason}")
+        raise RedisUnavailable(f"no sentinel responded; the last error: {reason}")
 
     async def _ask_sentinel(self, where: tuple[str, int]) -> tuple[str, int]:
         settings = self._settings.sentinel
@@ -184,11 +184,11 @@ class Dialler:
             connection.fail("done")
         if not isinstance(answer, list) or len(answer) != 2:
             raise RedisUnavailable(
-                f"{connection.address} knows no master {settings.master_name!r}"
+                f"{connection.address} does not know a master {settings.master_name!r}"
             )
         with contextlib.suppress(ValueError, UnicodeError):
             return answer[0].decode("ascii"), int(answer[1])
-        raise RedisUnavailable(f"{connection.address} names an unusable master")
+        raise RedisUnavailable(f"{connection.address} names an invalid master")
 
 
 def _path(path: Path | None) -> str | None:

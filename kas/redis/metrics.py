@@ -28,14 +28,14 @@ class RedisCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily(
-            "kas_redis_up", "1 while Redis answers.", labels=["purpose"]
+            "kas_redis_up", "1 while Redis is available.", labels=["purpose"]
         )
         listening = GaugeMetricFamily(
-            "kas_redis_listening", "1 while events come in.", labels=["purpose"]
+            "kas_redis_listening", "1 while events arrive.", labels=["purpose"]
         )
         commands = CounterMetricFamily(
             "kas_redis_commands",
-            "Commands: sent, failed, refused at once as Redis was down.",
+            "Commands: sent, failed, refused at once because Redis was down.",
             labels=["purpose", "outcome"],
         )
         for purpose, client in self.clients.items():

@@ -249,7 +249,7 @@ class Router:
         for record in self.directory.routes(agent_id):
             peer = self._peer(record)
             if peer is not None and not peer.alive:
-                why = peer.problem or "does not answer"
+                why = peer.problem or "does not respond"
                 return f"the kas at {peer.url} {why}"
         return ""
 

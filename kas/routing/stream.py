@@ -55,7 +55,7 @@ _SENT: Final = pb.Open()
 
 #: Without the seconds, so that clients that retry show the text only once.
 WAITED: Final = "it did not connect while kas waited"
-TOO_MANY: Final = "too many requests wait for it already"
+TOO_MANY: Final = "too many requests are already waiting for it"
 
 
 class RoutedStream:
@@ -430,7 +430,7 @@ class RoutedStream:
             self._close(
                 StreamReset(
                     ErrorCode.MEMORY,
-                    ("more was written than can wait"),
+                    ("more was written than the buffer holds"),
                     by_peer=False,
                 )
             )
@@ -589,7 +589,7 @@ class Resumption:
         elif self._resume(router.path_to(agent.agent_id, agent.instance_id)):
             pass
         elif router.was_restarted(agent):
-            gone = "agentk was restarted, and what ran there ended with it"
+            gone = "agentk was restarted, which ended the stream"
             stream.end(StreamReset(ErrorCode.NOT_RESUMABLE, gone, by_peer=False))
         else:
             self._wait()
@@ -614,7 +614,7 @@ class Resumption:
             RESUME_TIMEOUT,
             attempt.reset,
             ErrorCode.CANCELLED,
-            "RESUME was not answered",
+            "no response to RESUME",
         )
         return True
 

@@ -125,7 +125,7 @@ class _ControlApi:
     async def _changes(self, request: IRequest) -> bytes:
         body = request.content.read(MAX_BODY + 1)
         if len(body) > MAX_BODY:
-            return _refuse(request, 413, f"a change has at most {MAX_BODY} bytes")
+            return _refuse(request, 413, f"a change may have at most {MAX_BODY} bytes")
         try:
             return _json(request, await self._kas.record_change(body))
         except ValueError as error:

@@ -70,7 +70,7 @@ class DevelopmentCertificate(Part):
         try:
             files = self.files()
         except (ConfigurationError, OSError):
-            self._log.failure("the development certificate was not renewed")
+            self._log.failure("renewing the development certificate failed")
         else:
             self._warn_of_expiry(files)
 

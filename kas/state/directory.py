@@ -95,34 +95,42 @@ class StateDirectory:
             instead = "or pass another one with --state-directory"
             if not create and isinstance(error, FileNotFoundError):
                 instead = (
-                    "start kas once to make it, or say with --state-directory which "
-                    "one kas runs with"
+                    "start kas once to create it, or pass the state directory of kas "
+                    "with --state-directory"
                 )
             raise ConfigurationError(
-                [(f"this cannot be the state directory: {in_words(error)}; {instead}")]
+                [
+                    (
+                        f"cannot use this as the state directory: {in_words(error)}; "
+                        f"{instead}"
+                    )
+                ]
             ) from None
         if not stat.S_ISDIR(found.st_mode):
-            raise ConfigurationError([f"{path}: is not a directory"])
+            raise ConfigurationError([f"{path} is not a directory"])
         # root may use any user's directory, to run kasctl
         if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
                 [
-                    f"{path}: belongs to {owner_of(found)}; run this as that user, or "
+                    f"{path} belongs to {owner_of(found)}; run this as that user, or "
                     "pass another one with --state-directory"
                 ]
             )
         if found.st_mode & 0o022:
             mode = stat.S_IMODE(found.st_mode)
             raise ConfigurationError(
-                [f"{path}: others can write to it (mode {mode:o}); chmod 700 {path}"]
+                [
+                    f"{path} is writable for other users (mode {mode:o}); "
+                    f"chmod 700 {path}"
+                ]
             )
         lacks = found.st_mode & stat.S_IRWXU != stat.S_IRWXU
         if create and lacks and found.st_uid == os.geteuid() != 0:
             mode = stat.S_IMODE(found.st_mode)
             raise ConfigurationError(
                 [
-                    f"{path}: its owner cannot write to it (mode {mode:o}); "
-                    f"chmod 700 {path}"
+                    f"{path} is not writable for its owner (mode {mode:o}); chmod 700 "
+                    f"{path}"
                 ]
             )
         return cls(path)
@@ -152,7 +160,7 @@ class StateDirectory:
             if self.file(name).is_symlink():
                 raise ConfigurationError(
                     [
-                        f"{self.file(name)}: is a symbolic link to "
+                        f"{self.file(name)} is a symbolic link to "
                         f"{os.readlink(self.file(name))}, which does not exist; "
                         "restore that file, or remove the link"
                     ]
@@ -160,7 +168,7 @@ class StateDirectory:
             return None
         if len(data) > MAX_FILE:
             raise ConfigurationError(
-                [f"{self.file(name)}: larger than {MAX_FILE // 2**20} MiB"]
+                [f"{self.file(name)} is larger than {MAX_FILE // 2**20} MiB"]
             )
         return data
 
@@ -201,8 +209,8 @@ class StateDirectory:
                     if seconds() >= deadline:
                         raise ConfigurationError(
                             [
-                                f"{self.file(_LOCK)}: another process holds the lock; "
-                                "see who with 'fuser', and try again"
+                                f"{self.file(_LOCK)}: another process holds the "
+                                "lock; find it with 'fuser', and try again"
                             ]
                         ) from None
                     sleep(_LOCK_RETRY)

@@ -148,7 +148,7 @@ class DevelopmentPki:
             return x509.load_pem_x509_certificate(data)
         except ValueError:
             path = self.state.file(name)
-            message = f"{path}: is not a PEM certificate; replace it, or remove it"
+            message = f"{path} is not a PEM certificate; replace it, or remove it"
             raise ConfigurationError([message]) from None
 
     def _key(self, name: str) -> ec.EllipticCurvePrivateKey | None:
@@ -165,22 +165,22 @@ class DevelopmentPki:
                 _new_authority("it")
                 if name == CA_KEY
                 else (
-                    f"restore it, or remove it and {SERVER_CERTIFICATE} to have new "
-                    "ones made"
+                    f"restore it, or remove it and {SERVER_CERTIFICATE} so that kas "
+                    "creates new ones"
                 )
             )
-            message = f"{path}: is not an EC key without password; {advice}"
+            message = f"{path} is not an EC key without password; {advice}"
             raise ConfigurationError([message])
         return key
 
     def _missing(self, name: str, other: str) -> ConfigurationError:
         if name == CA_KEY:
-            text = f"is missing although {other} is there; {_new_authority('it')}"
+            text = f"is missing although {other} exists; {_new_authority('it')}"
             return ConfigurationError([f"{self.state.file(name)}: {text}"])
         return ConfigurationError(
             [
-                f"{self.state.file(name)}: is missing although {other} is there; "
-                f"restore it, or remove {other} to have a new one made"
+                f"{self.state.file(name)} is missing although {other} exists; "
+                f"restore it, or remove {other} so that kas creates a new one"
             ]
         )
 
@@ -210,7 +210,7 @@ class DevelopmentPki:
         if ca_key.public_key() != authority.public_key():
             raise ConfigurationError(
                 [
-                    f"{self.state.file(CA_KEY)}: does not belong to {CA_CERTIFICATE}; "
+                    f"{self.state.file(CA_KEY)} does not belong to {CA_CERTIFICATE}; "
                     + _new_authority("the right one")
                 ]
             )
@@ -227,7 +227,7 @@ class DevelopmentPki:
         life = min(SERVER_LIFE, authority.not_valid_after_utc - self.now())
         if life <= timedelta(0):
             path = self.state.file(CA_CERTIFICATE)
-            message = f"{path}: has expired; {_new_authority()}"
+            message = f"{path} has expired; {_new_authority()}"
             raise ConfigurationError([message])
         alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
         certificate = (
@@ -290,8 +290,9 @@ def _new_authority(restored: str = "") -> str:
     """
     first = f"restore {restored} from a backup, or " if restored else ""
     return (
-        f"{first}remove {CA_CERTIFICATE}, {CA_KEY} and {SERVER_CERTIFICATE} to have "
-        f"new ones made: agents and kubeconfigs then need the new {CA_CERTIFICATE}"
+        f"{first}remove {CA_CERTIFICATE}, {CA_KEY} and {SERVER_CERTIFICATE} so that "
+        "kas creates new ones: agents and kubeconfigs then need the new "
+        f"{CA_CERTIFICATE}"
     )
 
 

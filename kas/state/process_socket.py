@@ -126,7 +126,7 @@ class ProcessSocket(Part):
             return await open_socket(f"unix:{quoteStringArgument(str(path))}:mode=600")
         except Exception as error:
             self._log.warn(
-                "no {path} ({reason}): kasctl {lost} will not work",
+                "cannot create {path} ({reason}): kasctl {lost} will not work",
                 path=str(path),
                 lost=self._lost,
                 reason=error,

@@ -124,9 +124,9 @@ def refuse_twins(state: StateDirectory) -> None:
             host = socket.gethostname()
             raise ConfigurationError(
                 [
-                    f"{path}: another kas listens there, from another container whose "
-                    f"host has the same name, {host}: give each container a host name "
-                    "of its own, or a state directory"
+                    f"{path}: another kas listens there, in another container with "
+                    f"the same host name, {host}: give each container its own host "
+                    "name or state directory"
                 ]
             )
 
@@ -155,8 +155,8 @@ def hold(state: StateDirectory) -> int | None:
         known = ", ".join(map(str, look(state)))
         raise ConfigurationError(
             [
-                f"{state.path}: another kas {known or 'that starts now'} uses this "
-                "state directory, and without 'redis' the two would not know of each "
+                f"{state.path}: another kas {known or 'that is starting'} uses this "
+                "state directory, and without 'redis' the two would not know each "
                 "other's agents: stop that one, pass another --state-directory, or "
                 "configure 'redis' for both"
             ]
@@ -187,7 +187,7 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
         state.write(name, json.dumps(content, indent=1).encode() + b"\n")
     except OSError as error:
         _log.warn(
-            "{file} cannot be written ({reason}): kasctl will not know our addresses",
+            "cannot write {file} ({reason}): kasctl will not know our addresses",
             file=str(state.file(name)),
             reason=error.strerror,
         )
@@ -201,7 +201,7 @@ def leave(state: StateDirectory) -> None:
     except FileNotFoundError:
         pass  # it stopped before it was ready
     except OSError:
-        _log.failure("while renaming {file}", file=str(file))
+        _log.failure("renaming {file}", file=str(file))
 
 
 def forget(state: StateDirectory) -> None:
@@ -211,7 +211,7 @@ def forget(state: StateDirectory) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError:
-            _log.failure("while removing {file}", file=str(file))
+            _log.failure("removing {file}", file=str(file))
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
@@ -250,7 +250,9 @@ def _sweep(state: StateDirectory) -> None:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     # harmless
-                    _log.debug(("{path} stays: {reason}"), path=path, reason=error)
+                    _log.debug(
+                        ("cannot remove {path}: {reason}"), path=path, reason=error
+                    )
 
 
 def is_alive(pid: int) -> bool:

@@ -151,15 +151,14 @@ class FileBackend:
                 if keys >= self._limits.keys:
                     raise CallError(
                         Status.RESOURCE_EXHAUSTED,
-                        f"{name} has {self._limits.keys} keys, which is the limit",
+                        f"{name} has reached its limit of {self._limits.keys} keys",
                     )
             more = len(key.encode()) + len(value) - size
             done, total = self._change(database, name, more)
             if total > self._limits.bytes:
                 raise CallError(
                     Status.RESOURCE_EXHAUSTED,
-                    f"{name} would have more than {self._limits.bytes} bytes, which is "
-                    "the limit",
+                    f"{name} would exceed its limit of {self._limits.bytes} bytes",
                 )
             expires = None
             if expires_after is not None:
@@ -277,7 +276,7 @@ class FileBackend:
             raise self._failed(error) from None
         if self._said:
             self._said = ""
-            self._log.info("{file} can be used again", file=self._path)
+            self._log.info("{file} is usable again", file=self._path)
         for name, event in changes:
             if self._listener is not None:
                 self._listener.changed(name, event)
@@ -346,15 +345,15 @@ class FileBackend:
             self._said = reason
             if damaged:
                 self._log.error(
-                    "{file}, in which modules store what they need, is damaged "
-                    "({reason}); nothing was changed: stop kas, and restore the file "
-                    "from a backup, or move it away to begin with nothing",
+                    "{file}, the store of modules, is damaged ({reason}); nothing "
+                    "was changed: stop kas, and restore the file from a backup, or "
+                    "move it away to start with an empty store",
                     file=self._path,
                     reason=reason,
                 )
             else:
                 self._log.error(
-                    "{file} cannot be used, so modules store nothing: {reason}",
+                    "{file} is unusable, so modules cannot store anything: {reason}",
                     file=self._path,
                     reason=reason,
                 )
@@ -377,8 +376,8 @@ def lock_file(state: StateDirectory) -> int:
         os.close(lock)
         raise ConfigurationError(
             [
-                "another kas uses it; several share a Redis, or have a state "
-                "directory each"
+                "another kas uses it; use a Redis for several kas, or a separate "
+                "state directory for each"
             ]
         ) from None
     except OSError:
@@ -409,10 +408,10 @@ def _check(database: sqlite3.Connection) -> None:
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
-        raise sqlite3.DatabaseError("another program made it")
+        raise sqlite3.DatabaseError("another program created it")
     if version != _FORMAT:
         raise ConfigurationError(
-            [f"it has format {version}, and this kas knows {_FORMAT}"]
+            [f"it has format {version}, but this kas supports {_FORMAT}"]
         )
 
 

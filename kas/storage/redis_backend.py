@@ -266,8 +266,7 @@ class RedisBackend:
         count = self._limits.keys if status == b"keys" else self._limits.bytes
         raise CallError(
             Status.RESOURCE_EXHAUSTED,
-            f"{name} would have more than {count} {status.decode()}, which is the "
-            "limit",
+            f"{name} would exceed its limit of {count} {status.decode()}",
         )
 
     async def delete(self, name: str, key: str, version: int | None) -> bool:
@@ -350,7 +349,7 @@ class RedisBackend:
         try:
             return int(value)
         except ValueError:
-            raise self._foreign("a number is none") from None
+            raise self._foreign("a number is malformed") from None
 
     def _foreign(self, problem: str) -> CallError:
         text = f"{problem}: does another program write below {self._channel}?"
@@ -369,8 +368,8 @@ class RedisBackend:
         seen.epoch, seen.version = epoch, version
         if lost:
             self._log.error(
-                "Redis lost what was stored in {name}, or a part of it: was it flushed "
-                "or restarted, or did it fail over to an older state?",
+                "Redis lost some or all of the data in {name}: was it flushed or "
+                "restarted, or did it fail over to an older state?",
                 name=name,
             )
             self._tell(lambda listener: listener.reset(name))

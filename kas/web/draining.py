@@ -73,7 +73,7 @@ class DrainingFactory(ABC, Factory):
         if self.room() <= 0:
             if not self._complained:
                 self._log.warn(
-                    "more than {count} connections for {what}: new ones are closed",
+                    "more than {count} connections for {what}: closing new ones",
                     count=self.limit,
                     what=self._what,
                 )
@@ -118,18 +118,18 @@ class DrainingFactory(ABC, Factory):
         """Close idle connections now, and the others after their requests."""
         self._draining = True
         idle = [one for one in self.open if self.idle(one)]
-        for_each(idle, lambda one: one.close(), "the end of a connection")
+        for_each(idle, lambda one: one.close(), "ending a connection")
 
     def close(self) -> None:
         """Close every connection after the written data was sent."""
-        for_each(tuple(self.open), lambda one: one.close(), "the end of a connection")
+        for_each(tuple(self.open), lambda one: one.close(), "ending a connection")
 
     def abort(self) -> None:
         """Cut every connection."""
         for_each(
             tuple(self.open),
             lambda one: abort(one.transport),
-            "the end of a connection",
+            "ending a connection",
         )
 
 

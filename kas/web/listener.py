@@ -196,12 +196,12 @@ class WebCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_web_requests_in_flight",
-            ("Requests of pages under way."),
+            ("Requests for pages in progress."),
             factory.calls,
         )
         requests = CounterMetricFamily(
             "kas_web_requests",
-            "Answers to requests of pages, by module and class of their status.",
+            "Responses to requests for pages, by module and class of their status.",
             labels=["module", "code"],
         )
         for (module, code), count in sorted(factory.counters.answers.items()):
@@ -209,7 +209,7 @@ class WebCollector(Collector):
         yield requests
         yield CounterMetricFamily(
             "kas_web_requests_broken",
-            "Requests of pages whose client left, or did not read the answer.",
+            "Requests for pages whose client left, or did not read the response.",
             factory.counters.broken,
         )
 

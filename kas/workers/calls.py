@@ -75,7 +75,7 @@ class WorkerCalls:
             # A worker that is stopping closes its sockets before its process exits.
             if self.workers.is_ready:
                 self._log.warn(
-                    "worker {number} does not answer: {reason}",
+                    "worker {number} does not respond: {reason}",
                     number=worker.number,
                     reason=problem_of(error),
                 )
@@ -106,7 +106,7 @@ def problem_of(error: Exception) -> str:
     if isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     if isinstance(error, CancelledError | TimeoutError):
-        return f"not within {ANSWER_TIMEOUT:g} s"
+        return f"no response within {ANSWER_TIMEOUT:g} s"
     return str(error) or type(error).__name__
 
 

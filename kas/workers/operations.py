@@ -132,7 +132,7 @@ class WorkersOperations:
         """
         parse_change(body)
         Deferred.fromCoroutine(self._record_change(body)).addErrback(
-            lambda failure: self._log.failure("while recording a change", failure)
+            lambda failure: self._log.failure("recording a change", failure)
         )
         return {}
 
@@ -150,7 +150,7 @@ class WorkersOperations:
                     reason=problem_of(error),
                 )
         self._log.error(
-            "no worker answers: the audit log has no entry for {change}",
+            "no worker responds: the audit log has no entry for {change}",
             change=body.decode(errors="replace"),
         )
 
@@ -161,4 +161,4 @@ def _order(draining: bool) -> str:
 
 
 def _no_worker_answers() -> CallError:
-    return CallError(Status.UNAVAILABLE, "no worker answers")
+    return CallError(Status.UNAVAILABLE, "no worker responds")

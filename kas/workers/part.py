@@ -149,7 +149,7 @@ class WorkersPart(Part):
                 ConfigurationError(
                     [
                         f"worker {worker.number} ended before it was ready ({how}); "
-                        "it says why above"
+                        "see its log lines above"
                     ]
                 )
             )

@@ -170,7 +170,9 @@ class WorkerProcess:
         try:
             report = WorkerReport.from_line(line)
         except (ValueError, KeyError, TypeError):
-            self._log.error(("worker {number} is not understood"), number=self.number)
+            self._log.error(
+                ("cannot parse a report of worker {number}"), number=self.number
+            )
             return
         self._listen_for(SILENCE)
         if report.opened is not None:
@@ -227,7 +229,7 @@ class WorkerProcess:
             self._backoff.reset()
         pause = self._backoff.pause()
         self._log.error(
-            "worker {number} ended ({how}); another process takes its place",
+            "worker {number} ended ({how}); replacing it",
             number=self.number,
             how=how,
         )

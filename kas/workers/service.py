@@ -22,7 +22,7 @@ __all__ = ["WorkerService"]
 class WorkerService(KasService):
     """A worker, which shares its limits with the other workers of this kas."""
 
-    _ready_text = "this worker is known to others as {me}"
+    _ready_text = "this worker's name for others: {me}"
 
     def __init__(
         self,

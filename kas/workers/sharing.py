@@ -42,7 +42,7 @@ def check_listeners(
             key = f"{section}.endpoint"
             where = "" if file is None else f"{place_of(file, key)}: "
             problems.append(
-                f"{where}{key}: with several workers this has to be one of "
+                f"{where}{key}: with several workers this must be one of "
                 f"{', '.join(_SHARED)}; or set 'workers: 1'"
             )
     private_api = configuration.private_api

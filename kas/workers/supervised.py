@@ -49,8 +49,10 @@ class SupervisedWorker(Announcer):
 
         Running requests may finish, as after a signal to stop.
         """
-        self._log.warn("the supervisor is gone: this worker ends what it has")
+        self._log.warn(
+            "the supervisor is gone: finishing running requests and stopping"
+        )
         self._listening.ending = True
         Deferred.fromCoroutine(self._listening.stop()).addErrback(
-            lambda failure: self._log.failure("while closing ports", failure)
+            lambda failure: self._log.failure("closing ports", failure)
         )

@@ -129,7 +129,7 @@ class Supervisor(ProgramService):
     def reload(self) -> None:
         """Reopen the log, and let the workers read their files again."""
         self.reopen_log()
-        self._log.info("SIGHUP: passed on to the workers")
+        self._log.info("SIGHUP: forwarded to the workers")
         for one in self._workers.processes:
             one.reload()
 

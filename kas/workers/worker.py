@@ -72,7 +72,7 @@ class Worker:
             return cls(**{**said, "urls": tuple(said["urls"])})
         except (ValueError, TypeError, KeyError):
             raise ConfigurationError(
-                [f"{VARIABLE} is set, and only kas itself sets it: remove it"]
+                [f"{VARIABLE} is set, but only kas itself may set it: remove it"]
             ) from None
 
     @property
@@ -155,16 +155,16 @@ def _shifted(listen: Listen, more: int) -> str:
     if listen.endpoint or not int(port):
         raise ConfigurationError(
             [
-                "private_api.listen: with several workers each listens for other kas "
-                "on a port of its own, from the one of 'address' on: give that, and "
-                "not port 0 or an endpoint"
+                "private_api.listen: with several workers, each listens for other "
+                "kas on its own port, counted from the port in 'address': use such "
+                "an address, and not port 0 or an endpoint"
             ]
         )
     if int(port) + more > 65535:
         raise ConfigurationError(
             [
-                f"private_api.listen.address: {more + 1} ports from {port} on are "
-                "not there; choose a smaller one"
+                f"private_api.listen.address: the {more + 1} ports from {port} do "
+                "not all exist; choose a smaller port"
             ]
         )
     return f"{host}:{int(port) + more}"

@@ -70,7 +70,7 @@ class AgentTrackerServer:
             raise _invalid("request", "needs either project_id or agent_id")
         number = getattr(request, which)
         if number <= 0:
-            raise _invalid(which, "has to be above 0")
+            raise _invalid(which, "must be above 0")
         if which == "agent_id":
             found = await self._api.agents.find(agent_id=str(number))
         else:
@@ -122,7 +122,7 @@ class AgentTrackerServer:
             if number is None:
                 if not self._complained:
                     self._log.warn(
-                        "agent {agent_id} is left out of the answers to GitLab, which "
+                        "agent {agent_id} is left out of responses to GitLab, which "
                         "accepts only numeric agent ids",
                         agent_id=agent.agent_id,
                     )

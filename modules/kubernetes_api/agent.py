@@ -149,9 +149,7 @@ class KubernetesApiAgent:
 
     def _draining(self, _: object) -> None:
         # Clients restart their watches at an agentk that stays.
-        for_each(
-            tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
-        )
+        for_each(tuple(self.watches), lambda watch: watch.end_watch(), "ending a watch")
 
     async def stop(self) -> None:
         """End running requests with an error."""
@@ -225,12 +223,13 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
     system = _SYSTEM.search(head.fields + b"\r\n")
     if system is not None and not allow_system_names:
         raise _SystemName(
-            f"agentk acts as no user or group such as {system[1].decode('latin-1')!r}, "
-            "which are Kubernetes' own; kubernetes_api.allow_system_names: true in "
-            "its configuration file permits it"
+            "agentk does not act as users and groups such as "
+            f"{system[1].decode('latin-1')!r}, which are Kubernetes' own; "
+            "kubernetes_api.allow_system_names: true in its configuration file "
+            "permits it"
         )
     if authorization is not None and not is_value(authorization):
-        raise ValueError("the token has bytes that no header can hold")
+        raise ValueError("the token contains bytes that are not permitted in a header")
     fields = b"%b\r\nHost: %b\r\nVia: %b" % (
         head.fields,
         cluster.host_header,
@@ -425,7 +424,7 @@ class AgentRequest:
             self._over = True
             self._request = None
             if self._span is not None:
-                self._span.end("the answer broke off" if broken else "")
+                self._span.end("the response ended early" if broken else "")
             if self._heartbeats is not None:
                 self._heartbeats.stop()
             self._module.watches.discard(self)
@@ -489,7 +488,7 @@ class AgentRequest:
             fields += b"\r\nConnection: close"
         block = head.block(fields)
         if len(block) > MAX_BLOCK:
-            raise UpstreamError("the head of the answer is too large")
+            raise UpstreamError("the head of the response is too large")
         metrics = module.metrics
         seconds = module.api.clock.seconds() - self._started_at
         metrics.head_passed(head.status, seconds)

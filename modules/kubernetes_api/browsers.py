@@ -151,7 +151,7 @@ def _one(values: Sequence[bytes] | None, what: str) -> str:
     if not values:
         return ""
     if len(values) > 1:
-        raise ValueError(f"{what} comes more than once")
+        raise ValueError(f"{what} is repeated")
     return _checked(values[0].decode("latin-1"), what)
 
 
@@ -159,7 +159,7 @@ def _escaped(values: Sequence[bytes] | None, what: str) -> str:
     if not values:
         return ""
     if len(values) > 1:
-        raise ValueError(f"{what} comes more than once")
+        raise ValueError(f"{what} is repeated")
     return _checked(unquote_plus(values[0].decode("latin-1"), "latin-1"), what)
 
 

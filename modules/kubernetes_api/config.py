@@ -72,7 +72,7 @@ class KubernetesApiListen(Listen):
     TLS_BY_DEFAULT: ClassVar[bool] = True
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("listen_grace_period", "shutdown_grace_period"),
-        "without effect: agent.listen sets the periods for requests to agents",
+        "no effect: agent.listen sets the periods for requests to agents",
     )
 
     address: str = field(
@@ -94,12 +94,12 @@ class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
 
     listen: KubernetesApiListen = field(
-        factory=KubernetesApiListen, doc="where kubectl connects"
+        factory=KubernetesApiListen, doc="listener for kubectl and other clients"
     )
     url_path_prefix: str = field(
         default="/",
         validator=_path,
-        doc="what precedes every path, when kas shares a host with others",
+        doc="prefix of every path, if kas shares a host with others",
     )
     trusted_proxies: tuple[str, ...] = field(
         default=(),
@@ -117,55 +117,55 @@ class KubernetesApiConfiguration(CredentialCaching):
         default=None,
         validator=_websocket_secret,
         doc=(
-            "a secret in base64 that seals tokens for WebSockets of browsers; the same "
-            "for each kas of several"
+            "a secret in base64 that encrypts tokens for WebSockets of browsers; the "
+            "same for each kas"
         ),
     )
     header_timeout: Duration = field(
         default=10.0,
         validator=is_positive,
-        doc="how long the head of a request may take to arrive",
+        doc="timeout for the head of a request",
     )
     idle_timeout: Duration = field(
         default=60.0,
         validator=is_positive,
-        doc="how long a connection is kept between two requests",
+        doc="how long an idle connection is kept between two requests",
     )
     body_timeout: Duration = field(
         default=60.0,
         validator=is_positive,
-        doc="how long the body of a request may pause",
+        doc="timeout of a pause in the body of a request",
     )
     max_header_bytes: Size = field(
         default=64 * 1024,
         validator=is_positive,
-        doc=("size of the head of a request"),
+        doc=("maximum size of the head of a request"),
     )
     max_header_count: int = field(
         default=200,
         validator=is_positive,
-        doc=("header lines of a request"),
+        doc=("maximum number of header lines of a request"),
     )
     # Enough for 2,000 watches through one agent, and for other requests.
     max_requests_per_agent: int = field(
-        default=5_000, validator=is_positive, doc="requests under way at one agent"
+        default=5_000, validator=is_positive, doc="requests in progress at one agent"
     )
     # One controller watches a few hundred kinds; a thousand requests indicate a loop.
     max_requests_per_credential: int = field(
         default=1_000,
         validator=is_positive,
-        doc=("requests under way of one credential"),
+        doc=("requests in progress of one credential"),
     )
     # The limit on running requests already restrains a loop, and a burst is harmless.
     max_requests_per_second: int | None = field(
         default=None,
         validator=attrs.validators.optional(is_positive),
-        doc="requests that one credential may begin in a second; without, any number",
+        doc="requests that one credential may begin in a second; default: any number",
     )
     max_connections: int = field(
         default=20_000,
         validator=is_positive,
-        doc=("connections of clients"),
+        doc=("maximum number of client connections"),
     )
 
     def front_limits(self) -> HttpServerLimits:
@@ -188,14 +188,16 @@ class KubernetesApiAgentConfiguration:
     allow_system_names: bool = field(
         default=False,
         doc=(
-            "let requests act as users and groups that begin with system:, which are "
-            "Kubernetes' own; service accounts, system:anonymous and "
-            "system:authenticated "
-            "are always allowed"
+            "let requests act as users and groups whose names begin with system:, "
+            "which are Kubernetes' own; service accounts, system:anonymous and "
+            "system:authenticated are always allowed"
         ),
     )
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
-        name: (f"kubernetes.{name} now, and counts for all modules: move it there")
+        name: (
+            f"moved to kubernetes.{name}, where it applies to all modules: move it "
+            "there"
+        )
         for name in ("max_connections", "max_idle_connections")
     }

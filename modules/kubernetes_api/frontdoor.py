@@ -216,7 +216,9 @@ def _of_page(
                     raise ValueError("the path and the token name different agents")
                 if REQUEST in query:
                     # Otherwise a leaked token could be renewed endlessly.
-                    raise ValueError("a WebSocket token is not good for another one")
+                    raise ValueError(
+                        "a WebSocket token cannot be used to get another one"
+                    )
                 return Entry(
                     sealed.kind,
                     sealed.agent,

@@ -83,7 +83,10 @@ class ProxyMetrics(Collector):
         yield upgrades
         failures = CounterMetricFamily(
             f"{prefix}_failures",
-            "Requests answered with an error by kas or agentk, by the hop that failed.",
+            (
+                "Requests to which kas or agentk responded with an error, by the hop "
+                "that failed."
+            ),
             labels=["hop"],
         )
         for name, count in self.failures.items():
@@ -94,7 +97,7 @@ class ProxyMetrics(Collector):
         )
         yield CounterMetricFamily(
             f"{prefix}_requests_broken",
-            "Requests whose client left, or whose answer broke off.",
+            "Requests whose client left, or whose response ended early.",
             self.broken,
         )
         traffic = CounterMetricFamily(
@@ -110,7 +113,7 @@ class ProxyMetrics(Collector):
             buckets.append((str(bound), float(total)))
         yield HistogramMetricFamily(
             f"{prefix}_head_seconds",
-            "Seconds from the head of a request to the head of its answer.",
+            "Seconds from the head of a request to the head of its response.",
             buckets=buckets,
             sum_value=self._heads_sum,
         )

@@ -64,8 +64,9 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
     if info.resource == _RULES:
         raise ReviewError(
             403,
-            f"{access.who} is read-only, and kas cannot list what is left of the "
-            "rights in the cluster: ask for one, as in 'kubectl auth can-i list pods'",
+            f"{access.who} is read-only, and kas cannot list the remaining "
+            "permissions in the cluster: ask for a single permission, as in 'kubectl "
+            "auth can-i list pods'",
         )
     try:
         if body.startswith(_PROTOBUF):
@@ -75,7 +76,7 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
         why = _why(access, spec)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ReviewError(
-            400, f"kas cannot read the question of {access.who} for rights"
+            400, f"kas cannot parse the access review of {access.who}"
         ) from None
     if why is None:
         return None

@@ -279,16 +279,14 @@ class KubernetesApiServer:
         for_each(
             self.shares.all(),
             lambda one: one.client_gone(CallError(Status.UNAVAILABLE, "kas stops")),
-            "the end of a request",
+            "ending a request",
         )
         self.shares.stop()
 
     def _draining(self, _: object) -> None:
         # Running requests may finish; their connections accept no further request.
         self.front.drain()
-        for_each(
-            tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
-        )
+        for_each(tuple(self.watches), lambda watch: watch.end_watch(), "ending a watch")
 
     # Requests.
 
@@ -437,7 +435,7 @@ class KubernetesApiServer:
         Audit a watch that ended before its response, because of the client or because
         kas stops.
         """
-        outcome = self.left(ClientGone("the client watches no more"))
+        outcome = self.left(ClientGone("the client ended the watch"))
         self.audit_answer(exchange, head.target, access, outcome, True, head)
 
     def left(self, reason: Exception) -> int | str:
@@ -658,7 +656,7 @@ class KubernetesApiServer:
         for_each(
             self.shares.of(event.credential_id),
             lambda request: request.revoke(),
-            "the end of a request whose credential was revoked",
+            "ending a request whose credential was revoked",
         )
 
 
@@ -927,7 +925,7 @@ class ProxiedRequest:
         if self._heartbeats is not None:
             self._heartbeats.stop()
         if self._span is not None:
-            self._span.end("the answer broke off" if broken else "")
+            self._span.end("the response ended early" if broken else "")
         module = self.module
         module.watches.discard(self)
         if broken:
@@ -937,7 +935,7 @@ class ProxiedRequest:
             module.shares.leave(self, self.access)
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.reset(ErrorCode.CANCELLED, "the client took no more")
+            stream.reset(ErrorCode.CANCELLED, "the client stopped reading")
 
     # Callbacks of the client's exchange.
 
@@ -999,7 +997,7 @@ class ProxiedRequest:
         if status < 200:
             self._informational += 1
             if self._informational > _MAX_INFORMATIONAL:
-                self.fail(502, f"{_BROKEN_HOP}: too many informational answers")
+                self.fail(502, f"{_BROKEN_HOP}: too many informational responses")
             else:
                 exchange.informational(head.block())
             return
@@ -1029,7 +1027,7 @@ class ProxiedRequest:
         exchange = self.exchange
         wanted = exchange.head.upgrade
         if not wanted or upgrade.lower() != wanted.lower():
-            self.fail(502, f"{_BROKEN_HOP}: an upgrade that the client did not ask for")
+            self.fail(502, f"{_BROKEN_HOP}: an upgrade that the client did not request")
             return
         self._head_passed(101)
         self.module.metrics.upgrades["switched"] += 1
@@ -1054,7 +1052,7 @@ class ProxiedRequest:
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:
-            self.fail(502, f"{_BROKEN_HOP}: a header block that belongs nowhere")
+            self.fail(502, f"{_BROKEN_HOP}: an unexpected header block")
             return
         try:
             self._trailers = clean_trailers(block)
@@ -1088,7 +1086,9 @@ class ProxiedRequest:
             return
         exchange = self.exchange
         if not exchange.head_sent:
-            self.fail(502, (f"{_BROKEN_HOP}: the agent ended the request unanswered"))
+            self.fail(
+                502, (f"{_BROKEN_HOP}: the agent ended the request without a response")
+            )
         elif exchange.upgraded:
             if self._heartbeats is not None:
                 self._heartbeats.client_finished()
@@ -1196,14 +1196,17 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
         if reason.code in (ErrorCode.REFUSED, ErrorCode.SHUTDOWN):
             return (
                 503,
-                (f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})"),
+                (
+                    f"{_BROKEN_HOP}: the agent does not accept more requests now "
+                    f"({reason})"
+                ),
                 b"\r\nRetry-After: 1",
             )
         if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
             return 502, f"{_BROKEN_HOP}: the path to the agent broke ({reason})", b""
         if reason.code == ErrorCode.DEADLINE:
-            return 504, f"{_BROKEN_HOP}: the agent did not answer in time", b""
-        return 502, f"{_BROKEN_HOP}: the agent gave up the request ({reason})", b""
+            return 504, f"{_BROKEN_HOP}: the agent did not respond in time", b""
+        return 502, f"{_BROKEN_HOP}: the agent aborted the request ({reason})", b""
     if isinstance(reason, SessionClosed):
         return (
             502,

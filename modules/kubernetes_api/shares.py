@@ -186,7 +186,7 @@ class Shares(Collector, Generic[R]):
         """See `prometheus_client.registry.Collector`."""
         yield CounterMetricFamily(
             "kas_kubernetes_api_held_back",
-            "Requests that waited for their turn beside other callers.",
+            "Requests that waited for their turn because of other callers.",
             self._held_back,
         )
 
@@ -245,9 +245,9 @@ class Shares(Collector, Generic[R]):
             of_caller += callers.elsewhere[owner]
             at_agent += agents.elsewhere[access.agent_id]
         if of_caller > self._per_credential:
-            raise TooMany(f"of {access.who} are under way")
+            raise TooMany(f"of {access.who} are in progress")
         if at_agent > self._per_agent:
-            raise TooMany(f"at agent {access.agent_name} are under way")
+            raise TooMany(f"at agent {access.agent_name} are in progress")
         if 2 * at_agent > self._per_agent:
             # A share of the requests that others leave, so that one more caller always
             # has room. If all callers want more, they approach shares by their weights,
@@ -256,12 +256,12 @@ class Shares(Collector, Generic[R]):
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
             if there >= share:
                 raise TooMany(
-                    f"of {access.who} at agent {access.agent_name} are under way: "
-                    f"{share} are its share"
+                    f"of {access.who} at agent {access.agent_name} are in progress: "
+                    f"its share is {share}"
                 )
         if account.rate is not None and not account.rate.spend(now):
             raise TooMany(
-                f"of {access.who} come: {self._per_second} in a second are allowed"
+                f"of {access.who} arrive: {self._per_second} in a second are allowed"
             )
 
     def admits(self, request: R, access: Access) -> bool:
@@ -345,7 +345,7 @@ class Shares(Collector, Generic[R]):
             request.begin()
         except Exception:
             self._log.failure("cannot begin a request that waited")
-            for_each((request,), lambda one: one.begin_failed(), "the end of a request")
+            for_each((request,), lambda one: one.begin_failed(), "ending a request")
 
     def _rate(self, now: float) -> TokenBucket | None:
         """Return the limit of the rate for another account."""

@@ -317,7 +317,7 @@ class WatchConnection:
             name = message.get("watch_id", "")
             if not isinstance(name, str) or not 0 < len(name) <= MAX_ID:
                 name = ""
-                raise _Invalid(f"watch_id has to be a text of 1 to {MAX_ID} characters")
+                raise _Invalid(f"watch_id must be a text of 1 to {MAX_ID} characters")
             kind = message.get("type")
             if kind == "unwatch":
                 watch = self.watches.pop(name, None)
@@ -326,7 +326,7 @@ class WatchConnection:
             elif kind == "watch":
                 self._watch(name, message.get("watch_params"))
             else:
-                raise _Invalid("type has to be watch or unwatch")
+                raise _Invalid("type must be watch or unwatch")
         except _Invalid as error:
             self.tell(
                 {"type": "error", "watchId": name, "error": {"message": str(error)}}
@@ -334,9 +334,9 @@ class WatchConnection:
 
     def _watch(self, name: str, params: Any) -> None:
         if name in self.watches:
-            raise _Invalid("a watch of this watch_id is under way")
+            raise _Invalid("a watch with this watch_id already exists")
         if len(self.watches) >= MAX_WATCHES:
-            raise _Invalid(f"a connection has at most {MAX_WATCHES} watches")
+            raise _Invalid(f"a connection may have at most {MAX_WATCHES} watches")
         path, query, bookmarks = _request(params)
         watch = self.watches[name] = _Watch(self, name, path, query, bookmarks)
         watch.enter()
@@ -381,7 +381,7 @@ class WatchConnection:
         self.over = True
         cancel_call(self._ping)
         watches, self.watches = self.watches, {}
-        for_each(watches.values(), lambda watch: watch.cancel(), "the end of a watch")
+        for_each(watches.values(), lambda watch: watch.cancel(), "ending a watch")
         self.host.watches_end(self)
         if self.access is not None:
             self.host.watch_leaves(self, self.access)
@@ -407,7 +407,7 @@ class WatchConnection:
         for_each(
             tuple(self.watches.values()),
             lambda watch: watch.pause(),
-            "the pause of a watch",
+            "pausing a watch",
         )
 
     def resumeProducing(self) -> None:
@@ -417,7 +417,7 @@ class WatchConnection:
         for_each(
             tuple(self.watches.values()),
             lambda watch: watch.resume(),
-            "the resumption of a watch",
+            "resuming a watch",
         )
 
     def stopProducing(self) -> None:
@@ -556,7 +556,7 @@ class _Watch:
             # The stream was closed before the call returned.
             return
         if self.over:
-            stream.reset(ErrorCode.CANCELLED, "the client watches no more")
+            stream.reset(ErrorCode.CANCELLED, "the client ended the watch")
             return
         self._stream = stream
         if self._connection.paused:
@@ -592,7 +592,7 @@ class _Watch:
         self._live = False
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.reset(ErrorCode.CANCELLED, "the client watches no more")
+            stream.reset(ErrorCode.CANCELLED, "the client ended the watch")
 
     def pause(self) -> None:
         """Pause reading."""
@@ -619,7 +619,7 @@ class _Watch:
             return
         if head.status == 101:
             self._record_failure(HeadError(502, "an upgrade"))
-            self._fail({"message": "kas -> agent: an upgrade that nothing asked for"})
+            self._fail({"message": "kas -> agent: an upgrade that was not requested"})
         elif head.status >= 200:
             self._answer = head
             self._record(head.status)
@@ -680,7 +680,7 @@ class _Watch:
         if stream is not None and not self.over:
             lost = SessionClosed(ErrorCode.PATH_LOST, "the agent's connection was lost")
             self._record_failure(lost)
-            stream.reset(ErrorCode.CANCELLED, "the watch goes on at another agentk")
+            stream.reset(ErrorCode.CANCELLED, "the watch continues at another agentk")
             if self._version:
                 self._go_on()
             else:
@@ -688,10 +688,14 @@ class _Watch:
 
     def _ended(self) -> None:
         if self._answer is None:
-            text = "the agent ended the watch unanswered"
+            text = "the agent ended the watch without a response"
             self._record_failure(HeadError(502, text))
             self._fail(
-                {"message": ("kas -> agent: the agent ended the watch unanswered")}
+                {
+                    "message": (
+                        "kas -> agent: the agent ended the watch without a response"
+                    )
+                }
             )
         elif self._answer.status != 200:
             self._fail(_status(bytes(self._refusal), self._answer.status))
@@ -704,7 +708,7 @@ class _Watch:
         """Restart the watch, because an API server ends each watch after a while."""
         self._ends += 1
         if self._ends > MAX_AGAIN:
-            self._fail({"message": "the API server ends the watch again and again"})
+            self._fail({"message": "the API server keeps ending the watch"})
             return
         clock = self._connection.host.clock
         self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
@@ -734,7 +738,7 @@ class _Watch:
         for name, text in (("resourceVersion", version), ("uid", uid)):
             # They are remembered, and a version is part of the next request.
             if len(text) > MAX_NAME or not text.isprintable():
-                why = f"has to be at most {MAX_NAME} printable characters"
+                why = f"must have at most {MAX_NAME} printable characters"
                 self._fail({"message": f"agent -> API server: {name} {why}"})
                 return
         self._version = version or self._version
@@ -832,9 +836,9 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
         if isinstance(value, bool):
             value = "true" if value else "false"
         if not isinstance(value, str):
-            raise _Invalid(f"watch_params.{name} has to be a text")
+            raise _Invalid(f"watch_params.{name} must be a text")
         if not value.isprintable():
-            raise _Invalid(f"watch_params.{name} has to be of printable characters")
+            raise _Invalid(f"watch_params.{name} must have printable characters only")
         query[parameter] = value
     return path, query, params.get("allow_watch_bookmarks") is True
 
@@ -846,4 +850,4 @@ def _status(body: bytes, code: int) -> dict[str, Any]:
     try:
         return {"object": _object(body)}
     except _Invalid:
-        return {"message": f"the API server answered {code}"}
+        return {"message": f"the API server responded with {code}"}

@@ -54,10 +54,7 @@ class NotificationsSettings:
 
     webhook_secret_file: ExistingFile | None = field(
         default=None,
-        doc=(
-            "what Git servers that call /git/pushed/<name> have to know; with it the "
-            "page is there"
-        ),
+        doc="secret of the Git servers that call /git/pushed/<name>; enables that page",
         validator=_is_secret,
     )
 
@@ -102,7 +99,7 @@ class NotificationsServer:
         """Publish a push to a project of GitLab."""
         project = request.event.project
         if project.id <= 0:
-            why = "has to be above 0"
+            why = "must be above 0"
             details = [bad_request({"event.project.id": why})]
             raise CallError(Status.INVALID_ARGUMENT, f"event.project.id {why}", details)
         await self.pushed(project.full_path)
@@ -116,9 +113,7 @@ class NotificationsServer:
             kas cannot reach the store.
         """
         if not 0 < len(name) <= MAX_PATH or not name.isprintable():
-            raise CallError(
-                Status.INVALID_ARGUMENT, "the path of the project cannot be one"
-            )
+            raise CallError(Status.INVALID_ARGUMENT, "not a valid path of a project")
         self._log_first(name)
         key = hashlib.sha256(name.encode()).hexdigest()
         try:
@@ -138,8 +133,8 @@ class NotificationsServer:
             return
         self._names.add(name)
         self._log.info(
-            "first push told of {name}: repositories of that name are looked at, if "
-            "there are any",
+            "first notification of a push to {name}: checking the repositories with "
+            "that name, if there are any",
             name=repr(name),
         )
 
@@ -154,8 +149,8 @@ class NotificationsServer:
                             await self._publish(event.key)
             except CallError as error:
                 self._log.warn(
-                    "this kas does not learn of pushes to other kas, and tries again: "
-                    "{reason}",
+                    "this kas does not receive notifications of pushes from other "
+                    "kas; retrying: {reason}",
                     reason=error.message,
                 )
             await deferLater(self._api.clock, WATCH_AGAIN)

@@ -63,7 +63,7 @@ class Webhook(Resource):
         error = failure.value
         if not isinstance(error, CallError):
             self._log.failure("a webhook failed", failure)
-            error = CallError(Status.INTERNAL, "kas failed; its log says how")
+            error = CallError(Status.INTERNAL, "kas failed; see its log")
         known = {Status.INVALID_ARGUMENT: 400, Status.UNAVAILABLE: 503}
         return _answer(request, known.get(error.status, 500), error.message)
 

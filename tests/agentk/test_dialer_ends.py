@@ -50,8 +50,8 @@ class ReasonTests(DialCase):
         self.start()
         waits = []
         for _ in range(6):
-            self.end(ErrorCode.SUPERSEDED, "give each a POD_NAME of its own")
-            self.assertIn("took our place", self.dialer.last_problem)
+            self.end(ErrorCode.SUPERSEDED, "give each its own POD_NAME,")
+            self.assertIn("replaced this one", self.dialer.last_problem)
             self.assertIn("POD_NAME", self.dialer.last_problem)
             waits.append(self.next_dial())
             self.later(self.next_dial() + 30, step=100)

@@ -247,8 +247,8 @@ class StartTests(_Case):
         """The line says which, and what to do."""
         self.reactor.taken = {8080}
         self.assert_fails(
-            "cannot listen for health and metrics: 127.0.0.1:8080 is in use (another "
-            "agentk?); choose another with --observability-listen-address"
+            "cannot listen for health and metrics: 127.0.0.1:8080 is in use (by "
+            "another agentk?); choose another with --observability-listen-address"
         )
         self.assertNotIn("start cluster", self.happened)
 

@@ -58,7 +58,7 @@ class OptionsTests(_Case):
         text = " ".join(str(Options()).split())
         for option in (
             "--kas-address= tls://HOST:8150 or wss://HOST/PATH; may be repeated.",
-            "--token-file= File with the agent's token; or $AGENTK_TOKEN.",
+            "--token-file= File with the agent's token; or set $AGENTK_TOKEN.",
             "--kas-header= Add a header to the WebSocket to kas",
             "--observability-listen-address= Where /liveness, /readiness",
             "--kas-insecure-skip-tls-verify Trust any server that answers as kas.",
@@ -77,7 +77,7 @@ class OptionsTests(_Case):
         self.assertEqual(ended.code, 0)
         self.assertEqual(
             out.getvalue(),
-            "the options are usable; modules: agent_configuration, kubernetes_api\n",
+            "the options are valid; modules: agent_configuration, kubernetes_api\n",
         )
 
     def test_version(self) -> None:
@@ -109,7 +109,7 @@ class OptionsTests(_Case):
         """The first thing that is needed is named with an example."""
         lines = self.refused()
         self.assertIn(
-            "--kas-address: is missing; write where kas is, such as tls://", lines[0]
+            "--kas-address: is missing; add where kas is, such as tls://", lines[0]
         )
 
     def test_flags_at_once(self) -> None:
@@ -181,7 +181,7 @@ class OptionsTests(_Case):
         """Nobody has to guess which one counts."""
         path = self.file("token", "s3cret-other")
         (line,) = self.refused(*self.good, f"--token-file={path}")
-        self.assertIn("exclude each other", line)
+        self.assertIn("are mutually exclusive", line)
 
     def test_unusable_token(self) -> None:
         """What is in the file is not shown."""

@@ -62,7 +62,7 @@ class AskerModule:
         response = await self._api.gitlab.request("POST", "/things", body=_body())
         said = json.loads(await response.read())
         self._log.info(
-            "GitLab answered {status} to {agent} at {uri}: {size}",
+            "GitLab responded with {status} to {agent} at {uri}: {size}",
             status=response.status,
             agent=said["agent"],
             uri=said["uri"],

@@ -126,7 +126,7 @@ def test_ipv6(tmp_path: Path, lone_kas: Kas) -> None:
     gitlab.process.kill()
     way = Way("a job", lone_kas.proxy, lone_kas.authority, "ci:7:glcbt-x")
     said = way.ask("GET", "/version").body.decode()
-    assert "GitLab cannot be asked now: the connection failed" in said
+    assert "GitLab is unavailable: the connection failed" in said
 
 
 @pytest.fixture
@@ -596,7 +596,7 @@ def test_agents(
     process = Process(
         new.name, twistd("agentk", *new.arguments()), kas.folder / "new.log"
     )
-    process.wait_for("GitLab cannot be asked now")
+    process.wait_for("GitLab is unavailable:")
 
     # It is back, and takes the first one's token away.
     gitlab.control(mood="ok")
@@ -639,7 +639,9 @@ def test_modules_ask_gitlab(
         environment=python_path(folder),
     )
     try:
-        process.wait_for("GitLab answered 201 to 7 at .*/modules/asker/things: 300000")
+        process.wait_for(
+            ("GitLab responded with 201 to 7 at .*/modules/asker/things: 300000")
+        )
     finally:
         process.stop()
     assert gitlab.control()["paths"][f"{MODULES}/asker/things"] == 1

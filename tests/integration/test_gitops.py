@@ -343,7 +343,7 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
     try:
         commit = stand.origin.commit({FILE: yaml.safe_dump(section)})
         for _ in range(2):
-            stand.says(f"/source is notified of commit {commit}")
+            stand.says(f"/source was notified of commit {commit}")
             spec = stand.live(f"{things}/held")["spec"]
             assert spec == {"size": 1, "commit": commit}
             metadata = stand.live(f"{things}/source")["metadata"]

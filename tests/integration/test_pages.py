@@ -141,7 +141,7 @@ def test_a_damaged_file(kas: Kas) -> None:
 def test_two_modules_want_one_prefix(tmp_path: Path) -> None:
     """kas says which two, and does not start."""
     one = Kas(tmp_path, "  rival: {prefix: /pages/x}\n")
-    one.start("module rival cannot have /pages/x: module pages has /pages")
+    one.start("module rival cannot use /pages/x, because module pages uses /pages")
     assert one.process.ended() == 1
 
 
@@ -150,7 +150,7 @@ def test_without_a_listener(tmp_path: Path) -> None:
     one = Kas(tmp_path, "")
     one.start()
     try:
-        assert "which are not served: there is no 'web'" in one.process.said()
+        assert "which are not served: 'web' does not exist" in one.process.said()
     finally:
         one.process.kill()
 

@@ -222,7 +222,7 @@ def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
     try:
         with pytest.raises(AssertionError, match="3 silent workers still here"):
             kasctl_here("drain", "--timeout", "1", state=kas.state)
-        with pytest.raises(AssertionError, match="no worker answers"):
+        with pytest.raises(AssertionError, match="no worker responds"):
             kasctl_here("rebalance", state=kas.state)
     finally:
         for pid in pids:
@@ -237,7 +237,7 @@ def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
     kas.ctl("drain", "--undo")
     eventually(lambda: fetch(kas.observability, "/readiness")[0] == 200)
     assert kas.process is not None
-    assert "worker 1 does not answer: not within 2.3 s" in kas.process.said()
+    assert "worker 1 does not respond: not within 2.3 s" in kas.process.said()
 
 
 def test_agents_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
@@ -572,7 +572,9 @@ def test_twins(folder: Path, workers: int) -> None:
     try:
         one.wait_for("kas is ready")
         (socket_of_one,) = (folder / "state").glob("control-*.1.sock")
-        with pytest.raises(AssertionError, match="give each container a host name"):
+        with pytest.raises(
+            AssertionError, match=("give each container its own host name")
+        ):
             start("two").wait_for("kas is ready")
         assert ask(socket_of_one, "GET", "/")["pid"] == 1
         one.kill()

@@ -149,8 +149,10 @@ class RouteTests(ManyCase):
         self.assertEqual(reason.reason, "AGENT_NOT_REACHABLE")
         self.assertRegex(
             str(reason),
-            "agent 7 is connected to another kas, and the kas at tcp://kas-2:8155 "
-            "did not take us: not one of us",
+            (
+                "agent 7 is connected to another kas, and the kas at tcp://kas-2:8155 "
+                "refused this kas: not one of us"
+            ),
         )
         self.assertEqual(self.two.gateway.tunnels, set())
 

@@ -281,8 +281,10 @@ class ApiTests(_Case):
         (problem,) = failure.value.problems
         self.assertEqual(
             problem,
-            "cannot listen for echo: tcp:8160 is in use (another kas?); "
-            "choose another address",
+            (
+                "cannot listen for echo: tcp:8160 is in use (by another kas?); choose "
+                "another address"
+            ),
         )
 
     def test_a_port_of_its_section_that_is_taken(self) -> None:

@@ -107,7 +107,7 @@ class ConnectionTests(SynchronousTestCase):
     def test_not_redis(self) -> None:
         waiting = self.connection.send([("PING",)])
         self.connection.dataReceived(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        self.assertIn("does not speak Redis' protocol", self.failed(waiting))
+        self.assertIn("does not use Redis' protocol", self.failed(waiting))
 
     def test_unasked_answers(self) -> None:
         self.connection.dataReceived(b"+OK\r\n")
@@ -262,11 +262,11 @@ class ClientTests(SynchronousTestCase):
         done = self.client.transaction([("SET", "a", 1)])
         commands.dataReceived(b"+OK\r\n+QUEUED\r\n-ERR no\r\n")
         error = self.failureResultOf(done, RedisRefused).value
-        self.assertEqual(str(error), "Redis answered ERR to EXEC")
+        self.assertEqual(str(error), "Redis responded with ERR to EXEC")
         done = self.client.transaction([("SET", "a")])
         commands.dataReceived(b"+OK\r\n-ERR wrong number\r\n-EXECABORT no\r\n")
         error = self.failureResultOf(done, RedisRefused).value
-        self.assertEqual(str(error), "Redis answered ERR to SET")
+        self.assertEqual(str(error), "Redis responded with ERR to SET")
         self.assertTrue(self.client.up)
 
     def test_answers_of_a_transaction(self) -> None:
@@ -308,17 +308,19 @@ class ClientTests(SynchronousTestCase):
             refused = self.client.call("HSCAN", b"k")
             commands.dataReceived(b"-NOPERM no\r\n")
             self.failureResultOf(refused, RedisRefused)
-        said = "Redis answers NOPERM to HSCAN (its ACL forbids what kas needs); "
+        said = (
+            "Redis answers NOPERM to HSCAN (its ACL forbids commands that kas needs); "
+        )
         self.assertEqual(len(self.logged(said)), 1)
         for answer in (b"+OK\r\n+QUEUED\r\n*1\r\n-NOPERM no\r\n", b"+OK\r\n"):
             # That it may be called in a transaction does not say that it works.
-            self.assertEqual(self.logged("Redis does HSCAN again"), [])
+            self.assertEqual(self.logged("Redis accepts HSCAN again"), [])
             if answer == b"+OK\r\n":
                 self.client.call("HSCAN", b"k")
             else:
                 self.client.transaction([("HSCAN", b"k")])
             commands.dataReceived(answer)
-        self.assertEqual(len(self.logged("Redis does HSCAN again")), 1)
+        self.assertEqual(len(self.logged("Redis accepts HSCAN again")), 1)
         self.assertEqual(len(self.logged(said)), 1)
 
     def test_a_connection_that_does_not_last(self) -> None:
@@ -347,12 +349,12 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(len(self.reactor.tcpClients), 1)
             self.refuse()
             self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
-            said = self.logged("no events come in from Redis")
+            said = self.logged("no events from Redis")
             self.assertEqual(len(said), int(attempt >= EVENT_ATTEMPTS))
         self.reactor.advance(LONGEST_PAUSE)
-        self.assertEqual(self.logged("events come in from Redis again"), [])
+        self.assertEqual(self.logged("events from Redis arrive again"), [])
         self.connect()
-        self.assertEqual(len(self.logged("events come in from Redis again")), 1)
+        self.assertEqual(len(self.logged("events from Redis arrive again")), 1)
         self.assertEqual(self.owner.said, ["up", True, False, True])
 
     def test_attempts_are_counted_anew(self) -> None:
@@ -366,18 +368,18 @@ class ClientTests(SynchronousTestCase):
             self.news().dataReceived(b"+PONG\r\n")
         self.news().fail("lost")
         for _ in range(EVENT_ATTEMPTS - 1):
-            self.assertEqual(self.logged("no events come in from Redis"), [])
+            self.assertEqual(self.logged("no events from Redis"), [])
             self.reactor.advance(LONGEST_PAUSE)
             self.refuse()
             self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
-        self.assertEqual(len(self.logged("no events come in from Redis")), 1)
+        self.assertEqual(len(self.logged("no events from Redis")), 1)
 
     def test_events_that_do_not_come_while_it_is_down(self) -> None:
         """That it is down was said, and says it all."""
         for _ in range(EVENT_ATTEMPTS + 1):
             self.refuse()
             self.reactor.advance(LONGEST_PAUSE + 1)
-        self.assertEqual(self.logged("no events come in from Redis"), [])
+        self.assertEqual(self.logged("no events from Redis"), [])
         self.assertEqual(self.owner.said, [])
 
     def test_a_silent_subscription_is_asked(self) -> None:
@@ -639,7 +641,7 @@ class DialTests(SynchronousTestCase):
         for port in (2, 3, 1):
             self.refuse()
             self.assertEqual(self.port, port)
-        said = "no sentinel answered; the last error: 127.0.0.1:1: no"
+        said = "no sentinel responded; the last error: 127.0.0.1:1: no"
         self.assertEqual(self.said(dialling), said)
         self.assertEqual(self.reactor.tcpClients, [])
 
@@ -649,8 +651,8 @@ class DialTests(SynchronousTestCase):
             (b"*-1\r\n", "knows no master 'main'"),
             (b"$2\r\nab\r\n", "knows no master 'main'"),
             (b"*1\r\n$1\r\na\r\n", "knows no master 'main'"),
-            (b"*2\r\n$1\r\n\xff\r\n$1\r\n1\r\n", "names an unusable master"),
-            (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", "names an unusable master"),
+            (b"*2\r\n$1\r\n\xff\r\n$1\r\n1\r\n", "names an invalid master"),
+            (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", "names an invalid master"),
         ):
             dialling = self.sentinels(1)
             there = self.accept()

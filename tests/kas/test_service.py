@@ -182,8 +182,10 @@ class StartTests(_Case):
         ended = self.assertRaises(SystemExit, service.startService)
         self.assertEqual(
             str(ended),
-            "module b did not start: no such colour; "
-            "mend that, or leave the module out",
+            (
+                "module b did not start: no such colour; correct that, or disable the "
+                "module"
+            ),
         )
         self.assertEqual(self.reactor.open, [])
         self.assertEqual(
@@ -217,8 +219,10 @@ class StartTests(_Case):
         ended = self.assertRaises(SystemExit, service.startService)
         self.assertEqual(
             str(ended),
-            "cannot listen for agents: 127.0.0.1:8150 is in use (another kas?); "
-            "choose another with agent.listen.address",
+            (
+                "cannot listen for agents: 127.0.0.1:8150 is in use (by another kas?); "
+                "choose another with agent.listen.address"
+            ),
         )
         self.assertFalse(service.health.ready)
 

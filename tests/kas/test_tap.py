@@ -45,7 +45,10 @@ class OptionsTests(_Case):
         """Every option is there, with what it is for; the first steps, too."""
         text = " ".join(str(Options()).split())
         for option in (
-            "--configuration-file= YAML file; without one, everything has its default.",
+            (
+                "--configuration-file= YAML file; without it, all settings have their "
+                "defaults."
+            ),
             "--state-directory= Where certificates and identities are kept",
             "--log-format= text, json, or auto",
             "--check Check the configuration",
@@ -63,7 +66,7 @@ class OptionsTests(_Case):
         self.assertEqual(ended.code, 0)
         self.assertEqual(
             out.getvalue(),
-            "the configuration is usable; workers: 1; modules: kubernetes_api\n",
+            "the configuration is valid; workers: 1; modules: kubernetes_api\n",
         )
         self.assertEqual(list(self.folder.iterdir()), [self.folder / "kas.yaml"])
 
@@ -269,7 +272,7 @@ class MakeServiceTests(_Case):
         taken = self.file("taken", "")
         options = self.parse("--state-directory", f"{taken}/state")
         error = self.assertRaises(SystemExit, makeService, options)
-        self.assertIn("cannot be the state directory", str(error.code))
+        self.assertIn("as the state directory:", str(error.code))
 
     def test_what_only_the_parts_find_out(self) -> None:
         """Such as a file for TLS between kas that became bad since: one line."""
@@ -388,7 +391,9 @@ class ProcessTests(_Case):
             (done.returncode, done.stdout),
             (
                 0,
-                "the configuration is usable; workers: 1; "
-                "modules: acme_works, kubernetes_api\n",
+                (
+                    "the configuration is valid; workers: 1; modules: acme_works, "
+                    "kubernetes_api\n"
+                ),
             ),
         )

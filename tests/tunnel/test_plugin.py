@@ -247,7 +247,7 @@ class LoadTests(_Case):
         self.assertIn("ModuleNotFoundError", problem)
         self.assertIn("there_is_no_such_thing", problem)
         self.assertIn("acme_broken.py:2", problem)
-        self.assertIn("mend it or leave it out", problem)
+        self.assertIn("correct it or disable it", problem)
         plugin = ServerModule(
             "acme", "acme_broken.Factory", requires="acme-kas[server]"
         )

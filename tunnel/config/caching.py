@@ -18,7 +18,7 @@ class CredentialCaching:
         default=60.0,
         doc=(
             "how long kas caches GitLab's response for a CI job or a user, and thus "
-            "how long the requests of a revoked token go on"
+            "how long the requests of a revoked token continue"
         ),
     )
     allowed_agent_cache_error_ttl: Duration = field(
@@ -29,6 +29,6 @@ class CredentialCaching:
         default=3600.0,
         doc=(
             "how long kas uses GitLab's last response for a CI job or a user while "
-            "GitLab does not answer"
+            "GitLab does not respond"
         ),
     )

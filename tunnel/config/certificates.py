@@ -85,8 +85,8 @@ def expiry_problem(certificate: Path, now: float) -> str:
     else:
         return ""
     return (
-        f"{certificate}: the certificate {when}; replace it and its key (the files are "
-        "read again by themselves)"
+        f"{certificate}: the certificate {when}; replace it and its key (no restart "
+        "is needed)"
     )
 
 

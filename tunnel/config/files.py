@@ -73,10 +73,10 @@ def read_file(
             data = source.read(4 * MAX_TEXT + 1)
     except OSError as error:
         what = error.strerror or type(error).__name__
-        message = f"{path}: cannot be read ({what}); correct the path or its mode"
+        message = f"{path} cannot be read ({what}); correct the path or its permissions"
         raise ConfigurationError([message]) from None
     if max_bytes is not None and len(data) > max_bytes:
-        raise ConfigurationError([f"{path}: has more than {max_bytes} bytes"])
+        raise ConfigurationError([f"{path} has more than {max_bytes} bytes"])
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

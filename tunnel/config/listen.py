@@ -44,7 +44,7 @@ def _address(network: str, text: str) -> tuple[str, int]:
     bracketed, plain, port = found.groups()
     host = bracketed if bracketed is not None else plain
     if int(port) > 65535:
-        raise ValueError(f"{port} is not a port; they end at 65535")
+        raise ValueError(f"{port} is not a port; the largest is 65535")
     try:
         version = ipaddress.ip_address(host).version if host else 0
     except ValueError:
@@ -56,7 +56,7 @@ def _address(network: str, text: str) -> tuple[str, int]:
             f"{quoted_address(text)} is not an address of the network {network}"
         )
     if network == "tcp6" and host and version == 0:
-        raise ValueError(f"with network tcp6 write an address, not {host!r}")
+        raise ValueError(f"with network tcp6, write an address, not {host!r}")
     return host, int(port)
 
 
@@ -77,32 +77,35 @@ class Listen:
         default="tcp", doc="tcp, tcp4, tcp6 or unix"
     )
     address: str = field(
-        default="", doc="host:port, or the path of the socket when network is unix"
+        default="", doc="host:port, or the path of the socket if network is unix"
     )
     endpoint: str = field(
         default="", doc="a Twisted endpoint string, instead of network and address"
     )
     certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM chain, leaf first; with key_file, turns TLS on"
+        default=None, doc="PEM chain, leaf first; enables TLS together with key_file"
     )
     key_file: ExistingFile | None = field(
         default=None, doc="PEM private key of certificate_file"
     )
     development_certificate: bool | None = field(
         default=None,
-        doc="TLS with the certificate that kas makes for itself; false: none",
+        doc="TLS with a certificate that kas creates; false disables it",
     )
     development_certificate_names: tuple[str, ...] = field(
         default=(),
         doc=(
-            "names and addresses that this certificate is for, beside localhost and "
-            "the name of the machine; it is one for all listeners"
+            "additional names and addresses of this certificate, which always has "
+            "localhost and the name of the machine; all listeners share it"
         ),
         validator=certificate_names,
     )
     client_ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=("PEM certificates that have to sign every client's (mTLS)"),
+        doc=(
+            "PEM certificates of the CAs that must sign every client's certificate "
+            "(mTLS)"
+        ),
         validator=authorities,
     )
 
@@ -120,11 +123,11 @@ class Listen:
         if self.endpoint:
             if self.address != default:
                 yield Invalid(
-                    ("'address' and 'endpoint' exclude each other"), "endpoint"
+                    ("'address' and 'endpoint' are mutually exclusive"), "endpoint"
                 )
             if self.network != "tcp":
                 yield Invalid(
-                    ("'network' and 'endpoint' exclude each other"), "endpoint"
+                    ("'network' and 'endpoint' are mutually exclusive"), "endpoint"
                 )
         try:
             if self.endpoint:
@@ -141,13 +144,13 @@ class Listen:
             yield Invalid("'certificate_file' is missing; TLS needs both", "key_file")
         if self.development_certificate and (self.certificate_file or self.key_file):
             yield Invalid(
-                "there is a 'certificate_file' already; keep one of the two",
+                "'certificate_file' is configured, too; keep one of the two",
                 "development_certificate",
             )
         if self.development_certificate_names and not self.own_certificate:
             yield Invalid(
-                "without effect, because kas' own certificate is not used here; "
-                "remove it, or certificate_file and key_file, or set "
+                "no effect, because kas' own certificate is not used here; remove "
+                "it, or certificate_file and key_file, or set "
                 "development_certificate: true",
                 "development_certificate_names",
             )
@@ -199,7 +202,7 @@ class Listen:
             return self.endpoint
         if self.network == "unix":
             if not self.address or "\0" in self.address:
-                raise ValueError("with network unix write the path of the socket")
+                raise ValueError("with network unix, write the path of the socket")
             # Only our own group, because access to the socket is comparable to access
             # to loopback
             return f"unix:{quoteStringArgument(self.address)}:mode=660"
@@ -221,10 +224,10 @@ class DrainingListen(Listen):
     """A listener with its own periods for draining when kas stops."""
 
     listen_grace_period: Duration = field(
-        default=5.0, doc="how long to accept connections after the order to stop"
+        default=5.0, doc="how long to accept connections after the signal to stop"
     )
     shutdown_grace_period: Duration = field(
-        default=10.0, doc="how long running requests may take after that"
+        default=10.0, doc="how long running requests may continue after that"
     )
 
 

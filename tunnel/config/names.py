@@ -59,6 +59,6 @@ def certificate_names(
             )
     if len(value) > MAX_CERTIFICATE_NAMES:
         raise ValueError(
-            f"at most {MAX_CERTIFICATE_NAMES} names; use a certificate of your own for "
-            "more (certificate_file and key_file)"
+            f"at most {MAX_CERTIFICATE_NAMES} names; for more, use your own "
+            "certificate (certificate_file and key_file)"
         )

@@ -171,7 +171,7 @@ def _merged(node: Node) -> list[tuple[Scalar, Node]]:
     found: list[tuple[Scalar, Node]] = []
     for item in items:
         if not isinstance(item, Mapping):
-            raise Unreadable(node.mark, "'<<' takes a mapping, or a list of mappings")
+            raise Unreadable(node.mark, "'<<' needs a mapping, or a list of mappings")
         found += item.entries
     return found
 

@@ -48,7 +48,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     if not names:
-        return "there are none"
+        return "none are known"
     return f"known are: {', '.join(names)}"
 
 

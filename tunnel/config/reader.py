@@ -248,7 +248,7 @@ class Reader:
             reason = "is not a file" if value.exists() else "does not exist"
         except OSError as error:
             reason = f"cannot be read ({error.strerror})"
-        hint = "correct the path, or put the file there"
+        hint = "correct the path, or create the file"
         return self._problem(node, path, f"{value} {reason}; {hint}")
 
     def _choice(self, node: Node, choices: dict[str, Any], path: str) -> Any:
@@ -305,7 +305,7 @@ class Reader:
         for key, value in node.entries:
             if key.text in entries:
                 first = entries[key.text][0].mark.line
-                message = f"is here twice, first in line {first}; remove one"
+                message = f"is duplicated, first in line {first}; remove one"
                 self._problem(key, _join(path, key.text), message)
             else:
                 entries[key.text] = (key, value)

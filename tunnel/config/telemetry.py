@@ -29,16 +29,16 @@ class Tracing:
     """``observability.tracing``: spans for OpenTelemetry."""
 
     otlp_endpoint: str = field(
-        doc="URL that takes spans by OTLP over HTTP; without a path, /v1/traces",
+        doc="URL that receives spans by OTLP over HTTP; without a path, /v1/traces",
         validator=is_url,
     )
     otlp_token_secret_file: ExistingFile | None = field(
         default=None,
-        doc=("a token for it: of GitLab (glpat-), or sent as Bearer"),
+        doc=("token for that server: from GitLab (glpat-), or sent as Bearer"),
     )
     otlp_ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that sign its, in place of the usual ones",
+        doc="PEM certificates that sign the server's, in place of the usual ones",
         validator=authorities,
     )
 
@@ -52,10 +52,10 @@ class Sentry:
 
     dsn: str = field(
         default="",
-        doc="where Sentry, or GitLab's error tracking, takes them",
+        doc="address of Sentry, or of GitLab's error tracking",
         secret=True,
     )
-    environment: str = field(default="", doc="which environment they are shown under")
+    environment: str = field(default="", doc="name of the environment in Sentry")
 
     def __attrs_post_init__(self) -> None:
         if self.dsn:
@@ -88,10 +88,10 @@ class Profile:
 
     enabled: bool = field(
         default=False,
-        doc="serve /debug/profile on the observability listener, to all who reach it",
+        doc="serve /debug/profile on the observability listener, to all its clients",
     )
     duration: Duration = field(
         default=10.0,
-        doc="how long a profile takes, at most 60s",
+        doc="duration of a profile, at most 60s",
         validator=_is_duration,
     )

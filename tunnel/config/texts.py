@@ -121,7 +121,7 @@ def parse_duration(text: str) -> float:
             raise ValueError(f"write the unit: {text}s" if number else "")
         unit = _UNITS[found.group(2)]
         if unit >= largest:
-            raise ValueError("larger units come first, each once")
+            raise ValueError("write larger units first, each once")
         largest = unit
         total += float(found.group(1)) * unit
         position = found.end()

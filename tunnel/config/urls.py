@@ -19,10 +19,10 @@ def is_url(instance: object, attribute: object, value: str) -> None:
         ) from None
     # The messages do not quote the value, which may contain a password.
     if url.scheme not in ("http", "https"):
-        raise ValueError("write the whole URL, such as https://host.example.com")
+        raise ValueError("write a complete URL, such as https://host.example.com")
     if url.username or url.password:
         raise ValueError("it must not contain a user name or password")
     if not url.hostname or port == 0:
-        raise ValueError("the URL has no host, or an unusable port")
+        raise ValueError("the URL has no host, or an invalid port")
     if url.query or url.fragment:
-        raise ValueError("a part behind ? or # means nothing here")
+        raise ValueError("a part after ? or # has no effect here")

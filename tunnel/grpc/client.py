@@ -164,7 +164,7 @@ class GrpcChannel:
         if len(self._waiting) >= self.limits.waiting:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"too many calls to {self.authority} wait"),
+                (f"too many calls to {self.authority} are waiting"),
             )
         self._waiting.append(stream)
         if connection is None:
@@ -297,7 +297,7 @@ class GrpcChannel:
         Handle a *connection* that accepts no more calls: waiting calls use another one.
         """
         if connection is self._connection:
-            self._replace(connection, "the server takes no calls")
+            self._replace(connection, "the server accepts no calls")
 
     def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
         """Forget *connection*, which is closed."""
@@ -507,7 +507,7 @@ class _CallStream:
         if self._closed:
             return
         if self._envelopes.waiting:
-            self._close(CallError(Status.INTERNAL, "cut within a message"))
+            self._close(CallError(Status.INTERNAL, "the stream ended within a message"))
         elif self._trailers is None:
             self._close(None)
         else:

@@ -77,7 +77,7 @@ def parse_timeout(text: str | None) -> float | None:
         return None
     found = _TIMEOUT.fullmatch(text)
     if found is None:
-        raise CallError(Status.INVALID_ARGUMENT, "grpc-timeout cannot be read")
+        raise CallError(Status.INVALID_ARGUMENT, "grpc-timeout is malformed")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -189,7 +189,7 @@ def http_error(status: int, kind: str) -> CallError:
     """Return the error for a response that is not gRPC."""
     return CallError(
         _OF_HTTP.get(status, Status.UNKNOWN),
-        f"not an answer of gRPC: HTTP status {status}, {clean(kind, 100)!r}",
+        f"the response is not gRPC: HTTP status {status}, {clean(kind, 100)!r}",
     )
 
 

@@ -45,7 +45,7 @@ class RequestShare:
             self.release()
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                "too many large requests wait for their end; try again later",
+                "too many large requests are incomplete; try again later",
             )
         self._bytes = count
         memory.bytes += more

@@ -276,7 +276,7 @@ class EnvelopeCodec(Codec):
 
     def body_ended(self) -> None:
         if self._envelopes.waiting:
-            self.refuse(CallError(self.unreadable, "cut within a message"))
+            self.refuse(CallError(self.unreadable, "the stream ended within a message"))
         self.requests_ended()
 
     def drop(self) -> None:
@@ -284,7 +284,7 @@ class EnvelopeCodec(Codec):
 
     def not_plain(self, flags: int) -> CallError:
         """Return the error for a message with unsupported *flags*."""
-        message = "a message with flags that mean nothing here"
+        message = "a message with unknown flags"
         return CallError(self.unreadable, message)
 
     def respond(self, message: bytes) -> None:
@@ -312,7 +312,7 @@ class GrpcCall(EnvelopeCodec):
         if flags == COMPRESSED and self.encoding != "identity":
             return CallError(
                 Status.UNIMPLEMENTED,
-                f"messages in {self.encoding[:40]!r}: only identity is taken",
+                f"messages in {self.encoding[:40]!r}: only identity is supported",
             )
         return super().not_plain(flags)
 

@@ -149,5 +149,7 @@ class AgentCalls(_Calls):
     def client(self, service: Any) -> ServiceClient:
         """Return a client of *service* at kas."""
         if service.full_name == GITLAB_ACCESS.full_name:
-            raise ValueError("a module asks GitLab by api.gitlab, as itself alone")
+            raise ValueError(
+                "a module must call GitLab through api.gitlab, and only for itself"
+            )
         return ServiceClient(service, self._open_stream, self._clock)

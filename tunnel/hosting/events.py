@@ -56,7 +56,7 @@ class EventBus:
                 callback(event)
             except Exception:
                 self._log.failure(
-                    "{owner} failed on {event}",
+                    "{owner} failed to handle {event}",
                     owner=owner,
                     event=type(event).__name__,
                 )

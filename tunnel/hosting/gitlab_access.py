@@ -45,7 +45,7 @@ def check_path(path: str) -> None:
     if len(path) > MAX_PATH:
         wrong = f"has more than {MAX_PATH} characters"
     elif _PATH.fullmatch(path) is None or _BAD_PERCENT.search(path) is not None:
-        wrong = "is not / and percent-encoded segments"
+        wrong = "does not consist of / and percent-encoded segments"
     else:
         segments = path.split("/")[1:]
         for place, segment in enumerate(segments):
@@ -85,7 +85,9 @@ class GitLabAccess:
         """See `IGitLab.request`."""
         check_path(path)
         if not 0 < timeout <= MAX_TIME:
-            raise ValueError(f"a timeout is more than 0 and at most {MAX_TIME:g} s")
+            raise ValueError(
+                f"a timeout must be more than 0 and at most {MAX_TIME:g} s"
+            )
         known = isinstance(body, bytes)
         head = pb.HttpRequest(
             header=pb.HttpRequest.Header(
@@ -145,7 +147,7 @@ class GitLabResponse:
         """Wait for the head of GitLab's response."""
         message = await self._next()
         if message is None or message.WhichOneof("message") != "header":
-            raise CallError(Status.INTERNAL, "kas sent an answer without a head")
+            raise CallError(Status.INTERNAL, "kas sent a response without a head")
         response = message.header.response
         self.status = response.status_code
         self.headers = {
@@ -160,7 +162,7 @@ class GitLabResponse:
         while not self._complete:
             message = await self._next()
             if message is None:
-                raise CallError(Status.INTERNAL, "kas sent half an answer")
+                raise CallError(Status.INTERNAL, "kas sent an incomplete response")
             if message.WhichOneof("message") == "trailer":
                 self._complete = True
                 self.close()
@@ -178,7 +180,7 @@ class GitLabResponse:
                 if size > limit:
                     raise CallError(
                         Status.RESOURCE_EXHAUSTED,
-                        f"GitLab's answer has more than {limit} bytes",
+                        f"the response of GitLab has more than {limit} bytes",
                     )
                 parts.append(part)
         finally:

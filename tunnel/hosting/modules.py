@@ -76,7 +76,7 @@ def prepare(
             problems.extend(error.problems)
         except Exception as error:
             problems.append(
-                f"module {plugin.name}: its configuration class cannot be used: "
+                f"module {plugin.name}: its configuration class is invalid: "
                 f"{_one_line(error)}; tell its author"
             )
         else:
@@ -213,8 +213,8 @@ class ModuleHost:
                 raise ConfigurationError([text]) from error
             raise ConfigurationError(
                 [
-                    f"module {name} did not start: {_one_line(error)}; "
-                    "mend that, or leave the module out"
+                    f"module {name} did not start: {_one_line(error)}; correct that, "
+                    "or disable the module"
                 ]
             ) from error
 
@@ -247,7 +247,7 @@ class ModuleHost:
         delay = hosted.backoff.pause()
         hosted.problem = _with_type(reason)
         self._log.failure(
-            "module {name} failed and starts again in {delay:.1f} s: {reason}",
+            "module {name} failed; restarting in {delay:.1f} s: {reason}",
             Failure(reason),
             name=hosted.prepared.name,
             delay=delay,
@@ -300,7 +300,7 @@ class ModuleHost:
         if hosted.problem:
             hosted.problem = ""
             self.on_changed()
-        self._log.info("module {name} runs", name=hosted.prepared.name)
+        self._log.info("module {name} is running", name=hosted.prepared.name)
 
     async def _stop(self, hosted: _Hosted) -> None:
         module, hosted.module = hosted.module, None

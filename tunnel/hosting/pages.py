@@ -55,7 +55,9 @@ class Pages:
                 "letters, digits and . _ ~ -, without a slash at the end"
             )
         if len(parts) > MAX_DEPTH:
-            raise ValueError(f"a prefix has at most {MAX_DEPTH} names: {prefix[:200]}")
+            raise ValueError(
+                f"a prefix may have at most {MAX_DEPTH} names: {prefix[:200]}"
+            )
         if not IResource.providedBy(resource):
             raise ValueError(f"the page for {prefix} is not an IResource")
         made = Mount(owner, prefix, resource)
@@ -63,8 +65,8 @@ class Pages:
             shorter = min(len(names), len(made.names))
             if names[:shorter] == made.names[:shorter]:
                 raise ValueError(
-                    f"module {owner} cannot have {prefix}: module {other.owner} has "
-                    f"{other.prefix}"
+                    f"module {owner} cannot use {prefix}, because module "
+                    f"{other.owner} uses {other.prefix}"
                 )
         self._mounts[made.names] = made
 
@@ -117,8 +119,8 @@ class ModuleWeb:
         self._pages.mount(self._name, prefix, resource)
         if not self._served:
             self._log.info(
-                "module {name} has pages at {prefix}, which are not served: there is "
-                "no 'web' in the configuration",
+                "module {name} has pages at {prefix}, which are not served, because "
+                "'web' is not configured",
                 name=self._name,
                 prefix=prefix,
             )

@@ -211,7 +211,7 @@ class Stores:
         mine = [one for one in self._open if one.startswith(f"{owner}/")]
         if len(mine) >= self.limits.namespaces:
             raise ValueError(
-                f"module {owner} has {len(mine)} namespaces already, which is the limit"
+                f"module {owner} has reached its limit of {len(mine)} namespaces"
             )
         if self._backend is None:
             self._backend = self._make()
@@ -302,18 +302,18 @@ class NamespaceStore:
         """Store *value* at *key*."""
         self._check_key(key)
         if not isinstance(value, bytes):
-            raise CallError(Status.INVALID_ARGUMENT, "a value has to be bytes")
+            raise CallError(Status.INVALID_ARGUMENT, "a value must be bytes")
         if len(value) > self._limits.value:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                f"a value has at most {self._limits.value} bytes, "
-                f"this one {len(value)}",
+                f"a value may have at most {self._limits.value} bytes, not "
+                f"{len(value)}",
             )
         _check_version(version)
         if expires_after is not None and not 0 < expires_after <= self._limits.expiry:
             raise CallError(
                 Status.INVALID_ARGUMENT,
-                f"a value expires after more than 0 s and at most "
+                "a value must expire after more than 0 s and at most "
                 f"{self._limits.expiry:.0f} s, not {expires_after:g} s",
             )
         backend = self._backend
@@ -338,7 +338,7 @@ class NamespaceStore:
         if not 1 <= limit <= self._limits.page:
             raise CallError(
                 Status.INVALID_ARGUMENT,
-                f"a page has 1 to {self._limits.page} keys, not {limit}",
+                f"a page may have 1 to {self._limits.page} keys, not {limit}",
             )
         after, more = "", True
         while more:
@@ -357,8 +357,8 @@ class NamespaceStore:
         if len(self._watches) >= self._limits.watches:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                f"there are {len(self._watches)} watches of {self.name}, which is the "
-                "limit: close watches that nothing reads",
+                f"{self.name} has reached its limit of {len(self._watches)} watches: "
+                "close watches that have no reader",
             )
         watch = _Watch(prefix, self._limits.events, self._closed)
         if self._backend.hears:
@@ -394,7 +394,7 @@ class NamespaceStore:
 
     def _check_key(self, key: str) -> None:
         if not key:
-            raise CallError(Status.INVALID_ARGUMENT, "a key is not empty")
+            raise CallError(Status.INVALID_ARGUMENT, "a key must not be empty")
         self._check_text(key)
 
     def _check_text(self, key: str) -> None:
@@ -404,12 +404,12 @@ class NamespaceStore:
             size = -1
         if size < 0 or any(ord(one) < 32 or one == "\x7f" for one in key):
             raise CallError(
-                Status.INVALID_ARGUMENT, "a key is text without control characters"
+                Status.INVALID_ARGUMENT, "a key must be text without control characters"
             )
         if size > self._limits.key:
             raise CallError(
                 Status.INVALID_ARGUMENT,
-                f"a key has at most {self._limits.key} bytes, this one {size}",
+                f"a key may have at most {self._limits.key} bytes, not {size}",
             )
 
     async def _do(self, operation: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -420,7 +420,7 @@ class NamespaceStore:
         if self._pending >= self._limits.pending:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                f"{self._pending} operations of {self.name} wait already",
+                f"{self._pending} operations of {self.name} are already waiting",
             )
         self._pending += 1
         answer: Deferred[_T] = Deferred()
@@ -452,7 +452,7 @@ class NamespaceStore:
 
     def _not_swept(self, failure: Failure) -> float:
         if failure.check(CallError) is None:
-            self._log.failure("while removing what has expired", failure)
+            self._log.failure("removing expired values", failure)
         return SWEEP_AGAIN
 
 

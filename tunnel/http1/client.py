@@ -345,7 +345,7 @@ class UpstreamRequest:
                     self.receiver.response_failed(reason)
             except Exception:
                 # The caller may be the pool while it handles other requests.
-                self._log.failure("a receiver failed when its request did")
+                self._log.failure("a receiver failed while handling a failed request")
 
     def _give_up(self, message: str) -> None:
         connection = self._connection
@@ -471,10 +471,12 @@ class UpstreamConnection(HttpConnection):
                 else:
                     return b""
         except HeadError as broken:
-            self._break(UpstreamError(f"the upstream broke HTTP: {broken}"))
+            self._break(
+                UpstreamError(f"malformed response from the upstream: {broken}")
+            )
             return b""
         except Exception as error:
-            self._log.failure("a receiver failed to take a response")
+            self._log.failure("a receiver failed to handle a response")
             self._break(error)
             return b""
         return data
@@ -499,12 +501,12 @@ class UpstreamConnection(HttpConnection):
         if status < 200 and status != 101:
             self._informational += 1
             if self._informational > self._pool.limits.max_informational:
-                raise HeadError(502, "too many informational answers")
+                raise HeadError(502, "too many informational responses")
             request.receiver.response_informational(head)
             return rest
         if status == 101:
             if not request.upgrade or head.upgrade.lower() != request.upgrade.lower():
-                raise HeadError(502, "an upgrade that the client did not ask for")
+                raise HeadError(502, "an upgrade that the client did not request")
             self._state = _RAW
             bound_received(self._tcp)
             self._since = self._turn.now
@@ -689,5 +691,5 @@ class UpstreamConnection(HttpConnection):
 
 def _why(broken: Failure | None) -> str:
     if broken is None:
-        return "the upstream closed the connection before its answer was complete"
+        return "the upstream closed the connection before its response was complete"
     return f"the connection broke: {broken.getErrorMessage() or broken.value!r}"

@@ -358,7 +358,7 @@ class RequestParser:
         if fields.count(b"\n") > self._max_count:
             raise HeadError(431, f"more than {self._max_count} header lines")
         if method in _REFUSED_METHODS:
-            raise HeadError(405, f"{method.decode()} is not served here")
+            raise HeadError(405, f"{method.decode()} is not supported")
         fields, taken = cut(self._lines, fields)
         head = RequestHead(method, target, int(minor), fields, taken=taken)
         hosts = taken.get(b"host")
@@ -378,7 +378,9 @@ class RequestParser:
         taken = head.taken
         for name in taken:
             if b"_" in name and self._spelled.fullmatch(name) is None:
-                raise HeadError(400, (f"{name.decode()} has an underscore for a dash"))
+                raise HeadError(
+                    400, (f"{name.decode()} contains an underscore instead of a dash")
+                )
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:
             options = _options_of(taken[b"connection"])
@@ -664,7 +666,7 @@ _FORBIDDEN_TRAILERS: Final = lines_of(
 
 def _length_of(values: list[bytes]) -> int:
     if len(values) > 1:
-        raise HeadError(400, "Content-Length comes more than once")
+        raise HeadError(400, "Content-Length is repeated")
     if _LENGTH.fullmatch(values[0]) is None:
         raise HeadError(400, "Content-Length is not a number")
     if len(values[0]) > _MAX_DIGITS:
@@ -696,7 +698,7 @@ def _explain(block: bytes) -> HeadError:
     if re.fullmatch(_TOKEN + rb"+", match[1]) is None:
         return HeadError(400, "a byte that is not permitted in a method")
     if match[3] != b"1" or match[4] not in (b"0", b"1"):
-        return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     if not match[2].startswith(b"/"):
         return HeadError(400, "the request target must be a path")
     if re.fullmatch(rb"/[!\"$-~]*", match[2]) is None:

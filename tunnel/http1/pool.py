@@ -121,7 +121,7 @@ class UpstreamPool:
             expect_continue,
         )
         if self._closed:
-            request.fail(UpstreamError("the client was shut down", 503))
+            request.fail(UpstreamError("the client was closed", 503))
             return request
         if not upgrade:
             while self._idle:
@@ -134,7 +134,7 @@ class UpstreamPool:
 
     def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:
         """Fail the running requests whose receivers are *owned*."""
-        error = UpstreamError("the client was shut down", 503)
+        error = UpstreamError("the client was closed", 503)
         for request in tuple(self._waiting):
             if owned(request.receiver):
                 self.forget(request)
@@ -148,7 +148,7 @@ class UpstreamPool:
     def close(self) -> None:
         """Drop every connection; requests in progress fail."""
         self._closed = True
-        error = UpstreamError("the client was shut down", 503)
+        error = UpstreamError("the client was closed", 503)
         while self._waiting:
             self._waiting.popleft().fail(error)
         attempts, self._attempts = self._attempts, []
@@ -165,7 +165,7 @@ class UpstreamPool:
     def retry(self, request: UpstreamRequest) -> None:
         """Send *request* again, because its connection had been closed before."""
         if self._closed:
-            request.fail(UpstreamError("the client was shut down", 503))
+            request.fail(UpstreamError("the client was closed", 503))
             return
         request.queued_at = self.turn.now
         self._waiting.appendleft(request)

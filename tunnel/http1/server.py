@@ -546,7 +546,7 @@ class HttpServerConnection(HttpConnection):
         try:
             receiver = self.factory.handler.request_received(exchange)
         except Exception:
-            self._log.failure("a handler failed to take a request")
+            self._log.failure("a handler failed to handle a request")
             self._fail()
         else:
             # After an upgrade, perhaps only our half is finished.
@@ -570,7 +570,7 @@ class HttpServerConnection(HttpConnection):
             if last and not exchange.finished:
                 receiver.body_finished(trailers)
         except Exception:
-            self._log.failure("a handler failed to take a body")
+            self._log.failure("a handler failed to handle a body")
             self._fail()
 
     def _discard(self, data: bytes) -> None:

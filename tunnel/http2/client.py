@@ -92,7 +92,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         """Send our settings, if the server uses HTTP/2."""
         # Without TLS, nothing is negotiated: the server is known to support it.
         if self.is_tls and self.transport.negotiatedProtocol != b"h2":
-            self._why_closed = "the server does not speak HTTP/2"
+            self._why_closed = "the server does not support HTTP/2"
             self._closing = True
             self.transport.abortConnection()
             return
@@ -123,7 +123,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         :param end: whether it has no body.
         """
         if not self.room:
-            raise RuntimeError("this connection takes no more streams")
+            raise RuntimeError("this connection accepts no more streams")
         stream = _ClientStream(self, self._h2.get_next_available_stream_id())
         stream.reader = reader
         self._streams[stream.stream_id] = stream
@@ -191,12 +191,12 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         self._leaving = True
         said = (event.additional_data or b"").decode("utf-8", "replace")
         self._log.debug(
-            "a server says GOAWAY: {code} {said}",
+            "the server sent GOAWAY: {code} {said}",
             code=event.error_code,
             said=clean(said, 200),
         )
         last = event.last_stream_id or 0
-        error = StreamReset(ErrorCode.REFUSED, "the server takes no more calls")
+        error = StreamReset(ErrorCode.REFUSED, "the server accepts no more calls")
         for stream_id in [one for one in self._streams if one > last]:
             # The server has not processed them.
             self.forget(self._streams[stream_id], error)

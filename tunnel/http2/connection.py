@@ -136,7 +136,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             return
         except ProtocolError as error:
             # h2 has already queued its GOAWAY.
-            self._log.debug("a peer broke HTTP/2: {error}", error=str(error))
+            self._log.debug("a peer violated HTTP/2: {error}", error=str(error))
             self._h2.clear_outbound_data_buffer()
             self.fail(error.error_code, "")
             return
@@ -324,7 +324,10 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._unread += len(data)
             if self._unread > self.limits.unread:
                 self._log.info(
-                    ("a {peer} reads nothing and goes on asking: cut off"),
+                    (
+                        "a {peer} sends requests without reading the responses: "
+                        "connection cut"
+                    ),
                     peer=self.peer_is,
                 )
                 self.abort()
@@ -370,7 +373,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     def _pinged(self, seen: float) -> None:
         if self._last_seen == seen:
             timeout = self.limits.ping_timeout
-            self._why_closed = f"no answer to a PING within {timeout:g} s"
+            self._why_closed = f"no response to a PING within {timeout:g} s"
             self.abort()
         else:
             self._silent()

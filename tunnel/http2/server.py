@@ -90,7 +90,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             Poller.limit(self.transport, self._clock, ("external API", host))
 
     def _not_proven(self) -> None:
-        self.fail(ErrorCodes.NO_ERROR, "no call with a token was made")
+        self.fail(ErrorCodes.NO_ERROR, "no call with a valid token arrived")
 
     def _new_at_once(self) -> int | None:
         # Hundreds of HEADERS fit into a small read: end the connection before h2 reads

@@ -173,8 +173,8 @@ class WholeAnswer:
             self.done.errback(
                 CallError(
                     Status.RESOURCE_EXHAUSTED,
-                    f"API server: the answer has more than {MAX_BODY} bytes; "
-                    "ask in pages (limit=500)",
+                    f"API server: the response has more than {MAX_BODY} bytes; "
+                    "request it in pages (limit=500)",
                 )
             )
             self._cancelled(None)

@@ -107,7 +107,7 @@ class KubernetesClients:
         if access is None:
             raise CallError(
                 Status.PERMISSION_DENIED,
-                "the call names no user; the server half passes it on with "
+                "the call does not name a user; the server half forwards it with "
                 "api.calls.client(service, agent_id, access=access)",
             )
         return KubernetesClient(self, access, of_a_caller=True)
@@ -173,9 +173,9 @@ class KubernetesClient:
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is not a path; percent-encode its parts")
         if escapes_root(path.partition("?")[0].encode("ascii")):
-            raise ValueError(f"{path[:200]!r} leads out of the cluster")
+            raise ValueError(f"{path[:200]!r} leads out of the API server's root")
         if _METHOD.fullmatch(method) is None:
-            raise ValueError(f"{method[:20]!r} is no method")
+            raise ValueError(f"{method[:20]!r} is not a method")
         access = self._access
         verb, target = method.encode("ascii"), path.encode("ascii")
         if access is not None and access.read_only:
@@ -234,7 +234,7 @@ class KubernetesClient:
         except TimeoutError:
             raise CallError(
                 Status.DEADLINE_EXCEEDED,
-                f"{HOP}no answer within {timeout:g} s",
+                f"{HOP}no response within {timeout:g} s",
             ) from None
         except UpstreamError as error:
             raise unavailable(error) from error

@@ -28,7 +28,7 @@ def path_of(resource: KubernetesResource, namespace: str = "", name: str = "") -
     :raises ValueError: a part is missing, or cannot be part of a path.
     """
     if name and resource.namespaced and not namespace:
-        raise ValueError(f"{resource.kind} {name}: in which namespace?")
+        raise ValueError(f"{resource.kind} {name}: the namespace is missing")
     parts = ["apis", resource.group] if resource.group else ["api"]
     parts.append(resource.version)
     if namespace and resource.namespaced:
@@ -37,7 +37,7 @@ def path_of(resource: KubernetesResource, namespace: str = "", name: str = "") -
     if name:
         parts.append(name)
     if any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{resource.kind} {namespace}/{name}: no path leads to that")
+        raise ValueError(f"{resource.kind} {namespace}/{name} is not a valid name")
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 

@@ -96,9 +96,9 @@ class OwnNamespace:
         )
         return (
             f"in agentk's own namespace {self.name} {what} agentk's own rights, "
-            "because the agent's token and records are there; act as a user (kasctl "
-            "user add --as, or access_as of the agent's configuration), or set "
-            "kubernetes.allow_own_namespace: true in agentk's configuration file"
+            "because it contains the agent's token and records; act as a user "
+            "(kasctl user add --as, or access_as of the agent's configuration), or "
+            "set kubernetes.allow_own_namespace: true in agentk's configuration file"
         )
 
     def _without_own(self, target: bytes) -> bytes:

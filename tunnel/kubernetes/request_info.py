@@ -326,11 +326,11 @@ def why_refused(
     """
     if not only_reads(method, target, upgrade):
         return (
-            f"{access.who} is read-only: get, list and watch are allowed, and what "
-            "changes something or runs a command is not"
+            f"{access.who} is read-only: only get, list and watch are permitted, not "
+            "requests that change an object or run a command"
         )
     if not access.secrets:
         info = request_info(method, target)
         if (info.group, info.resource) == ("", "secrets"):
-            return f"{access.who} is read-only, and may not read Secrets"
+            return f"{access.who} is read-only and may not read Secrets"
     return None

@@ -44,7 +44,7 @@ def _run(name: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except usage.error as error:
-        print(f"{name}: {error}; '{name} --help' shows what there is", file=sys.stderr)
+        print(f"{name}: {error}; see '{name} --help'", file=sys.stderr)
         sys.exit(2)
     twistd.runApp(options)
 

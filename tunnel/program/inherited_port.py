@@ -103,7 +103,7 @@ class InheritedPort(FileDescriptor):
             if error.errno not in _PENDING:
                 raise
             self._log.debug(
-                "a connection was not taken ({reason})", reason=error.strerror
+                "a connection was not accepted ({reason})", reason=error.strerror
             )
             return
         with accepted:
@@ -121,12 +121,12 @@ class InheritedPort(FileDescriptor):
                     self._rest(error)
                     return
                 self._log.debug(
-                    "a connection was not taken ({reason})", reason=error.strerror
+                    "a connection was not accepted ({reason})", reason=error.strerror
                 )
             except Exception:
                 # The error belongs to one server, such as a module; the next connection
                 # may work.
-                self._log.failure("while taking a connection")
+                self._log.failure("accepting a connection")
 
     def give_way(self) -> None:
         """
@@ -142,9 +142,7 @@ class InheritedPort(FileDescriptor):
             self._wait(GIVE_WAY)
 
     def _rest(self, error: OSError) -> None:
-        self._log.warn(
-            "no connection can be accepted ({reason})", reason=error.strerror
-        )
+        self._log.warn("cannot accept connections ({reason})", reason=error.strerror)
         self._wait(PAUSE)
 
     def _wait(self, seconds: float) -> None:

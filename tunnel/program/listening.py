@@ -205,12 +205,12 @@ class Listening(Part):
             code = getattr(error.socketError, "errno", None)
             if code == errno.EADDRINUSE and self.handed:
                 return (
-                    f"{where} is in use (another {self.program}, or another worker of "
-                    "this one? They share what a section has under 'listen', and "
-                    "nothing else: set 'workers: 1')"
+                    f"{where} is in use (by another {self.program}, or by another "
+                    "worker of this one? Workers only share addresses that are "
+                    "configured under 'listen': set 'workers: 1')"
                 )
             if code == errno.EADDRINUSE:
-                return f"{where} is in use (another {self.program}?)"
+                return f"{where} is in use (by another {self.program}?)"
             if code == errno.EADDRNOTAVAIL:
                 return f"{where} is not an address of this machine"
             if code == errno.EACCES:
@@ -231,7 +231,9 @@ class Listening(Part):
             self._dates = LoopingCall(self._look_at_all_dates)
             self._dates.clock = self.reactor
             self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
-                lambda failure: self._log.failure(("while reading dates"), failure)
+                lambda failure: self._log.failure(
+                    ("checking the dates of certificates"), failure
+                )
             )
 
     def _look_at_all_dates(self) -> None:

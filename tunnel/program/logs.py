@@ -164,8 +164,8 @@ def log_writer(kind: str, sink: Sink) -> LogWriter:
             "log_level": LogLevel.warn,
             "log_namespace": __name__,
             "log_format": (
-                "{dropped} log lines were dropped: they could not be written "
-                "as fast as they came"
+                "{dropped} log lines were dropped: they arrived faster than they "
+                "could be written"
             ),
             "dropped": count,
         }
@@ -226,8 +226,8 @@ class LoggingService:
                 sink = FileSink(path, None if kind == "json" else ROTATE_AT)
             except OSError as error:
                 message = (
-                    f"--logfile: {path}: cannot be written ({error.strerror}); "
-                    "correct the path or its mode"
+                    f"--logfile: cannot write {path} ({error.strerror}); correct the "
+                    "path or its permissions"
                 )
                 raise ConfigurationError([message]) from None
         self.log_format = "json" if kind == "json" else "text"

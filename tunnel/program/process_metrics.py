@@ -48,12 +48,12 @@ class ProgramCollector(Collector):
         )
         yield CounterMetricFamily(
             f"{program}_log_lines_dropped",
-            "Lines of the log that could not be written as fast as they came.",
+            "Log lines that arrived faster than they could be written.",
             value=self.dropped_lines(),
         )
         failures = CounterMetricFamily(
             f"{program}_tls_handshake_failures",
-            "TLS handshakes of clients that failed.",
+            "Failed TLS handshakes of clients.",
             labels=["listener", "reason"],
         )
         for what, failed in listening.handshakes.items():
@@ -62,7 +62,7 @@ class ProgramCollector(Collector):
         yield failures
         expiry = GaugeMetricFamily(
             f"{program}_certificate_expiry_seconds",
-            "Seconds until a certificate expires; negative once it has.",
+            "Seconds until a certificate expires; negative after that.",
             labels=["for"],
         )
         ends = {what: one.expires for what, one in listening.contexts.items()}
@@ -90,12 +90,12 @@ def resumption_metrics(program: str, keeper: Keeper) -> Iterator[Metric]:
     """Yield the metrics of streams that survive the loss of their path."""
     yield GaugeMetricFamily(
         f"{program}_resumable_kept_bytes",
-        "Bytes kept for streams that survive their path.",
+        "Bytes kept for streams that survive the loss of their path.",
         value=keeper.held,
     )
     paths = CounterMetricFamily(
         f"{program}_resumable_paths",
-        "Paths of such streams: lost, found again, not found in time.",
+        "Paths of such streams: lost, replaced, not replaced in time.",
         labels=["event"],
     )
     for event in ("lost", "resumed", "expired"):

@@ -62,7 +62,7 @@ class Profiler:
     async def page(self) -> Page:
         """Return one profile as folded stacks, the input of flame graphs."""
         if self._stacks is not None:
-            return plain("another profile is being made; one at a time", 409)
+            return plain("another profile is in progress; try again later", 409)
         stacks: Counter[_Stack] = Counter()
         self._stacks = stacks
         # Kept installed, because a late signal would end the process.

@@ -125,7 +125,7 @@ class Site(ServerFactory):
             self.making -= 1
 
         def failed(failure: Failure) -> None:
-            self._log.failure("a page could not be made", failure)
+            self._log.failure("creating a page failed", failure)
             _answer(exchange, plain("an internal error", 500))
 
         making: Deferred[Page] = Deferred.fromCoroutine(made)
@@ -135,13 +135,13 @@ class Site(ServerFactory):
     def _make(self, exchange: Exchange) -> Page | Coroutine[Any, Any, Page]:
         head = exchange.head
         if head.length:
-            return plain("requests here have no body", 413)
+            return plain("requests must not have a body here", 413)
         path = unquote_to_bytes(head.target.partition(b"?")[0])
         make = self._pages.get(path)
         if make is None:
             return plain("this page does not exist", 404)
         if head.method not in (b"GET", b"HEAD"):
-            page = plain("only GET is served here", 405)
+            page = plain("only GET is supported here", 405)
             return attrs.evolve(page, fields=b"\r\nAllow: GET")
         return make()
 

@@ -125,8 +125,8 @@ class Tracer(Collector):
         """See `prometheus_client.registry.Collector`."""
         family = CounterMetricFamily(
             f"{self._program}_spans",
-            "Spans for OpenTelemetry: sent, not taken by the collector, and dropped "
-            "while too many waited for it.",
+            "Spans for OpenTelemetry: sent, refused by the collector, and dropped "
+            "because too many were waiting.",
             labels=["result"],
         )
         family.add_metric(["sent"], self.sent)
@@ -250,14 +250,14 @@ class Tracer(Collector):
         before, self._problem = self._problem, problem
         if problem and not before:
             self._log.warn(
-                "spans cannot be sent to {endpoint}: {problem}; they are lost until "
+                "cannot send spans to {endpoint}: {problem}; spans are dropped until "
                 "it accepts them again",
                 endpoint=self._settings.otlp_endpoint,
                 problem=problem,
             )
         elif before and not problem:
             self._log.info(
-                "spans are sent to {endpoint} again",
+                "{endpoint} accepts spans again",
                 endpoint=self._settings.otlp_endpoint,
             )
 
@@ -275,8 +275,8 @@ def _credential(file: Path | None) -> dict[str, str]:
         token = ""
     if not token or not token.isprintable() or " " in token:
         message = (
-            f"observability.tracing.otlp_token_secret_file: {file} has no token in "
-            "it; write one line"
+            f"observability.tracing.otlp_token_secret_file: {file} does not contain "
+            "a token; write one line"
         )
         raise ConfigurationError([message])
     # GitLab's tokens have a header of their own.
@@ -296,7 +296,7 @@ def _session() -> Any:
 
     def answered(response: requests.Response, **_: object) -> None:
         if 300 <= response.status_code < 400:
-            raise requests.TooManyRedirects("it sends us to another URL")
+            raise requests.TooManyRedirects("it redirects to another URL")
 
     session = requests.Session()
     session.hooks["response"].append(answered)
@@ -315,7 +315,7 @@ def _counting(
 
     class Counting(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
-            problem = "it does not take them, or cannot be reached"
+            problem = "it refuses them, or cannot be reached"
             result = SpanExportResult.FAILURE
             try:
                 result = exporter.export(spans)

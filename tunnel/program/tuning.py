@@ -74,8 +74,8 @@ def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
     if soft == resource.RLIM_INFINITY or soft >= enough:
         return None
     return (
-        f"this process may open only {soft} files, and each connection takes one: "
-        f"raise the hard limit to {enough} at least (LimitNOFILE= of systemd, "
+        f"this process may open only {soft} files, and each connection needs one: "
+        f"raise the hard limit to at least {enough} (LimitNOFILE= of systemd, "
         "`ulimit -Hn`)"
     )
 

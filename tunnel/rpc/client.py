@@ -259,7 +259,7 @@ class ClientCall:
             raise CallError(Status.INTERNAL, "a response that cannot be read") from None
 
     def _late(self) -> None:
-        error = CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
+        error = CallError(Status.DEADLINE_EXCEEDED, "no response within the given time")
         # In kas, the stream may still wait for its agent, and knows the reason.
         stream = self._stream
         if IWaitingStream.providedBy(stream) and (away := stream.absence()) is not None:

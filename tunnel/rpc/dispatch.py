@@ -64,7 +64,7 @@ class Dispatcher:
             if function is None:
                 raise ValueError(
                     f"{type(implementation).__name__} has no method "
-                    f"{snake_case(method.name)}, which {service.full_name} asks for"
+                    f"{snake_case(method.name)}, which {service.full_name} requires"
                 )
             name = f"/{service.full_name}/{method.name}"
             accept = acceptor(method, function, settings)
@@ -80,7 +80,7 @@ class Dispatcher:
         """
         taken = self._accepts.get(method)
         if taken is not None and taken[0] != owner:
-            raise ValueError(f"{method} is answered by the module {taken[0]} already")
+            raise ValueError(f"{method} is already handled by the module {taken[0]}")
         self._accepts[method] = (owner, accept)
 
     def withdraw(self, owner: str) -> None:

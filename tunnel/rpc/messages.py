@@ -38,7 +38,7 @@ def encode_message(message: Message) -> bytes:
     if len(data) > MAX_MESSAGE:
         raise CallError(
             Status.RESOURCE_EXHAUSTED,
-            f"a message of {len(data)} bytes; at most {MAX_MESSAGE} go into a call",
+            f"a message has {len(data)} bytes, but a call allows at most {MAX_MESSAGE}",
         )
     return _LENGTH.pack(len(data)) + data
 
@@ -97,7 +97,9 @@ class Inbox:
         if not self._ended:
             self._ended, self._error = True, error
             if self._buffer and error is None:
-                self._error = CallError(Status.INTERNAL, ("cut within a message"))
+                self._error = CallError(
+                    Status.INTERNAL, ("the stream ended within a message")
+                )
             self._wake()
 
     def close(self) -> None:
@@ -118,7 +120,9 @@ class Inbox:
                     raise self._error
                 return None
             if self._waiter is not None:
-                raise RuntimeError("these messages are being read already")
+                raise RuntimeError(
+                    "another reader is already waiting for these messages"
+                )
             self._waiter = Deferred()
             try:
                 await self._waiter

@@ -108,4 +108,4 @@ def error_for_caller(error: BaseException) -> CallError:
         return error
     if isinstance(error, CancelledError):
         return CallError(Status.CANCELLED, "cancelled")
-    return CallError(Status.INTERNAL, "the handler failed; its log says how")
+    return CallError(Status.INTERNAL, "the handler failed; see its log")

@@ -348,7 +348,7 @@ class Keepalive:
             connection.liveness.wheel_slot = None
         self._awake |= due
         due.clear()
-        for_each(tuple(self._awake), self._look, "the sweep of a connection")
+        for_each(tuple(self._awake), self._look, "sweeping a connection")
 
     def _slot(self, rest: int) -> set[Watched]:
         return self._resting[(self._sweeps + rest) % LONGEST_REST]

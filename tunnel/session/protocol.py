@@ -99,13 +99,15 @@ class TunnelOwner(typing.Protocol):
         :raises ProtocolError: with the code that resets the stream; FLOOD ends the
             tunnel.
         """
-        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, ("this side only asks"))
+        raise ProtocolError(
+            ErrorCode.UNKNOWN_METHOD, ("this side does not accept streams")
+        )
 
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
         """Return the receiver of a stream that the peer resumes; as `stream_opened`."""
-        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
+        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams cannot be resumed here")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> object:
         """Handle the announcement that the peer leaves soon or now."""
@@ -398,7 +400,7 @@ class TunnelProtocol(Protocol):
         # If no stream waits for it, this is normal: of thousands of agents that connect
         # in the same seconds, half respond late.
         log = self._log.info if waiting else self._log.debug
-        log("{peer} is silent though it was asked", peer=self.peer)
+        log("{peer} did not respond to a ping", peer=self.peer)
         for receiver in waiting:
             receiver.path_in_doubt()
 
@@ -406,7 +408,7 @@ class TunnelProtocol(Protocol):
         """End the tunnel to a peer that was silent for too long."""
         seconds = max(self.liveness.silence, self.liveness.doubt)
         self._log.info(
-            "{peer} was silent for {seconds:.0f} s: connection given up",
+            "{peer} was silent for {seconds:.0f} s: closing the connection",
             peer=self.peer,
             seconds=seconds,
         )
@@ -414,7 +416,7 @@ class TunnelProtocol(Protocol):
 
     def greeting_is_late(self) -> None:
         """End a tunnel whose peer did not greet in time."""
-        self.end(ErrorCode.PROTOCOL, "no greeting in time")
+        self.end(ErrorCode.PROTOCOL, "no greeting arrived in time")
 
     def renew_budget(self) -> None:
         """Begin a new interval of the budget for frames without credit."""
@@ -442,7 +444,9 @@ class TunnelProtocol(Protocol):
             known, renewals = self._leftovers.get(stream_id, (queued, 0))
             renewals = renewals + 1 if known == queued else 0
             if renewals > STUCK:
-                session.reset(stream_id, ErrorCode.CANCELLED, ("its end was not taken"))
+                session.reset(
+                    stream_id, ErrorCode.CANCELLED, ("the peer did not read its end")
+                )
             else:
                 left[stream_id] = (queued, renewals)
         self._leftovers = left
@@ -520,7 +524,7 @@ class TunnelProtocol(Protocol):
             more = None if event.by_peer else self.may_log()
             if more is not None:
                 self._log.warn(
-                    "{peer} broke the protocol ({code}): {message}{more}",
+                    "{peer} violated the protocol ({code}): {message}{more}",
                     peer=self.peer,
                     code=event.code.name,
                     message=event.message,

@@ -193,7 +193,7 @@ class ResumableStream:
     def resumed(self, path: StreamTransport, received: int) -> None:
         """Continue after the peer answered our RESUME on *path*."""
         if not self.goes_on(received):
-            path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible count")
+            path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible number of bytes")
             return
         self.go_on(path, received)
 
@@ -245,7 +245,7 @@ class ResumableStream:
         if self.buffer.given_up and self._path is None:
             self.end(
                 SessionClosed(
-                    ErrorCode.MEMORY, "too many bytes for its retransmission buffer"
+                    ErrorCode.MEMORY, "too many bytes in its retransmission buffer"
                 )
             )
 
@@ -312,7 +312,7 @@ class ResumableStream:
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """As `IStream.registerProducer`; only for push producers."""
         if not streaming:
-            raise ValueError("a resumable stream takes producers that push")
+            raise ValueError("a resumable stream supports push producers only")
         if self._closed:
             producer.stopProducing()
             return
@@ -482,7 +482,7 @@ class Keeper:
         :param accept: returns its receiver, as for any other stream.
         """
         if len(open_.resume_id) != 16 or open_.resume_id in self._accepted:
-            raise ProtocolError(ErrorCode.PROTOCOL, "an unusable resume_id")
+            raise ProtocolError(ErrorCode.PROTOCOL, "invalid resume_id")
         stream = ResumableStream(self, open_.resume_id)
         stream.attach(path)
         # Register the stream before its receiver exists, because the receiver may write
@@ -500,7 +500,7 @@ class Keeper:
         """Continue a stream for which the peer found a new path."""
         stream = self._accepted.get(resume.resume_id)
         if stream is None or not stream.goes_on(resume.received):
-            raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is not known")
+            raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is unknown")
         stream.detach()
         path.accept_resume(stream.received)
         stream.go_on(path, resume.received)
@@ -556,7 +556,7 @@ class Keeper:
         self._ack_call = self._linger_call = None
         self._lingering.clear()
         for stream in tuple(self._accepted.values()):
-            stream.reset(ErrorCode.SHUTDOWN, "the process stops")
+            stream.reset(ErrorCode.SHUTDOWN, "the process is stopping")
             self.forget(stream)
 
 

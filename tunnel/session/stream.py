@@ -289,7 +289,7 @@ class StreamTransport:
                 self.resumable.resumed(self, received)
         except Exception:
             # It may resume a producer; see `_resume_producer`.
-            self._log.failure("a stream failed when its other end went on")
+            self._log.failure("a stream failed when its other end resumed it")
             self.reset(ErrorCode.INTERNAL, "the producer failed")
 
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:

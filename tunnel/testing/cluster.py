@@ -197,7 +197,7 @@ class _Connection:
             name, _, value = line.partition(":")
             fields.setdefault(name.lower(), []).append(value.strip())
         if "transfer-encoding" in fields:
-            raise ValueError("FakeCluster takes bodies of a known length only")
+            raise ValueError("FakeCluster only accepts bodies with a Content-Length")
         length = int(fields.get("content-length", ["0"])[0])
         if len(rest) < length:
             return None

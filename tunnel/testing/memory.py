@@ -157,4 +157,4 @@ class Pipe:
                 self.clock.advance(0)
             if not moved and not due:
                 return
-        raise AssertionError("the pipe does not come to rest")
+        raise AssertionError("the pipe does not become idle")

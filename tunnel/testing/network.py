@@ -58,7 +58,7 @@ class FakeNetwork:
         connections: int = 2,
     ) -> IAgent:
         if self._http is None:
-            raise AssertionError(f"{setting}: give ModulePair the IAgent to be asked")
+            raise AssertionError(f"{setting}: pass an IAgent to ModulePair")
         return self._http
 
 

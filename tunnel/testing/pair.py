@@ -179,7 +179,7 @@ class ModulePair:
         head.update((name.replace("_", "-"), text) for name, text in fields.items())
         for name, text in head.items():
             if not isinstance(text, str):
-                raise TypeError(f"the field {name!r} of the head has to be a str")
+                raise TypeError(f"the header field {name!r} must be a str")
         return visit(self._pages, path, method, body, head, partial(self._pass, wait))
 
     def _pass(self, seconds: float) -> None:

@@ -107,7 +107,7 @@ class FakeRepository:
                 object_id = hashlib.sha1(files[name], usedforsecurity=False)
                 found[name] = TreeEntry(name, TreeEntryKind.FILE, object_id.hexdigest())
         if path and not found:
-            raise CallError(Status.NOT_FOUND, f"there is no {path!r}")
+            raise CallError(Status.NOT_FOUND, f"{path!r} does not exist")
         entries = list(found.values())
         return entries if most is None else entries[: most + 1]
 
@@ -115,7 +115,7 @@ class FakeRepository:
         """See `IRepository.read`."""
         files = self._files(commit)
         if path not in files:
-            raise CallError(Status.NOT_FOUND, f"there is no {path!r}")
+            raise CallError(Status.NOT_FOUND, f"{path!r} does not exist")
         if len(files[path]) > limit:
             text = f"{path!r} has more than {limit} bytes"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
@@ -165,7 +165,7 @@ class FakeRepository:
 
     def _files(self, commit: str) -> dict[str, bytes]:
         if commit not in self._trees:
-            text = f"the commit {commit[:12]} is not here"
+            text = f"the commit {commit[:12]} does not exist in the repository"
             raise CallError(Status.OUT_OF_RANGE, text)
         return self._trees[commit]
 

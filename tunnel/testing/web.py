@@ -70,7 +70,7 @@ def visit(
     settle()
     answer, found, rest = transport.value().partition(b"\r\n\r\n")
     if not found:
-        raise AssertionError(f"no answer to {method} {path} yet")
+        raise AssertionError(f"no response to {method} {path} yet")
     status, *lines = answer.decode("latin-1").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines)
     return Answer(

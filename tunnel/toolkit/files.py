@@ -274,7 +274,7 @@ def read_secret_file(
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     if len(data) > limit:
-        raise ValueError(f"{path} is larger than {limit} bytes: no secret")
+        raise ValueError(f"{path} is larger than {limit} bytes, so it is not a secret")
     return data
 
 
@@ -290,11 +290,11 @@ def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     try:
         secret = base64.b64decode(data.strip(), validate=True)
     except binascii.Error:
-        text = f"{path} does not hold base64 on one line; {HOW_TO_MAKE_ONE}"
+        text = f"{path} does not contain base64 on one line; {HOW_TO_MAKE_ONE}"
         raise ValueError(text) from None
     if len(secret) < least:
         raise ValueError(
-            f"the secret in {path} has {len(secret)} bytes once decoded, and needs "
+            f"the secret in {path} has {len(secret)} bytes when decoded, but needs "
             f"{least}; {HOW_TO_MAKE_ONE}"
         )
     return secret

@@ -32,4 +32,4 @@ class LogBudget:
             self._left_out += 1
             return None
         left_out, self._left_out = self._left_out, 0
-        return f" (left out before: {left_out} such lines)" if left_out else ""
+        return f" ({left_out} such lines were left out before)" if left_out else ""

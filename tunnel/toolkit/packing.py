@@ -27,9 +27,9 @@ def unpack(packed: bytes, most: int) -> bytes:
     try:
         data = inflater.decompress(packed, most + 1)
     except zlib.error:
-        raise ValueError("packed bytes that are damaged") from None
+        raise ValueError("the compressed bytes are damaged") from None
     if len(data) > most:
-        raise ValueError(f"more than {most} bytes were packed")
+        raise ValueError(f"the data has more than {most} bytes when decompressed")
     if not inflater.eof or inflater.unused_data:
-        raise ValueError("packed bytes that are damaged")
+        raise ValueError("the compressed bytes are damaged")
     return data

@@ -24,7 +24,7 @@ def read_secret(file: Path) -> bytes:
     secret = read_secret_file(file, MAX_FILE).strip()
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise ValueError(
-            f"the secret in {file} has {len(secret)} bytes; at least {MIN_SECRET} and "
-            f"at most {MAX_SECRET} make a good one"
+            f"the secret in {file} has {len(secret)} bytes; it must have at least "
+            f"{MIN_SECRET} and at most {MAX_SECRET}"
         )
     return secret

@@ -51,7 +51,7 @@ def check_manifest(text: str, name: ObjectName) -> Any:
     try:
         found = json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     if object_name(found) != name:
-        raise ValueError("it is another object than the one it is listed as")
+        raise ValueError("it is not the object that it is listed as")
     return found

@@ -50,9 +50,9 @@ def _remedy(said: str, context: str, begin: int, rest: str) -> str:
     if "cannot start any token" in said or "alphabetic or numeric" in said:
         return f"put quotes around text that begins with one of {_NEED_QUOTES}"
     if "mapping values are not allowed" in said:
-        return "put quotes around text with ': ' in it, or mend the indentation"
+        return "put quotes around text that contains ': ', or correct the indentation"
     if context.startswith(("while scanning a quoted", "while parsing a flow")):
-        return f"is what begins in line {begin} closed, by a quote or a bracket?"
+        return f"is the quote or bracket closed that begins in line {begin}?"
     if context.startswith("while parsing a block"):
         return "the indentation does not fit the lines above, or quotes end too early"
     return ""

@@ -38,7 +38,7 @@ _FOREIGN = {
     "grpcs": ("GitLab's agent protocol", "tls://{host}:8150 or wss://{host}"),
     "http": ("for web pages", "ws://{host}"),
     "https": ("for web pages", "wss://{host}"),
-    "ssl": ("not used here", "tls://{host}:8150"),
+    "ssl": ("not supported", "tls://{host}:8150"),
 }
 
 
@@ -90,7 +90,7 @@ def parse_kas_address(text: str) -> KasAddress:
     if stripped.lower().startswith("unix:"):
         path = stripped[5:].removeprefix("//")
         if not path.startswith("/"):
-            refuse("write the whole path: unix:/run/kas/agent.sock")
+            refuse("write the complete path: unix:/run/kas/agent.sock")
         return KasAddress("unix", "", 0, path, True)
     if "@" in stripped.rpartition("://")[2].partition("/")[0]:
         # The text is left out, because it may contain a password.
@@ -121,14 +121,14 @@ def parse_kas_address(text: str) -> KasAddress:
     if port == 0:
         refuse("port 0 is not a port")
     if url.fragment:
-        refuse("a part behind # means nothing here")
+        refuse("a part after # has no effect")
     path = url.path
     if scheme in ("ws", "wss"):
         path = (path or "/") + (f"?{url.query}" if url.query else "")
         if not path.isascii() or any(c.isspace() for c in path):
-            refuse("the path has to be percent-encoded")
+            refuse("the path must be percent-encoded")
     elif path not in ("", "/") or url.query:
-        refuse(f"{scheme}:// takes no path; only ws:// and wss:// do")
+        refuse(f"{scheme}:// does not permit a path; only ws:// and wss:// do")
     else:
         path = ""
     return KasAddress(

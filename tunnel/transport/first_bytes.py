@@ -44,7 +44,7 @@ class _Sniffer(Handover):
         self._seen = b""
 
     def describe_timeout(self) -> str:
-        return f"the peer said nothing within {self._factory.timeout:g} s"
+        return f"the peer sent nothing within {self._factory.timeout:g} s"
 
     def negotiate(self, data: bytes) -> None:
         self._seen += data

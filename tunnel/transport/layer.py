@@ -269,7 +269,7 @@ class Layer(Negotiator):
         try:
             self.hand_up(data, ended)
         except Exception as error:
-            self._log.failure("while handing over what was held back")
+            self._log.failure("delivering held data")
             self.fail(error)
             return
         self._resume_below()
@@ -296,7 +296,7 @@ class Layer(Negotiator):
         else:
             self.fail(
                 ConnectionLost(
-                    f"the peer took nothing for {CLOSE_TIMEOUT:g} s while we closed"
+                    f"the peer accepted no data for {CLOSE_TIMEOUT:g} s while we closed"
                 )
             )
 

@@ -118,7 +118,10 @@ class LayerFactory:
         if self.negotiating >= self.room():
             if not self._complained:
                 self._log.warn(
-                    "too many connections: {count} negotiate, and new ones are closed",
+                    (
+                        "too many connections: {count} are negotiating, and new ones "
+                        "are closed"
+                    ),
                     count=self.negotiating,
                 )
             self._complained = True
@@ -204,7 +207,7 @@ class Negotiator:
 
     def describe_timeout(self) -> str:
         """Describe the step that the peer did not complete in time."""
-        return f"no answer within {self._factory.timeout:g} s"
+        return f"no response within {self._factory.timeout:g} s"
 
     def _timed_out(self) -> None:
         self._timer = None

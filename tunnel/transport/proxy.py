@@ -52,7 +52,7 @@ MAX_HEAD_BYTES = 16 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?")
 
 _HINTS = {
-    403: "the proxy does not allow this destination",
+    403: "the proxy does not permit this destination",
     407: "give the proxy's user name and password in the proxy URL",
 }
 
@@ -185,7 +185,7 @@ class _ConnectProtocol(Handover):
 
     def describe_timeout(self) -> str:
         seconds = self._factory.timeout
-        return f"proxy {self._name} did not answer within {seconds:g} s"
+        return f"proxy {self._name} did not respond within {seconds:g} s"
 
     def negotiate(self, data: bytes) -> None:
         # Search from shortly before the new bytes: the blank line may be split
@@ -203,12 +203,12 @@ class _ConnectProtocol(Handover):
             self._head = b""
             self._judge(head, rest)
         elif not b"HTTP/1."[: len(self._head)] == self._head[:7]:
-            self.refuse("not-http", f"proxy {self._name} does not speak HTTP")
+            self.refuse("not-http", f"proxy {self._name} does not use HTTP")
 
     def _judge(self, head: bytes, rest: bytes) -> None:
         status_line = _STATUS_LINE.match(head)
         if status_line is None:
-            self.refuse("not-http", f"proxy {self._name} does not speak HTTP/1")
+            self.refuse("not-http", f"proxy {self._name} does not use HTTP/1")
             return
         status = int(status_line[1])
         if 100 <= status < 200:
@@ -223,7 +223,7 @@ class _ConnectProtocol(Handover):
             detail = _HINTS.get(status) or excerpt(rest) or "no explanation"
             self.refuse(
                 "status",
-                f"proxy {self._name} answered {status} {phrase}".rstrip()
+                f"proxy {self._name} responded with {status} {phrase}".rstrip()
                 + f": {detail}",
             )
 

@@ -139,7 +139,7 @@ class CertificateFiles:
         elif self.require_client_cert:
             _fail(
                 self.cert_file,
-                "client certificates are required, but no file says whose: "
+                "client certificates are required, but no file contains their CAs: "
                 "name the CA of the clients",
             )
         return context
@@ -197,7 +197,7 @@ class ReloadingServerContext:
 
     def _refused(self, error: Exception) -> None:
         self._log.error(
-            "new TLS files cannot be used, the old ones stay: {reason}",
+            "the new TLS files are invalid; the previous ones stay in use: {reason}",
             reason=str(error),
         )
 
@@ -323,7 +323,7 @@ def describe_error(error: ssl.SSLError, server_hostname: str | None) -> tuple[st
     reason = error.reason or ""
     words = reason.lower().replace("_", " ") or str(error)
     if reason in _NOT_TLS:
-        return "not-tls", f"the peer does not speak TLS here ({words})"
+        return "not-tls", f"the peer does not use TLS here ({words})"
     if reason in _WRONG_VERSION:
         return "version", f"no version of TLS in common with the peer ({words})"
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":

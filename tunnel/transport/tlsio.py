@@ -114,8 +114,8 @@ class TLSConnection(Layer):
                 server_hostname=self._server_hostname,
             )
         except Exception:
-            self._log.failure("while preparing a TLS connection")
-            self.refuse("internal", "no TLS context could be made; see the log")
+            self._log.failure("preparing a TLS connection")
+            self.refuse("internal", "creating a TLS context failed; see the log")
             return
         self._shake_hands()
 
@@ -195,7 +195,9 @@ class TLSConnection(Layer):
 
     def explain_loss(self, reason: Failure) -> Failure:
         if reason.check(ConnectionDone):
-            text = "the connection ended without TLS close_notify: maybe truncated"
+            text = (
+                "the connection ended without TLS close_notify: data may be truncated"
+            )
             return Failure(ConnectionLost(text))
         return reason
 

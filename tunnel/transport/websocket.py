@@ -211,7 +211,7 @@ class _WebSocket(Layer):
             elif event.opcode is Opcode.CLOSE:
                 ended = True
             elif event.opcode is Opcode.TEXT:
-                reason = "only binary messages here"
+                reason = "only binary messages are supported"
                 self._core.fail(CloseCode.UNSUPPORTED_DATA, reason)
                 self._core.parser_exc = ValueError(reason)
                 break
@@ -231,7 +231,7 @@ class _WebSocket(Layer):
         waiting = self.unsent()
         self._pong_bytes = self._pong_bytes + count if waiting else 0
         if self._pong_bytes > MAX_PONG_BYTES:
-            self.fail(ConnectionLost("WebSocket: the peer pings and does not read"))
+            self.fail(ConnectionLost("WebSocket: the peer sends pings without reading"))
             return False
         return True
 
@@ -321,8 +321,8 @@ class _ClientConnection(_WebSocket):
     def describe_timeout(self) -> str:
         seconds = self._factory.timeout
         if _STATUS_LINE.match(self._raw):
-            return f"{self._describe_raw()} (and did not finish within {seconds:g} s)"
-        return f"{self._where} did not answer the upgrade within {seconds:g} s"
+            return f"{self._describe_raw()} (incomplete after {seconds:g} s)"
+        return f"{self._where} did not respond to the upgrade within {seconds:g} s"
 
     def negotiate(self, data: bytes) -> None:
         self._raw += data
@@ -352,13 +352,14 @@ class _ClientConnection(_WebSocket):
         elif events:
             self.refuse("upgrade", f"{self._where} did not upgrade: {problem}")
         elif not self._lost:
-            self.refuse("not-http", f"{self._where} does not answer with HTTP/1.1")
+            self.refuse("not-http", f"{self._where} does not respond with HTTP/1.1")
         return True
 
     def _opened(self, events: Sequence[object]) -> None:
         if self._core.subprotocol != SUBPROTOCOL:
             text = (
-                f"{self._where} does not know the subprotocol {SUBPROTOCOL}: is it kas?"
+                f"{self._where} does not support the subprotocol {SUBPROTOCOL}: is "
+                "it kas?"
             )
             self.refuse("subprotocol", text)
             return
@@ -386,7 +387,7 @@ class _ClientConnection(_WebSocket):
         text = f"{self._where} answered {status} {excerpt(phrase)}".rstrip()
         text += " instead of opening a WebSocket"
         if location:
-            text += f"; it points to {excerpt(location.encode())}"
+            text += f"; it redirects to {excerpt(location.encode())}"
         page = excerpt(body)
         return f"{text}: {page}" if page else text
 
@@ -417,7 +418,7 @@ class _ServerConnection(_WebSocket):
         self._head = b""
 
     def describe_timeout(self) -> str:
-        return f"no whole request within {self._factory.timeout:g} s"
+        return f"no complete request within {self._factory.timeout:g} s"
 
     def negotiate(self, data: bytes) -> None:
         start = max(0, len(self._head) - 3)
@@ -464,7 +465,7 @@ class _ServerConnection(_WebSocket):
     def _decline(self, response: Response, label: str) -> None:
         eager.write(self._lower, response.serialize())
         text = excerpt(bytes(response.body))
-        self.refuse(label, f"answered {response.status_code}: {text}")
+        self.refuse(label, f"responded with {response.status_code}: {text}")
 
 
 def _select_subprotocol(

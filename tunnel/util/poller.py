@@ -412,7 +412,7 @@ class Poller:
             try:
                 callback()
             except BaseException:
-                self._log.failure("what follows the events of a turn failed")
+                self._log.failure("a call after the events of a turn failed")
 
     def _other_event(self, fd: int, event: int, member: Any) -> tuple[bool, Any]:
         """
@@ -458,7 +458,7 @@ class Poller:
         def end(member: Any) -> None:
             member.connectionLost(reason)
 
-        for_each(self.removeAll(), end, "the end of a connection")
+        for_each(self.removeAll(), end, "ending a connection")
 
 
 def _read(transport: Any) -> Exception | None:

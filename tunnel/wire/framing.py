@@ -99,10 +99,11 @@ class FrameDecoder:
             length, stream_id, kind, flags = _unpack_from(chunk, position)
             if length > self.max_payload:
                 said = (
-                    f"a frame of {length} bytes; at most {self.max_payload} are taken"
+                    f"a frame has {length} bytes, but at most {self.max_payload} are "
+                    "allowed"
                 )
                 if length == _HTTP:
-                    said = "what came is an answer of HTTP and no frame"
+                    said = "received an HTTP response instead of a frame"
                 self.error = ProtocolError(ErrorCode.FRAME_SIZE, said)
                 self._size = 0
                 return frames

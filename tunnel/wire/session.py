@@ -125,7 +125,7 @@ class Session:
         :raises StreamReset: the peer accepts no more streams now.
         """
         if self.going or not self.ready:
-            raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
+            raise SessionClosed(ErrorCode.SHUTDOWN, "the peer accepts no new streams")
         streams = self._streams
         if streams.ours >= self.peer.max_streams or streams.next_ours > MAX_STREAM_ID:
             raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
@@ -321,7 +321,7 @@ class Session:
         except ProtocolError as error:
             self._end(error.code, str(error), happened)
         except DecodeError:
-            self._end(ErrorCode.PROTOCOL, "a message that cannot be read", happened)
+            self._end(ErrorCode.PROTOCOL, "a malformed message", happened)
         return happened
 
     def _handle_frames(self, data: bytes, out: Events) -> None:
@@ -340,14 +340,14 @@ class Session:
         if self._decoder.error is not None:
             raise self._decoder.error
         if len(self._outbox.control) > self.limits.max_queued_control:
-            raise ProtocolError(ErrorCode.FLOOD, "answers are not being read")
+            raise ProtocolError(ErrorCode.FLOOD, "responses are not being read")
 
     # Frames of the connection.
 
     def _check_greeting(self, kind: int) -> None:
         if kind not in (self._expected, FrameType.GO_AWAY):
             raise ProtocolError(
-                ErrorCode.PROTOCOL, f"{self._expected.name} has to come first"
+                ErrorCode.PROTOCOL, f"{self._expected.name} must come first"
             )
 
     def _on_hello(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
@@ -358,7 +358,10 @@ class Session:
         if not set(hello.versions) & set(VERSIONS):
             raise ProtocolError(
                 ErrorCode.VERSION,
-                f"no common version: {list(hello.versions)[:8]} there, {VERSIONS} here",
+                (
+                    f"no common version: the peer has {list(hello.versions)[:8]}, we "
+                    f"have {VERSIONS}"
+                ),
             )
         self._learn(hello.limits)
         # Before WELCOME is sent, the peer must not send other frames.

@@ -202,7 +202,9 @@ class ReceiveWindow:
     def emptied(self, count: int) -> None:
         """Count *count* bytes as consumed, on a stream that has ended."""
         if count > self.buffered:
-            raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
+            raise ValueError(
+                f"{count} bytes consumed, but only {self.buffered} had arrived"
+            )
         self.buffered -= count
         self.unannounced += count
 
@@ -318,12 +320,14 @@ class StreamTable:
         """
         if not stream_id or stream_id & 1 == self._parity:
             raise ProtocolError(
-                ErrorCode.PROTOCOL, (f"stream {stream_id} is not yours")
+                ErrorCode.PROTOCOL, (f"stream {stream_id} does not belong to the peer")
             )
         if stream_id <= self.last_theirs:
-            raise ProtocolError(ErrorCode.PROTOCOL, (f"stream {stream_id} was used"))
+            raise ProtocolError(
+                ErrorCode.PROTOCOL, (f"stream {stream_id} was already used")
+            )
         if stream_id > MAX_STREAM_ID:
-            raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
+            raise ProtocolError(ErrorCode.PROTOCOL, "all stream numbers are used up")
         self.last_theirs = stream_id
 
     def accept(

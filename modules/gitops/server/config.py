@@ -68,12 +68,14 @@ def _check_address(value: str, example: str) -> None:
 def _is_private_address(instance: object, attribute: object, value: str) -> None:
     _check_address(value, "https://gitlab.example.org")
     if not is_private(value):
-        raise ValueError("use https: the token would be readable on the way")
+        raise ValueError("use https: without it, the token could be read in transit")
 
 
 def _is_format(instance: Any, attribute: object, value: WebhookFormat) -> None:
     if value is WebhookFormat.GITLAB_ALERT and not is_private(instance.url):
-        raise ValueError("url has to be https: the key would be readable on the way")
+        raise ValueError(
+            "url has to be https: otherwise the key could be read in transit"
+        )
 
 
 def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
@@ -201,7 +203,7 @@ class GitopsSettings:
     )
     webhooks: tuple[WebhookSettings, ...] = field(
         default=(),
-        doc="receivers of events about objects that others have changed",
+        doc="receivers of events about objects that other clients have changed",
         validator=_are_few,
     )
     merge_requests: MergeRequestSettings | None = field(

@@ -166,7 +166,10 @@ class Operators:
             ids = ", ".join(sorted({one.agent_id for one in found})[:5])
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                (f"several agents are called {wanted[:200]!r}: give an id of {ids}"),
+                (
+                    f"several agents are called {wanted[:200]!r}: give one of these "
+                    f"ids: {ids}"
+                ),
             )
         for one in found:
             return one

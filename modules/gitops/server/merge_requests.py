@@ -176,15 +176,17 @@ class MergeRequests(Resource):
         except (ValueError, RecursionError):
             return _answer(request, 400, "this is not a merge request event of GitLab")
         if key is None:
-            return _answer(request, 200, "there is nothing new to preview")
+            return _answer(request, 200, "nothing to preview has changed")
         project_id, number = key
         others = self._waiting.get(project_id, {})
         if number not in others:
             every = sum(map(len, self._waiting.values()))
             if every >= MAX_WAITING or len(others) >= MAX_WAITING_EACH:
                 request.setHeader(b"retry-after", b"60")
-                text = f"{len(others)} merge requests of this project wait already"
-                return _answer(request, 503, f"{text}, {every} of all projects")
+                text = (
+                    f"{len(others)} merge requests of this project are already waiting"
+                )
+                return _answer(request, 503, f"{text}, {every} in all projects")
         self._waiting.setdefault(project_id, {})[number] = None
         self._begin()
         return _answer(request, 202, "it will be previewed")
@@ -264,8 +266,8 @@ class MergeRequests(Resource):
                 return
             if asked.is_fork and not self._settings.forks:
                 self._log.info(
-                    "merge request {number} of {project} comes from a fork, and is not "
-                    "previewed",
+                    "merge request {number} of {project} comes from a fork and is "
+                    "not previewed",
                     number=number,
                     project=asked.project,
                 )
@@ -301,8 +303,8 @@ class MergeRequests(Resource):
         agents = [every[agent_id] for agent_id in sorted(every)][:MAX_AGENTS]
         if len(every) > MAX_AGENTS:
             self._log.warn(
-                "{count} agents may preview merge requests, and {most} of them are "
-                "asked: say which in agent.gitops.merge_requests.agents",
+                "{count} agents may preview merge requests, but only {most} of them "
+                "are asked: choose them in agent.gitops.merge_requests.agents",
                 count=len(every),
                 most=MAX_AGENTS,
             )
@@ -316,9 +318,9 @@ class MergeRequests(Resource):
         ]
         if not projects:
             self._log.info(
-                "merge request {number} of {project} gets no comment: of {count} "
-                "agents that are asked none has a project that follows {branch} of a "
-                "repository of that name",
+                "merge request {number} of {project} gets no comment: none of "
+                "{count} agents has a project that follows {branch} of a repository "
+                "of that name",
                 number=asked.number,
                 project=asked.project,
                 count=len(agents),
@@ -346,7 +348,7 @@ class MergeRequests(Resource):
         except CallError as error:
             if error.status is not Status.UNIMPLEMENTED:
                 self._log.info(
-                    "agent {name} cannot say which projects it has: {problem}",
+                    "cannot get the projects of agent {name}: {problem}",
                     name=agent.agent_name,
                     problem=error.message,
                 )
@@ -451,7 +453,7 @@ def _merge_request(
         )
         return found if is_it and said["state"] == "opened" else None
     except (KeyError, TypeError, ValueError):
-        text = "GitLab: its response about the merge request cannot be read"
+        text = "cannot read GitLab's response about the merge request"
         raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 

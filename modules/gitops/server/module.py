@@ -184,7 +184,7 @@ class GitopsServer:
             return
         count = self._streams.get(agent.agent_id, 0)
         if count >= MAX_STREAMS:
-            text = f"one agent has at most {MAX_STREAMS} sources"
+            text = f"an agent may have at most {MAX_STREAMS} sources"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.agent_id] = count + 1
         try:
@@ -232,7 +232,7 @@ class GitopsServer:
         if not 0 < len(request.paths) <= self._settings.max_number_of_paths:
             text = (
                 f"a source has 1 to {self._settings.max_number_of_paths} paths "
-                f"(max_number_of_paths), and not {len(request.paths)}"
+                f"(max_number_of_paths), not {len(request.paths)}"
             )
             raise CallError(Status.INVALID_ARGUMENT, text)
         globs: list[Glob] = []
@@ -373,9 +373,9 @@ class GitopsServer:
         which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
         raise CallError(
             Status.FAILED_PRECONDITION,
-            f"agent {agent.agent_name} may not read {which}: name it in "
-            "agent.gitops.repositories of kas' file, with this agent in agents"
-            f"{self._readable(agent, own)}",
+            f"agent {agent.agent_name} may not read {which}: list it in "
+            "agent.gitops.repositories of kas' configuration file, with this agent "
+            f"in agents{self._readable(agent, own)}",
         )
 
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:

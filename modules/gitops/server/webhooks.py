@@ -145,7 +145,7 @@ class DriftWebhook:
         first = next(one for one in self._waiting if one.agent_id == most)
         self._waiting.remove(first)
         self._bytes -= len(first.body)
-        self._complain("too many events wait for it; some are dropped")
+        self._complain("too many events are waiting; some are dropped")
 
     def stop(self) -> None:
         """Cancel the delivery and close open responses; waiting events are lost."""
@@ -169,7 +169,9 @@ class DriftWebhook:
                 await deferLater(self._clock, backoff.pause())
                 why, attempts = await self._posted(body), attempts + 1
             if why:
-                self._complain(f"{why}; after {ATTEMPTS} attempts the event is dropped")
+                self._complain(
+                    f"{why}; the event was dropped after {ATTEMPTS} attempts"
+                )
             else:
                 self._failing = False
         self._running = None
@@ -205,7 +207,9 @@ class DriftWebhook:
             # Errors of many kinds: no route, unknown name, bad certificate, timeout.
             return type(error).__name__
         response.deliverBody(_Discard(self._clock, self._reading))
-        return "" if 200 <= response.code < 300 else (f"it answers {response.code}")
+        return (
+            "" if 200 <= response.code < 300 else (f"it responded with {response.code}")
+        )
 
     def _complain(self, why: str) -> None:
         """Log a failure once, until an event has been posted."""

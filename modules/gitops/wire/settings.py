@@ -59,7 +59,7 @@ def _is_count(instance: object, attribute: object, value: int) -> None:
 def _is_project_name(instance: object, attribute: object, value: str) -> None:
     if value and re.fullmatch(r"[A-Za-z0-9][-\w.]{0,62}", value, re.ASCII) is None:
         raise ValueError(
-            "must be 1 to 63 letters, digits, '-', '_' and '.', and begin with a "
+            "must have 1 to 63 letters, digits, '-', '_' and '.', and begin with a "
             "letter or digit"
         )
 
@@ -86,9 +86,9 @@ class ManifestRef:
     def __attrs_post_init__(self) -> None:
         found = [name for name in ("tag", "branch", "commit") if getattr(self, name)]
         if len(found) > 1:
-            raise Invalid("only one of tag, branch, commit can be here", found[1])
+            raise Invalid("only one of tag, branch, commit is allowed", found[1])
         if not found:
-            raise Invalid("one of tag, branch, commit has to be here")
+            raise Invalid("one of tag, branch, commit is required")
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +96,7 @@ class ManifestPath:
     """One of ``paths`` of a manifest project."""
 
     glob: str = field(
-        doc=("which files, such as /prod/**/*.yaml"), validator=_not_empty
+        doc=("files to apply, such as /prod/**/*.yaml"), validator=_not_empty
     )
 
 
@@ -109,7 +109,8 @@ def is_namespace(instance: object, attribute: object, value: str) -> None:
     """Validate the name of a Namespace."""
     if re.fullmatch(_LABEL, value) is None:
         raise ValueError(
-            "must be the name of a Namespace: small letters, digits and '-', 63 at most"
+            "must be the name of a Namespace: at most 63 lower-case letters, digits "
+            "and '-'"
         )
 
 
@@ -123,7 +124,7 @@ class DecryptionSettings:
     """``decryption`` of a manifest project, for Secrets that SOPS encrypted."""
 
     secret: str = field(
-        doc="namespace/name of the Secret with the age keys, NAME.agekey each",
+        doc="namespace/name of the Secret with the age keys, each named NAME.agekey",
         validator=_is_secret,
     )
 
@@ -135,7 +136,8 @@ class PruneLimits:
     percent: float = field(
         default=50.0,
         doc=(
-            "of the objects that the project has in the cluster; up to three always go"
+            "share of the project's objects in the cluster; three objects may always "
+            "be pruned"
         ),
         validator=_is_share,
     )
@@ -158,7 +160,7 @@ def _check_pointer(one: str, such_as: str) -> None:
     if not one.startswith("/") or one == "/":
         raise ValueError(f"{one!r} is not a JSON pointer, such as {such_as}")
     if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
-        raise ValueError(f"{one!r} says which object it is")
+        raise ValueError(f"{one!r} identifies the object and cannot be ignored")
 
 
 def _is_field(instance: object, attribute: object, value: str) -> None:
@@ -167,9 +169,9 @@ def _is_field(instance: object, attribute: object, value: str) -> None:
     _check_pointer(value, "/spec/ref/commit")
     parts = value.split("/")[1:]
     if parts[0] == "metadata":
-        raise ValueError("must be no metadata: 'annotation' names an annotation")
+        raise ValueError("must not be in metadata: use 'annotation' for an annotation")
     if not all(parts) or any(one.isdecimal() or one == "-" for one in parts):
-        raise ValueError("must name fields alone, and no item of a list")
+        raise ValueError("must name fields only, not an item of a list")
 
 
 #: Pointers to fields that identify an object.
@@ -183,7 +185,7 @@ class IgnoredFields:
     fields: tuple[str, ...] = field(
         doc="JSON pointers, such as /spec/replicas", validator=_are_pointers
     )
-    kind: str = field(default="", doc="kind of the objects; empty: every kind")
+    kind: str = field(default="", doc="kind of the objects; empty for every kind")
     name: str = field(default="*", doc="name of the objects, with * and ?")
 
     def has(self, kind: str, name: str) -> bool:
@@ -209,7 +211,7 @@ def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> 
 
 def _is_release(instance: object, attribute: object, value: str) -> None:
     if value and re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?", value) is None:
-        raise ValueError("must be lower-case letters, digits and -, at most 53")
+        raise ValueError("must be at most 53 lower-case letters, digits and '-'")
 
 
 @attrs.frozen(kw_only=True)
@@ -228,23 +230,25 @@ class SourceKind:
     )
     release_name: str = field(
         default="",
-        doc=("the folder's name without it"),
+        doc=("name of the chart's folder; default: the last part of path"),
         validator=_is_release,
     )
     namespace: str = field(
         default="",
-        doc=("of the release; default_namespace"),
+        doc=("namespace of the release; default: default_namespace"),
         validator=_is_release,
     )
-    values: str = field(default="", doc=("values as YAML text; they come last"))
+    values: str = field(
+        default="", doc=("values as YAML text; they override values_files")
+    )
     values_files: tuple[str, ...] = field(
         default=(), doc="files of the repository with values", validator=_are_inside
     )
     hooks: Literal["refuse", "skip"] = field(
-        default="refuse", doc="what becomes of a chart's hooks, but tests"
+        default="refuse", doc="how to treat a chart's hooks, except tests"
     )
     lookup: Literal["refuse", "empty"] = field(
-        default="refuse", doc="what becomes of templates that look into the cluster"
+        default="refuse", doc="how to treat templates that read from the cluster"
     )
 
     def __attrs_post_init__(self) -> None:
@@ -257,7 +261,7 @@ class DriftSettings:
     """``drift`` of a manifest project."""
 
     mode: Literal["repair", "report", "off"] = field(
-        default="repair", doc="what becomes of objects that others change"
+        default="repair", doc="how to treat objects that other clients change"
     )
     ignore: tuple[IgnoredFields, ...] = field(
         default=(), doc="fields that are neither applied nor compared"
@@ -277,22 +281,27 @@ class ManifestProject:
     id: str = field(default="", doc="full path; empty: the project of this file")
     name: str = field(
         default="",
-        doc=("tells it from other projects of the same repository; its id"),
+        doc=(
+            "name that differs from other projects of the same repository; default: "
+            "its id"
+        ),
         validator=_is_project_name,
     )
-    ref: ManifestRef | None = field(default=None, doc=("which commit; default branch"))
+    ref: ManifestRef | None = field(
+        default=None, doc=("the commit to apply; default: the default branch")
+    )
     default_namespace: str = field(
         default="default",
-        doc=("of objects without one"),
+        doc=("namespace of objects that do not name one"),
         validator=is_namespace,
     )
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
-    source: SourceKind = field(factory=SourceKind, doc="what makes the manifests")
+    source: SourceKind = field(factory=SourceKind, doc="how the manifests are made")
     reconcile_timeout: Duration = field(
-        default=3600.0, doc=("until objects are current")
+        default=3600.0, doc=("timeout until objects are current")
     )
     dry_run_strategy: Literal["none", "client", "server"] = field(
-        default="none", doc="whether anything is changed"
+        default="none", doc="whether to change nothing"
     )
     prune: bool = field(default=True, doc="whether objects that left Git are deleted")
     prune_timeout: Duration = field(
@@ -303,25 +312,31 @@ class ManifestProject:
     )
     prune_limits: PruneLimits = field(
         factory=PruneLimits,
-        doc="how many objects one commit may prune without an approval",
+        doc="limits on the objects that one commit may prune without an approval",
     )
     inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
         field(default="must_match", doc="which objects may be taken over")
     )
     service_account: str = field(
         default="",
-        doc=("namespace/name of the account that reads and changes objects; agentk"),
+        doc=(
+            "namespace/name of the account that reads and changes objects; default: "
+            "agentk's own"
+        ),
         validator=_is_account,
     )
     decryption: DecryptionSettings | None = field(
         default=None,
-        doc=("keys for Secrets encrypted with SOPS; without it they are refused"),
+        doc=(
+            "keys for Secrets encrypted with SOPS; without them such Secrets are "
+            "refused"
+        ),
     )
     depends_on: tuple[str, ...] = field(
         default=(), doc="names of projects that must be current first"
     )
     conflicts: Literal["fail", "force"] = field(
-        default="fail", doc="what happens to fields that other managers have set"
+        default="fail", doc="how to treat fields that other managers have set"
     )
     keep_states: Literal["without_secrets", "all", "none"] = field(
         default="without_secrets",
@@ -329,7 +344,7 @@ class ManifestProject:
     )
     drift: DriftSettings = field(
         factory=DriftSettings,
-        doc=("changes by others to applied objects"),
+        doc=("how to treat changes by other clients to applied objects"),
     )
 
     @property
@@ -350,7 +365,7 @@ def _is_annotation(instance: object, attribute: object, value: str) -> None:
         value
         and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9][-\w.]*", value) is None
     ):
-        raise ValueError("must be the whole name of an annotation, example.org/name")
+        raise ValueError("must be the full name of an annotation, example.org/name")
 
 
 @attrs.frozen(kw_only=True)
@@ -359,17 +374,17 @@ class ReceiverObject:
 
     api_version: str = field(doc="such as source.toolkit.fluxcd.io/v1")
     kind: str = field(doc="such as GitRepository", validator=_not_empty)
-    name: str = field(doc="of the object", validator=_not_empty)
-    namespace: str = field(default="", doc="of the object")
+    name: str = field(doc="name of the object", validator=_not_empty)
+    namespace: str = field(default="", doc="namespace of the object")
     annotation: str = field(
         default="",
-        doc="what the commit is written to; known for Flux and Argo CD",
+        doc="annotation that the commit is written to; default for Flux and Argo CD",
         validator=_is_annotation,
     )
     field: str = field(
         default="",
         doc=(
-            "JSON pointer to a field that the commit is written to, in place of an "
+            "JSON pointer to a field that the commit is written to, instead of an "
             "annotation"
         ),
         validator=_is_field,
@@ -378,7 +393,7 @@ class ReceiverObject:
     def __attrs_post_init__(self) -> None:
         if self.field:
             if self.annotation:
-                why = "'annotation' and 'field' exclude each other"
+                why = "'annotation' and 'field' are mutually exclusive"
                 raise Invalid(why, "field")
             return
         group, _, _ = self.api_version.rpartition("/")
@@ -396,7 +411,7 @@ class ReceiverObject:
 
 def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
     if not 0 < len(value) <= MAX_PROJECTS:
-        raise ValueError(f"1 to {MAX_PROJECTS} entries, and not {len(value)}")
+        raise ValueError(f"1 to {MAX_PROJECTS} entries are allowed, not {len(value)}")
 
 
 @attrs.frozen(kw_only=True)
@@ -407,7 +422,7 @@ class ReceiverSettings:
 
     project: str = field(default="", doc="same format as id of a manifest project")
     ref: ManifestRef | None = field(
-        default=None, doc="the ref to follow; default branch"
+        default=None, doc="the ref to follow; default: the default branch"
     )
     objects: tuple[ReceiverObject, ...] = field(
         doc="the objects that agentk notifies of each commit", validator=_are_some
@@ -435,7 +450,7 @@ class GitopsSection:
         labels = [one.label for one in self.manifest_projects]
         twice = next((one for one in labels if labels.count(one) > 1), None)
         if twice is not None:
-            why = f"two projects are called {twice!r}: give one another 'name'"
+            why = f"two projects are called {twice!r}: give one of them another 'name'"
             raise Invalid(why, "manifest_projects")
         needs = {one.label: one.depends_on for one in self.manifest_projects}
         for name, needed in needs.items():

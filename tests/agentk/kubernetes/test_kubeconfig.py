@@ -161,11 +161,11 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "user", "says"),
     [
-        ("{server: h}", "{}", "is not a URL like https://"),
-        ("{}", "{}", "is not a URL like https://"),
-        ("{server: 'ftp://h'}", "{}", "is not a URL like https://"),
-        ("{server: 'https://h:x'}", "{}", "is not a URL like https://"),
-        ("{server: 'https://u:p@h'}", "{}", "has a user name in it"),
+        ("{server: h}", "{}", "is not a URL such as https://host:6443"),
+        ("{}", "{}", "is not a URL such as https://host:6443"),
+        ("{server: 'ftp://h'}", "{}", "is not a URL such as https://host:6443"),
+        ("{server: 'https://h:x'}", "{}", "is not a URL such as https://host:6443"),
+        ("{server: 'https://u:p@h'}", "{}", "contains a user name;"),
         ("{server: 'https://h', proxy-url: x}", "{}", "proxy-url is not supported"),
         (
             "{server: 'https://h', insecure-skip-tls-verify: true, "
@@ -183,7 +183,7 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
         (
             "{server: 'https://h'}",
             "{exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: p}}",
-            "is not supported; known are",
+            "is not supported; supported are",
         ),
         (
             "{server: 'https://h'}",
@@ -222,7 +222,7 @@ def test_contexts_that_are_not_there(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_kubeconfig([tmp_path / "gone"], None, must_exist=True)
-    with pytest.raises(ConfigurationError, match="no such kubeconfig"):
+    with pytest.raises(ConfigurationError, match="does not exist;"):
         load_kubeconfig([tmp_path / "gone"], None)
 
 

@@ -137,15 +137,15 @@ class ReachTests(SynchronousTestCase):
         self.assertEqual((self.said(), self.kas.told), ([expected], [expected]))
         self.assertFalse(self.metric())
         self.version.problem = CallError(
-            Status.DEADLINE_EXCEEDED, "agent -> API server: no answer within 2 s"
+            Status.DEADLINE_EXCEEDED, "agent -> API server: no response within 2 s"
         )
         self.later(3 * RETRY_INTERVAL)
         self.assertEqual(len(self.said()), 1)
-        self.assertIn("(no answer within 2 s)", self.reach.problem)
+        self.assertIn("(no response within 2 s)", self.reach.problem)
         self.version.problem = None
         self.later(RETRY_INTERVAL)
         self.assertEqual(
-            self.said()[1:], ["the Kubernetes API at https://kube:6443 answers"]
+            self.said()[1:], ["the Kubernetes API at https://kube:6443 responds"]
         )
         self.assertEqual(self.kas.told[-1], "")
         self.assertTrue(self.metric())

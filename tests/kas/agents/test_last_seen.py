@@ -121,7 +121,7 @@ def test_never(world: World) -> None:
     world.add("4", "new")
     assert world.last_seen.absence("4") == "agent new has never connected"
     assert world.last_seen.absence("1") == (
-        "agent demo is not connected, and was not since 2026-11-22 06:00:00 UTC"
+        "agent demo is not connected, and has not been since 2026-11-22 06:00:00 UTC"
     )
     # Another kas may have seen it, which the store knows.
     assert not world.last_seen.never("4")

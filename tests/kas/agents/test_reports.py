@@ -79,7 +79,7 @@ class ReportTests(SynchronousTestCase):
             [formatEvent(one) for one in observer],
             [
                 "agentk agent-7 (7): cannot reach it",
-                "agentk agent-7 (7) reaches the Kubernetes API again",
+                "agentk agent-7 (7) can reach the Kubernetes API again",
             ],
         )
         told = [one.cluster_problem for one in self.changes]

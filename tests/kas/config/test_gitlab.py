@@ -42,13 +42,13 @@ def test_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "what"),
     [
-        ("gitlab.example.com", "write the whole URL"),
-        ("ssh://gitlab.example.com", "write the whole URL"),
+        ("gitlab.example.com", "write a complete URL,"),
+        ("ssh://gitlab.example.com", "write a complete URL,"),
         ("https://", "no host"),
         ("https://a:99999", "not a URL"),
-        ("https://a:0", "unusable port"),
+        ("https://a:0", "invalid port"),
         ("https://root:s3cret@a", "must not contain a user name or password"),
-        ("https://a/?token=s3cret", "means nothing here"),
+        ("https://a/?token=s3cret", "has no effect"),
     ],
 )
 def test_address(address: str, what: str, tmp_path: Path) -> None:

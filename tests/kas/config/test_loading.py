@@ -111,7 +111,7 @@ def test_secret_in_the_proxys_section(tmp_path: Path) -> None:
     text = f"agent: {{kubernetes_api: {{websocket_token_secret_file: {file}}}}}\n"
     (problem,) = problems(tmp_path, text)
     assert "websocket_token_secret_file" in problem
-    for content, what in (("A" * 40, "needs 32"), ("?", "does not hold base64")):
+    for content, what in (("A" * 40, "needs 32"), ("?", "does not contain base64")):
         file.write_text(content)
         (problem,) = problems(tmp_path, text)
         assert what in problem
@@ -289,7 +289,7 @@ def test_a_command_of_the_linux_package(tmp_path: Path) -> None:
         load(file)
     (problem,) = caught.value.problems
     assert problem.startswith(f"{file}:1:1: 'config' is a key of GitLab's kas whose")
-    assert "write what the command prints into this file" in problem
+    assert "copy the command's output into this file," in problem
 
 
 def test_answers_that_are_not_kept(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_peer_urls(text: str, expected: PeerURL) -> None:
         ("https://kas", "not an address of a kas"),
         ("kas:8155", "not an address of a kas"),
         ("", "not an address of a kas"),
-        ("unix://run/kas.sock", "write the whole path"),
-        ("unix:kas.sock", "write the whole path"),
+        ("unix://run/kas.sock", "write the complete path:"),
+        ("unix:kas.sock", "write the complete path:"),
         ("tls://kas/path", "only scheme, host and port"),
         ("tls://kas?x=1", "only scheme, host and port"),
         ("tls://user:secret@kas", "only scheme, host and port"),
@@ -124,7 +124,7 @@ def test_an_endpoint_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("environ", "says"),
     [
-        ({"URL": "tls://kas", "CIDR": "10.0.0.0/8"}, "exclude each other"),
+        ({"URL": "tls://kas", "CIDR": "10.0.0.0/8"}, "are mutually exclusive"),
         ({"URL": "http://kas"}, "not an address of a kas"),
         ({"CIDR": "ten"}, "OWN_PRIVATE_API_CIDR"),
         (
@@ -134,9 +134,9 @@ def test_an_endpoint_says_nothing() -> None:
         ({"CIDR": "10.0.0.0/8,192.168.0.0/16"}, "and contains 10.1.2.3, 192.168.0.7;"),
         ({"CIDR": "10.0.0.0/8", "SCHEME": "https"}, r"write tls \(grpcs\) or tcp"),
         ({"CIDR": "10.0.0.0/8", "SCHEME": "unix"}, r"write tls \(grpcs\) or tcp"),
-        ({"CIDR": "10.0.0.0/8", "SCHEME": "grpcs"}, "the listener speaks no TLS"),
-        ({"URL": "tls://kas"}, "the listener speaks no TLS"),
-        ({"URL": "grpcs://kas"}, "the listener speaks no TLS"),
+        ({"CIDR": "10.0.0.0/8", "SCHEME": "grpcs"}, "the listener does not use TLS;"),
+        ({"URL": "tls://kas"}, "the listener does not use TLS;"),
+        ({"URL": "grpcs://kas"}, "the listener does not use TLS;"),
         ({"CIDR": "10.0.0.0/8", "PORT": "0"}, "is not a port"),
         ({"CIDR": "10.0.0.0/8", "PORT": "65536"}, "is not a port"),
         ({"CIDR": "10.0.0.0/8", "PORT": "http"}, "is not a port"),
@@ -150,7 +150,7 @@ def test_contradictions(environ: dict[str, str], says: str) -> None:
 
 def test_without_tls_where_the_listener_has_it() -> None:
     for name, value in (("URL", "tcp://kas"), ("URL", "grpc://kas:1")):
-        with pytest.raises(ConfigurationError, match="speaks TLS; write tls://"):
+        with pytest.raises(ConfigurationError, match="uses TLS; write tls://"):
             own(
                 {f"OWN_PRIVATE_API_{name}": value},
                 address="0.0.0.0:8155",

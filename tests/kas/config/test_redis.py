@@ -28,7 +28,10 @@ def test_redis_needs_one_way_to_reach_it() -> None:
         ("server: {address: /r}, network: unix, tls: {enabled: true}", "needs no TLS"),
         ("sentinel: {master_name: m, addresses: []}", "at least one"),
         ("sentinel: {master_name: m, addresses: ['a b']}", "is not 'host:port'"),
-        ("sentinel: {master_name: m, addresses: [a]}, network: unix", "by host"),
+        (
+            "sentinel: {master_name: m, addresses: [a]}, network: unix",
+            ("sentinels report the host of their master"),
+        ),
         ("server: {address: r}, write_timeout: 0s", "must be more than 0"),
     ],
 )

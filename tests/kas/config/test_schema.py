@@ -93,7 +93,7 @@ def test_keys_of_others(path: str, key: str, content: str) -> None:
     found = problems(text, remark=remarks.append)
     assert not [one for one in found if key in one]
     (remark,) = remarks
-    assert f"{key!r} is a key of GitLab's kas that changes nothing here" in remark
+    assert f"{key!r} is a key of GitLab's kas that has no effect here" in remark
     assert remark.startswith("kas.yaml:1:")
 
 

@@ -97,7 +97,7 @@ def test_nothing_is_said_twice(shown: Any) -> None:
     found = shown({"projects": [project]}, "status", "prod").splitlines()
     assert found[1:] == [
         "  8 objects wait for an approval",
-        "  let them go: kasctl gitops approve prod web 1",
+        " to delete them: kasctl gitops approve prod web 1",
     ]
     suspended = ["suspended: nothing is changed"]
     project = {"id": "web", "state": "STATE_SUSPENDED", "problems": suspended}

@@ -128,7 +128,7 @@ def test_a_token_that_ends_is_not_kept(installer: Installer) -> None:
     installer.ok()
     installer.kasctl.ok("agent", "rotate", "prod")
     kept = installer.kept()
-    assert "does not have its newest token: pass --rotate" in installer.fails()
+    assert "does not contain its newest token: pass --rotate" in installer.fails()
     assert installer.kept() == kept
 
 
@@ -175,7 +175,7 @@ def test_an_unknown_token(installer: Installer, data: Any) -> None:
         ("secrets/agentk-token", 403, "Unauthorized (403)"),
         ("clusterrolebindings/txkas-agentk dry-run", 403, "Unauthorized (403)"),
         ("namespaces/txkas dry-run", 403, "Unauthorized (403)"),
-        ("deployments/agentk dry-run", 409, "--force-conflicts takes these fields"),
+        ("deployments/agentk dry-run", 409, "--force-conflicts to take these fields"),
         ("secrets/agentk-token dry-run", 500, "(500)"),
     ],
 )
@@ -243,7 +243,7 @@ def test_force_conflicts(installer: Installer) -> None:
         (lambda text: text.replace('"edge"', '"edgy"'), "did you mean 'edgy'?"),
         (lambda text: text.replace('"name": "c"', '"name": "d"'), "object with name c"),
         (lambda text: text.replace('"user": {', '"usr": {'), "Expected key user"),
-        (lambda text: None, "no such kubeconfig"),
+        (lambda text: None, "does not exist;"),
     ],
 )
 def test_a_wrong_context(installer: Installer, change: Any, says: str) -> None:
@@ -394,7 +394,7 @@ def test_not_connected_in_time(wait: Wait, capsys: pytest.CaptureFixture[str]) -
     wait.pod("agentk-new-1", phase="Running")
     said = wait.fails()
     assert "the agent prod is not connected after 5 s" in said
-    assert "the pod agentk-new-1 runs and has not connected to kas" in said
+    assert "the pod agentk-new-1 is running but has not connected to kas" in said
     assert "connected only from older pods: agentk-old-1" in said
     assert "kubectl --context edge logs deployment/agentk" in said
     assert "kasctl doctor" in said

@@ -123,9 +123,9 @@ def test_another_url_is_told(kasctl: Kasctl) -> None:
     other = ("--server", "https://kas.example.org", "--system-cas")
     said = kasctl.run(*NEW, "--rotate", *other).stderr
     assert (
-        "the cluster kas-prod leads to https://kas.example.org/agents/prod now, for "
-        "all its contexts; before to https://127.0.0.1:8154/agents/prod" in said
-    )
+        "the cluster kas-prod now leads to https://kas.example.org/agents/prod for "
+        "all its contexts; before, it led to https://127.0.0.1:8154/agents/prod"
+    ) in said
 
 
 @pytest.mark.parametrize(

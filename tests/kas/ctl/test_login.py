@@ -118,9 +118,9 @@ def test_as_programs(there: SigningIn, environ: dict[str, str]) -> None:
     assert [one["grant_type"] for one in there.posted[posted:]] == ["refresh_token"]
 
     done = _run(environ, "logout")
-    assert (done.returncode, done.stderr) == (0, "The tokens are removed.\n")
+    assert (done.returncode, done.stderr) == (0, "The tokens were removed.\n")
     done = _run(environ, "logout")
-    assert (done.returncode, done.stderr) == (0, "No tokens are kept.\n")
+    assert (done.returncode, done.stderr) == (0, "No tokens are cached.\n")
     # There is no place to show a URL: it does not wait for a person.
     del environ["BROWSER"]
     done = _run(environ, *plugin)
@@ -138,8 +138,8 @@ def test_device(there: SigningIn, environ: dict[str, str]) -> None:
     folder = cache_folder(environ)
     assert KeptTokens.of(folder, there.issuer, CLIENT_ID, ("email",)).read()
     for scopes, says in (
-        ([], "No tokens are kept."),
-        (["--scope", "email"], "The tokens are removed."),
+        ([], "No tokens are cached."),
+        (["--scope", "email"], "The tokens were removed."),
     ):
         done = _run(environ, "logout", *line[:4], *scopes)
         assert (done.returncode, done.stderr) == (0, f"{says}\n")
@@ -153,8 +153,8 @@ def test_device(there: SigningIn, environ: dict[str, str]) -> None:
             ["login", "--issuer", "https://x", "--client-id", "x", "--agent", "a"],
             "exec",
         ),
-        (["logout", "--issuer", "https://x"], "go together"),
-        (["logout", "--scope", "email"], "go together"),
+        (["logout", "--issuer", "https://x"], "require each other,"),
+        (["logout", "--scope", "email"], "require each other,"),
     ],
 )
 def test_mistakes(arguments: list[str], says: str) -> None:
@@ -170,7 +170,7 @@ def test_problem(environ: dict[str, str]) -> None:
     result = CliRunner().invoke(cli, ["login", *line], env=environ)
     assert result.exit_code == 1
     assert result.stderr == (
-        "kasctl: the issuer has to be an https:// URL, not http://id.example.com\n"
+        "kasctl: the issuer must be an https:// URL, not http://id.example.com\n"
     )
 
 

@@ -157,7 +157,7 @@ def test_an_agent_that_is_there(kasctl: Kasctl) -> None:
     assert old.expires_at is not None
     assert digest(token).hex() == new.sha256
     before = kasctl.store().load()
-    assert "is there already" in kasctl.fails(*arguments)
+    assert "already exists; pass" in kasctl.fails(*arguments)
     assert kasctl.store().load() == before
 
 
@@ -190,7 +190,9 @@ def test_where_kas_is(kasctl: Kasctl) -> None:
         if address is not None:
             running.tell(state, [Opened("agents", address, state.file("server.crt"))])
         said = kasctl.fails(*COMMAND, code=2)
-        assert "--kas-address: say where the cluster reaches kas" in said
+        assert (
+            "--kas-address: pass the address at which the cluster reaches kas,"
+        ) in said
     running.tell(state, [Opened("agents", "192.0.2.2:8150", state.file("server.crt"))])
     content = kasctl.data(*COMMAND)
     assert content["kind"] == "List"

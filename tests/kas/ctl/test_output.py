@@ -78,7 +78,7 @@ def test_no_token_is_made_that_nobody_saw(
         os.close(to)
     assert code == 1
     if form == "text" or to is None:
-        assert "standard output: cannot be written" in said
+        assert "standard output" in said
         assert "no token was made" in said
     assert "Traceback" not in said
     assert "Exception ignored" not in said
@@ -96,13 +96,13 @@ def test_a_full_disk(kasctl: Kasctl, full: int) -> None:
     kasctl.ok("agent", "add", "prod")
     code, said = run(kasctl, "agent", "list", to=full)
     os.close(full)
-    reason = "standard output: cannot be written (No space left on device)\n"
+    reason = "cannot write to standard output (No space left on device)\n"
     assert (code, said) == (1, reason)
 
 
 def test_a_closed_output(kasctl: Kasctl) -> None:
     kasctl.ok("agent", "add", "prod")
-    reason = "standard output: cannot be written (closed)\n"
+    reason = "cannot write to standard output (closed)\n"
     assert run(kasctl, "agent", "list", to=None) == (1, reason)
 
 
@@ -135,9 +135,9 @@ def test_a_token_file_on_a_full_disk(
 
 def test_no_state_directory(kasctl: Kasctl) -> None:
     assert kasctl.fails("agent", "list") == (
-        f"this cannot be the state directory: {kasctl.state}: No such file or "
-        "directory; start kas once to make it, or say with --state-directory which one "
-        "kas runs with\n"
+        f"cannot use this as the state directory: {kasctl.state}: No such file or "
+        "directory; start kas once to make it, or say with --state-directory which "
+        "one kas runs with\n"
     )
 
 

@@ -117,7 +117,7 @@ def test_which_one(kasctl: Kasctl, other: int, command: tuple[str, ...]) -> None
     said = kasctl.fails(*command)
     assert f"{os.getpid()} (agents 127.0.0.1:9150)" in said
     assert f"{other} (agents 127.0.0.1:7150)" in said
-    assert "name one with --pid" in said
+    assert "select one with --pid" in said
     said = kasctl.fails(*command, "--pid", "1")
     assert "no kas runs here as process 1; there is: " in said
 
@@ -257,12 +257,12 @@ def test_doctor_of_several(kasctl: Kasctl) -> None:
     assert not findings(kasctl, **{**OTHERS, "redis": deaf})["Redis"][0]
     lost = {**OTHERS, "unreachable_peers": ["tls://kas-2:8155"]}
     assert "tls://kas-2:8155 cannot be reached" in findings(kasctl, **lost)["peers"][1]
-    why = {"peer_problems": {"tls://kas-2:8155": "did not take us: wrong secret"}}
+    why = {"peer_problems": {"tls://kas-2:8155": "refused this kas: wrong secret"}}
     found = findings(kasctl, **lost, **why)
-    assert "tls://kas-2:8155 did not take us: wrong secret" in found["peers"][1]
+    assert "tls://kas-2:8155 refused this kas: wrong secret" in found["peers"][1]
     passed, text = findings(kasctl, **OTHERS, **why)["peers"]
     assert passed
-    assert "when last dialled, tls://kas-2:8155 did not take us: wrong secret" in text
+    assert "when last dialled, tls://kas-2:8155 refused this kas: wrong secret" in text
     alone = {key: value for key, value in OTHERS.items() if key != "redis"}
     assert not findings(kasctl, **alone)["private API"][0]
     assert "Redis" not in findings(kasctl)
@@ -428,7 +428,7 @@ def test_doctor_of_a_kas_that_hangs(
     assert result.exit_code == 1
     assert took < 3
     for check in ("agent listener", "liveness", "readiness", "agents", "other kas"):
-        assert f"FAIL  {check}: no answer within 0.3 s" in result.stdout
+        assert f"FAIL  {check}: no response within 0.3 s" in result.stdout
 
 
 @pytest.fixture

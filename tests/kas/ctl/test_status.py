@@ -44,10 +44,10 @@ class TestStatus:
             assert "is that kas?" in said
             running.leave(state)
             result = kasctl.run("status")
-            assert "stops, and ends what runs" in result.stderr
+            assert "is stopping, and ends running requests" in result.stderr
             assert "ready: yes" in result.stdout
             running.tell(state, [Opened("health and metrics", "/run/kas.sock")])
-            assert "say where it is with --url" in kasctl.fails("status")
+            assert "URL with --url" in kasctl.fails("status")
 
     def test_when_kas_does_not_run(self, kasctl: Kasctl) -> None:
         said = kasctl.fails("status", "--url", f"http://{free_address()}")

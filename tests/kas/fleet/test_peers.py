@@ -247,7 +247,7 @@ class PeersTests(SynchronousTestCase):
         self.assertEqual((peer.alive, peer.worth_trying), (False, True))
         self.connect()
         self.assertTrue(peer.alive)
-        there.end(ErrorCode.SHUTDOWN, "the old one")
+        there.end(ErrorCode.SHUTDOWN, "the previous token")
         self.network.settle()
         self.assertTrue(peer.alive)
 

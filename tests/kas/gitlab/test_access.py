@@ -472,7 +472,7 @@ class FlowTests(_AccessCase):
         self.settle()
         error: Any = self.failureResultOf(begun, CallError).value
         self.assertIs(error.status, Status.DEADLINE_EXCEEDED)
-        self.assertIn("kas gave up a request to GitLab", error.message)
+        self.assertIn("kas cancelled a request to GitLab", error.message)
         self.assertEqual(self.access.running, {})
 
     def test_gitlab_is_silent_within_an_answer(self) -> None:

@@ -98,7 +98,7 @@ class AgentsTests(GitLabCase):
         """401, 403 and 404 are refusals that agentk does not try again soon."""
         for mood, status, word in (
             ("401", Status.UNAUTHENTICATED, "does not know this agent token"),
-            ("403", Status.PERMISSION_DENIED, "does not let"),
+            ("403", Status.PERMISSION_DENIED, "does not permit"),
             ("404", Status.UNAUTHENTICATED, "does not have the agent"),
         ):
             token = f"glagent-{mood}".encode()

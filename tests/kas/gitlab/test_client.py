@@ -136,7 +136,9 @@ class ClientTests(GitLabCase):
         self.successResultOf(posting)
         del self.gitlab.users["glpat"]
         message = self.fails(post(explained=True), Status.UNAUTHENTICATED)
-        self.assertEqual(message, "GitLab answered 400: 400 Bad request - no user")
+        self.assertEqual(
+            message, ("GitLab responded with 400: 400 Bad request - no user")
+        )
         self.assertIn("400", self.fails(post(), Status.UNAVAILABLE))
         self.gitlab.mood = "204"
         self.assertEqual(self.successResultOf(post()), {})

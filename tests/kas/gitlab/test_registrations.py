@@ -49,7 +49,7 @@ class RegistrationsTests(GitLabCase):
             numbers = [one["agent_id"] for one in body["events"][module.NAME]]
             posted.append(len(numbers))
             if 13 in numbers:
-                raise Unprocessable(Status.UNAVAILABLE, "GitLab answered 422")
+                raise Unprocessable(Status.UNAVAILABLE, "GitLab responded with 422")
             told.extend(numbers)
 
         told: list[int] = []
@@ -70,7 +70,7 @@ class RegistrationsTests(GitLabCase):
 
         async def post(path: str, body: Any) -> None:
             posted.append(len(body["events"][module.NAME]))
-            raise Unprocessable(Status.UNAVAILABLE, "GitLab answered 400")
+            raise Unprocessable(Status.UNAVAILABLE, "GitLab responded with 400")
 
         self.registrations.stop()
         self.registrations = Registrations(post, PERIOD, self.clock)

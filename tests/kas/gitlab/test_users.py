@@ -140,7 +140,7 @@ class TokenTests(UsersCase):
             for _ in range(2):
                 error = self.ask(secret=secret)
                 self.assertEqual(error.status, Status.UNAUTHENTICATED)
-                self.assertIn(f"GitLab answered {mood}", error.message)
+                self.assertIn(f"GitLab responded with {mood}", error.message)
                 self.assertNotIn(secret, error.message)
             self.assertEqual(self.gitlab.asked[secret], 1)
             self.wait(10, 1)

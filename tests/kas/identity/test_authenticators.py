@@ -119,9 +119,11 @@ class AuthenticatorsTests(IdentityCase):
         self.assertEqual(error.status, Status.UNAUTHENTICATED)
         self.assertEqual(
             error.message,
-            "credentials of kind 'pat' are not known here; "
-            "use 'user' or 'remote' or 'ci'; if your kubeconfig names it, its token "
-            "was changed: get a new kubeconfig",
+            (
+                "credentials of kind 'pat' are unknown here; use 'user' or 'remote' or "
+                "'ci'; if your kubeconfig contains one, get a new kubeconfig, because "
+                "its token was changed"
+            ),
         )
         self.assertLess(len(self.refused("x" * 999).message), 200)
 

@@ -79,20 +79,20 @@ class FormatTests(IdentityCase):
         self.assertBroken("version is not", changed(lambda c: c.update(version=True)))
         self.assertBroken("extra is not known", changed(lambda c: c.update(extra=1)))
         self.assertBroken(
-            "the agent id '1' is there twice",
+            "the agent id '1' is duplicated",
             changed(lambda c: c["agents"].append(c["agents"][0])),
         )
         self.assertBroken(
-            "the agent name 'prod' is there twice",
+            "the agent name 'prod' is duplicated",
             changed(lambda c: c["agents"].append({**c["agents"][0], "id": "2"})),
         )
         self.assertBroken(
-            "the user name 'alice' is there twice",
+            "the user name 'alice' is duplicated",
             changed(lambda c: c["users"].append(c["users"][0])),
         )
         token = self.content()["agents"][0]["tokens"][0]
         self.assertBroken(
-            f"the token id '{token['id']}' is there twice",
+            f"the token id '{token['id']}' is duplicated",
             changed(lambda c: c["users"][0].update(token=token)),
         )
         self.assertBroken(

@@ -98,12 +98,12 @@ class SecretTests(_Case):
 
     def test_not_base64(self) -> None:
         """Neither raw bytes nor two lines; and what is there is not repeated."""
-        self.assertIn("does not hold base64", self.refused(b"hunter2!" * 8))
+        self.assertIn("does not contain base64", self.refused(b"hunter2!" * 8))
         self.assertNotIn("hunter2", self.refused(b"hunter2!" * 8))
         # The wrong path may be that of a key: no command that would overwrite it.
         self.assertNotIn(f"> {self.path}", self.refused(b"hunter2!" * 8))
         line = base64.b64encode(SECRET)
-        self.assertIn("does not hold base64", self.refused(line + b"\n" + line))
+        self.assertIn("does not contain base64", self.refused(line + b"\n" + line))
 
     def test_missing_and_large(self) -> None:
         """A file that is not there, and one that is no secret."""
@@ -157,7 +157,7 @@ class RotationTests(_Case):
         self.clock.advance(LOOK_INTERVAL)
         verify(self.token(), self.secrets, "a", "gitlab", now=NOW)
         (event,) = observer
-        self.assertIn("stays in force", event["log_format"])
+        self.assertIn("stays in effect:", event["log_format"])
         self.assertIn(str(self.path), event["problem"])
 
     def test_readable_by_everybody(self) -> None:

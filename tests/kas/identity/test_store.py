@@ -47,7 +47,7 @@ class StoreTests(IdentityCase):
         content = {**self.content(), "next_agent_id": 2}
         self.state.write(FILE_NAME, json.dumps(content).encode())
         error = self.assertRaises(ConfigurationError, self.store.add_agent, "c")
-        self.assertIn("nothing changed", str(error))
+        self.assertIn("nothing was changed", str(error))
         self.assertEqual(self.content(), content)
 
     def test_projects(self) -> None:
@@ -173,7 +173,7 @@ class StoreTests(IdentityCase):
         self.store.add_agent("prod")
         self.store.revoke_agent("prod")
         self.assertRefused(
-            "is revoked", lambda: self.store.rotate_agent("prod", timedelta(0))
+            "was revoked", lambda: self.store.rotate_agent("prod", timedelta(0))
         )
 
     def test_only_whole_changes(self) -> None:
@@ -196,7 +196,7 @@ class StoreTests(IdentityCase):
         self.state.file(FILE_NAME).unlink()
         with self.assertRaises(ConfigurationError) as caught:
             self.store.add_agent("c")
-        self.assertIn("copy that back", str(caught.exception))
+        self.assertIn("copy the backup to it,", str(caught.exception))
         self.assertIsNone(self.state.read(FILE_NAME))
 
     def test_what_kas_could_not_read_is_not_written(self) -> None:

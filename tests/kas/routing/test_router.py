@@ -336,7 +336,7 @@ class WaitTests(_Case):
         self.assertEqual(self.router.waiting, 0)
         self.world.agent()
         error = fails()
-        self.assertEqual(error.message, "no answer within the given time")
+        self.assertEqual(error.message, "no response within the given time")
         self.assertEqual(error.status, Status.DEADLINE_EXCEEDED)
 
     def test_another_agent_connects(self) -> None:
@@ -396,7 +396,9 @@ class WaitTests(_Case):
         for _ in range(MAX_WAITING):
             self.open(receiver=RecordingReceiver())
         self.open()
-        self.assertIn("too many requests wait for it already", str(self.reason()))
+        self.assertIn(
+            ("too many requests are already waiting for it"), str(self.reason())
+        )
         self.assertFalse(self.reason().waited)
         self.open("8", receiver=RecordingReceiver())
         self.assertEqual(self.router.waiting, MAX_WAITING + 1)

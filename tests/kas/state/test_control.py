@@ -25,7 +25,7 @@ class _Kas:
     async def _call(self, name: str) -> dict[str, Any]:
         self.called.append(name)
         if name == "peers":
-            raise CallError(Status.UNAVAILABLE, "no worker answers")
+            raise CallError(Status.UNAVAILABLE, "no worker responds")
         return {"called": name}
 
     async def drain(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_each_path_calls_its_method(
 @pytest_twisted.inlineCallbacks
 def test_no_worker_answers(client: Any) -> Generator[Deferred[Any], Any, None]:
     answer = yield Deferred.fromCoroutine(_ask(client, "GET", "/peers"))
-    assert answer == (503, "no worker answers\n")
+    assert answer == (503, "no worker responds\n")
 
 
 @pytest_twisted.inlineCallbacks

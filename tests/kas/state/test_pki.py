@@ -183,7 +183,7 @@ def test_a_ca_that_ends(world: World) -> None:
     assert first.ca_file is not None
     world.now = begin + CA_LIFE + timedelta(days=1)
     assert "ca.crt expired on" in (renewal_problem(world.state, world.now) or "")
-    with pytest.raises(ConfigurationError, match=r"ca\.crt: has expired; remove"):
+    with pytest.raises(ConfigurationError, match=r"ca\.crt has expired; remove"):
         world.ensure()
 
 

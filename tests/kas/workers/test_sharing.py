@@ -36,16 +36,20 @@ def _check(folder: Path, text: str) -> str:
     [
         (
             SSL,
-            "1:18: agent.listen.endpoint: with several workers this has to be one of "
-            "tcp, tcp4, tcp6, unix, systemd; or set 'workers: 1'",
+            (
+                "1:18: agent.listen.endpoint: with several workers this must be one of "
+                "tcp, tcp4, tcp6, unix, systemd; or set 'workers: 1'"
+            ),
         ),
         (SSL.replace("ssl:", "tcp:").replace(":privateKey=a:certKey=b", ""), ""),
         (SSL.replace("agent", "observability"), ""),
         (PRIVATE.format(address="127.0.0.1:8155"), ""),
         (
             PRIVATE.format(address="127.0.0.1:65534"),
-            "private_api.listen.address: 3 ports from 65534 on are not there; choose "
-            "a smaller one",
+            (
+                "private_api.listen.address: the 3 ports from 65534 do not all exist; "
+                "choose a smaller port"
+            ),
         ),
     ],
 )

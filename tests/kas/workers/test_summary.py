@@ -138,7 +138,7 @@ def _overview(problem: str, **agents: int | None) -> dict[str, Any]:
 
 def test_agents() -> None:
     """What one worker has is known, whatever others know of it."""
-    hung = "another worker does not answer"
+    hung = "another worker does not respond"
     said = [_overview(hung, a=1, b=None, c=None), _overview(hung, a=None, b=7, c=None)]
     whole = add_agents([*said, _overview("", a=1, b=6, c=None)], 0, alone=True)
     agents = {one["agent_id"]: one for one in whole["agents"]}

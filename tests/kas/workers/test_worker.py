@@ -40,7 +40,7 @@ def test_what_it_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["", "1", "{}", '{"number": 1, "urls": [], "x": 1}'])
 def test_what_others_set(said: str) -> None:
-    with pytest.raises(ConfigurationError, match="only kas itself sets it"):
+    with pytest.raises(ConfigurationError, match="only kas itself may set it:"):
         Worker.from_environment({VARIABLE: said})
 
 

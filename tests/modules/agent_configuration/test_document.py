@@ -197,10 +197,10 @@ def test_keys_without_effect() -> None:
     [
         ("ci_access: {projects: [{id: null}]}", "the key 'id' is missing"),
         ("ci_access: {projects: [{id: yes}]}", "expected text"),
-        ("ci_access: {}\nciAccess: {}", "is here twice"),
+        ("ci_access: {}\nciAccess: {}", "is duplicated,"),
         ("ci_access: {projects: [{id: a, access_as: {agent: }}]}", "one of agent"),
-        ("ci_access: {<<: 1}", "'<<' takes a mapping"),
-        ("ci_access: {<<: [1]}", "'<<' takes a mapping"),
+        ("ci_access: {<<: 1}", "'<<' needs a mapping,"),
+        ("ci_access: {<<: [1]}", "'<<' needs a mapping,"),
         (
             "ci_access: {projects: [{id: a, protectedBranchesonly: true}]}",
             "unknown key",

@@ -148,7 +148,7 @@ class ClaimsTests(ReconcileCase):
         """It is refused the object, and has it once the other has let it go."""
         uid = self.begin()
         report = self.apply("two", *config_maps(1), MOVES, commit="c2")
-        self.assertIn("it is of the inventory one", report.failed[0].reason)
+        self.assertIn("it is owned by the inventory one", report.failed[0].reason)
         report = self.apply("one", STAYS, commit="c2")
         outcomes = self.outcomes(report)
         self.assertEqual(outcomes["moves"], Outcome.DETACHED)

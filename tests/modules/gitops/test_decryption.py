@@ -70,7 +70,7 @@ class Cluster:
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         self.asked.append((namespace, name))
         if (kind.kind, namespace, name) != ("Secret", "keys", "age"):
-            raise CallError(Status.NOT_FOUND, f"there is no {namespace}/{name}")
+            raise CallError(Status.NOT_FOUND, f"{namespace}/{name} does not exist")
         return self.secret
 
 
@@ -197,7 +197,7 @@ async def test_what_is_no_secret(tmp_path: Path) -> None:
     found = {**DATABASE, "kind": "ConfigMap"}
     source = await decrypted(encrypted(found, tmp_path))
     assert source.manifests == ()
-    assert "only those are decrypted" in str(source.problems[0])
+    assert "only Secrets," in str(source.problems[0])
     source = await decrypted(encrypted(DATABASE, tmp_path, regex=""))
     assert "encrypted_regex: ^(data|stringData)$" in str(source.problems[0])
 

@@ -160,7 +160,13 @@ class RepairTests(DriftTestCase):
         self.begin(*config_maps(1))
         self.assertEqual(len(self.said("cannot be watched for drift")), 1)
         delay = self.agent.projects["apps"].drift_delay
-        self.assertIn("changes of ConfigMap by others are seen every 5 minutes", delay)
+        self.assertIn(
+            (
+                "changes to changes of ConfigMap by other clients are detected every 5 "
+                "minutes"
+            ),
+            delay,
+        )
         self.assertTrue(delay.endswith(": no"), delay)
         self.remove("m001")
         self.assertIsNone(self.live("m001"))
@@ -354,7 +360,7 @@ class RepairTests(DriftTestCase):
             self.passes(15)
         self.assertEqual(self.live("a")["data"], {"x": "theirs"})
         self.assertEqual(len(self.said("it was repaired")), module.REPAIRS)
-        (line,) = self.said("it is left for an hour")
+        (line,) = self.said("it is not repaired for an hour")
         self.assertIn("agentk and test keep changing it: repaired 5 times", line)
         self.edit("b", data={"x": "2"})
         self.assertEqual(self.live("b")["data"], {"x": "1"})
@@ -485,7 +491,7 @@ class ReportTests(DriftTestCase):
         self.assertIsNone(self.live("m002"))
         kinds = {one.key.name: one.kind for one in self.present}
         self.assertEqual(kinds, {"m001": DriftKind.CHANGED, "m002": DriftKind.DELETED})
-        self.assertEqual(len(self.said("it is left as it is")), 2)
+        self.assertEqual(len(self.said("it is not repaired")), 2)
         self.assertIsNotNone(self.agent.projects["apps"].out_of_sync_since)
 
     def test_it_stays_while_agentk_starts(self) -> None:
@@ -500,7 +506,7 @@ class ReportTests(DriftTestCase):
         self.assertIsNone(self.live("m002"))
         kinds = {one.key.name: one.kind for one in self.present}
         self.assertEqual(kinds, {"m001": DriftKind.CHANGED, "m002": DriftKind.DELETED})
-        self.assertEqual(len(self.said("it is left as it is")), 2)
+        self.assertEqual(len(self.said("it is not repaired")), 2)
 
     def test_it_stays_while_another_fails(self) -> None:
         """Until Git changes it, however often all of it is tried again."""
@@ -550,7 +556,7 @@ class ReportTests(DriftTestCase):
         self.passes(300)
         (drift,) = self.present
         self.assertEqual(drift.kind, DriftKind.CHANGED)
-        self.assertEqual(len(self.said("it is left as it is")), 1)
+        self.assertEqual(len(self.said("it is not repaired")), 1)
         self.assertLess(looks, 300 / module.LOOKS_SECONDS * module.LOOKS + module.LOOKS)
         self.cluster.take = take  # type: ignore[method-assign]
         self.edit("a", data={"x": "1"})

@@ -145,7 +145,7 @@ def test_one_that_is_there_twice() -> None:
     found = source(text)
     assert len(found.manifests) == 2
     assert problems(text) == [
-        "a.yaml:5: ConfigMap one is at a.yaml:1 already; remove one"
+        "a.yaml:5: ConfigMap one is also at a.yaml:1; remove one of the two"
     ]
 
 
@@ -165,7 +165,7 @@ def test_problems_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = source("---\n1\n" * 5)
     assert len(found.problems) == 3
     assert found.problems[-1] == SourceProblem(
-        Origin("a.yaml", 4), "and 3 problems more"
+        Origin("a.yaml", 4), "and 3 more problems"
     )
 
 

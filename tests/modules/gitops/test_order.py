@@ -157,7 +157,7 @@ def test_references_that_lead_nowhere(needs: str, problem: str) -> None:
 def test_a_later_wave_cannot_be_needed() -> None:
     a = manifest("Node", "a", needs="/Node/b")
     assert problems(a, manifest("Node", "b", wave="1"))[0] == (
-        "a.yaml:1: Node a: needs Node b, which is of a later wave"
+        "a.yaml:1: Node a: needs Node b, which has a later wave"
     )
 
 
@@ -200,7 +200,7 @@ def test_problems_are_bounded() -> None:
         *(manifest("ConfigMap", f"x{n}", "a", needs=names) for n in range(3))
     )
     assert len(found) == module.MAX_PROBLEMS + 1
-    assert found[-1].endswith("and 50 problems more")
+    assert found[-1].endswith("and 50 more problems")
 
 
 def test_a_large_circle() -> None:

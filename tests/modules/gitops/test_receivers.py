@@ -129,19 +129,19 @@ class ReceiverTests(HalvesTestCase):
     def test_a_field_that_cannot_be(self) -> None:
         for field, why in (
             ("spec", "not a JSON pointer"),
-            ("/metadata/name", "which object it is"),
-            ("/kind", "which object it is"),
-            ("/metadata/labels/a", "names an annotation"),
-            ("/spec/sources/0/targetRevision", "no item of a list"),
-            ("/spec/sources/-", "no item of a list"),
-            ("/spec//a", "no item of a list"),
+            ("/metadata/name", "the object and cannot be ignored"),
+            ("/kind", "the object and cannot be ignored"),
+            ("/metadata/labels/a", "for an annotation"),
+            ("/spec/sources/0/targetRevision", "an item of a list"),
+            ("/spec/sources/-", "an item of a list"),
+            ("/spec//a", "an item of a list"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
                 self.receive({**ONE, "field": field})
             self.assertIn(why, str(caught.exception))
         with self.assertRaises(ConfigurationError) as caught:
             self.receive({**OWN, "field": "/data/a"})
-        self.assertIn("exclude each other", str(caught.exception))
+        self.assertIn("are mutually exclusive", str(caught.exception))
 
     def test_another_branch(self) -> None:
         self.apps.commit({"a": "1"})
@@ -252,7 +252,7 @@ class ReceiverTests(HalvesTestCase):
         for objects, says in (
             ([], "1 to 500 entries"),
             ([{**OWN, "annotation": ""}], "say which annotation of a ConfigMap"),
-            ([{**OWN, "annotation": "no slash"}], "the whole name of an annotation"),
+            ([{**OWN, "annotation": "no slash"}], "the full name of an annotation,"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
                 self.receive(*objects)

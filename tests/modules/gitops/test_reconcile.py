@@ -800,7 +800,9 @@ class PruneTests(ReconcileCase):
             one for one in report.results.values() if one.outcome is Outcome.FORGOTTEN
         )
         self.assertEqual(forgotten.key.group, "x.io")
-        self.assertIn("it is Thing.new.x.io default/t as well", forgotten.reason)
+        self.assertIn(
+            ("it is the same object as Thing.new.x.io default/t"), forgotten.reason
+        )
         self.assertIsNotNone(self.live("t", "Thing", api_version="x.io/v1"))
 
     def test_gone_already(self) -> None:
@@ -1014,7 +1016,7 @@ class PruneTests(ReconcileCase):
         self.clock.advance(60)
         report = self.commit(*config_maps(1))
         self.assertEqual(self.inventory(), {"t", "m001"})
-        self.assertIn("shows no such kind now", report.blocked[0].reason)
+        self.assertIn("does not list this kind now", report.blocked[0].reason)
 
     def test_a_definition_with_objects_of_others(self) -> None:
         self.objects.add_kind(DEFINITION)

@@ -50,12 +50,12 @@ def said(key: ObjectKey, words: str, status: int = 500) -> str:
         ),
         (
             'Apply failed with 1 conflict: conflict with "hunter2" using v1: .data.a',
-            "others have set .data.a",
+            "other field managers have set .data.a",
         ),
         (
             'Apply failed with 2 conflicts: conflicts with "hunter2" using v1:\n'
             "- .data.tls.crt\n- .metadata.labels.a",
-            "others have set .data.tls.crt, .metadata.labels.a",
+            "other field managers have set .data.tls.crt, .metadata.labels.a",
         ),
         ('namespaces "web" not found', 'namespaces "web" not found'),
     ],
@@ -75,7 +75,7 @@ def test_a_secret_that_does_not_fit(words: str, told: str) -> None:
 )
 def test_other_words_about_a_secret(words: str) -> None:
     """They may quote it."""
-    assert "its words are left out" in said(SECRET, words, 422)
+    assert "its message is left out," in said(SECRET, words, 422)
     assert "hunter2" not in said(SECRET, words)
 
 

@@ -115,11 +115,11 @@ class ReportTests(DriftTestCase):
         self.assertEqual(names[-1], keys[-1].name)
         events.add("apps", Drift(keys[-1], DriftKind.DELETED, "c", 0.0, "v1"))
         self.passes(TIMEOUT)
-        self.assertEqual(self.said("Events of drift were left out"), [])
+        self.assertEqual(self.said("Events about drift were dropped"), [])
         self.cluster.silent = False
         self.passes(TIMEOUT)
         self.assertEqual(len(events._events), 0)
-        (line,) = self.said("Events of drift were left out")
+        (line,) = self.said("Events about drift were dropped")
         self.assertIn("100 Events", line)
 
     def test_kas_away(self) -> None:

@@ -227,16 +227,16 @@ class LimitTests(ProxyCase):
         self.world = World(max_requests_per_agent=4)
         for _ in range(2):
             self.assertEqual(self.world.request().taken(), b"")
-        self.assert_error(self.world.request(), 429, "2 are its share")
+        self.assert_error(self.world.request(), 429, " are in progress: its share is 2")
         self.assertEqual(self.world.request(token=b"user:1:root").taken(), b"")
-        text = "user root at agent agent-1 are under way: 1 are its share"
+        text = "user root at agent agent-1 are in progress: 1 are its share"
         self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
 
     def test_agent_is_full(self) -> None:
         """Whoever sends it."""
         self.world = World(max_requests_per_agent=1)
         self.assertEqual(self.world.request().taken(), b"")
-        text = "too many requests at agent agent-1 are under way"
+        text = "too many requests at agent agent-1 are in progress"
         self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
 
     def test_together_with_other_workers(self) -> None:
@@ -251,7 +251,7 @@ class LimitTests(ProxyCase):
         callers.heard("other", owner, 0)
         ((agent_id, _),) = agents.now()
         agents.heard("other", agent_id, 5)
-        text = "too many requests at agent agent-1 are under way"
+        text = "too many requests at agent agent-1 are in progress"
         self.assert_error(self.world.request(), 429, text)
         agents.gone("other")
         self.assertEqual(self.world.request().taken(), b"")
@@ -265,7 +265,7 @@ class LimitTests(ProxyCase):
         self.world = World(max_requests_per_second=2)
         for _ in range(2):
             self.assertEqual(self.world.request().taken(), b"")
-        text = "too many requests of user alice come: 2 in a second are allowed"
+        text = "too many requests of user alice arrive: 2 in a second are allowed"
         head = self.assert_error(self.world.request(), 429, text)
         self.assertIn(b"Retry-After: 1", head)
         self.assertEqual(self.world.request(token=b"user:1:root").taken(), b"")

@@ -176,7 +176,7 @@ class ReviewTests(ProxyCase):
             b'{"spec":[]}',
             b"[" * 10_000,
         ):
-            self.assert_error(self.ask(body), 400, "cannot read the question")
+            self.assert_error(self.ask(body), 400, "cannot parse the access review")
         self.assert_error(self.ask(b""), 400, "no body")
         self.assert_error(self.ask(b" " * (MAX_REVIEW + 1)), 413, "too large")
         self.assertEqual(self.world.cluster.connections.wires, [])

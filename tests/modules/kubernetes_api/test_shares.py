@@ -186,7 +186,7 @@ def test_all_fail_at_once() -> None:
 def fill(stand: Stand, who: str, weight: int = 4) -> int:
     """As many requests as one credential may have at the agent; how many."""
     taken = 0
-    with pytest.raises(TooMany, match="are under way"):
+    with pytest.raises(TooMany, match="are in progress"):
         while True:
             Request(stand.shares, who, weight).enter()
             taken += 1

@@ -113,7 +113,7 @@ class SpanTests(ProxyCase):
         self.world.run()
         for span in self.at_kas, self.at_agentk:
             self.assertTrue(span.ended)
-            self.assertEqual(span.problem, "the answer broke off")
+            self.assertEqual(span.problem, "the response ended early")
 
     def assert_ended(self, *, status: int) -> None:
         for span in self.at_kas, self.at_agentk:

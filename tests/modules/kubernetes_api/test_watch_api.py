@@ -362,7 +362,7 @@ class WatchTests(ProxyCase):
             (error,) = page.told()
             self.assertIn("watch_params", error["error"]["message"], params)
         page.say(type="other", watch_id="x")
-        self.assertIn("type has to be", page.told()[0]["error"]["message"])
+        self.assertIn("type must be", page.told()[0]["error"]["message"])
         page.watch("x")
         page.say(type="watch", watch_id="x", watch_params=PODS)
         self.assertIn("under way", page.told()[0]["error"]["message"])

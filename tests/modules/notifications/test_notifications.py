@@ -94,7 +94,9 @@ class NotificationsTests(SynchronousTestCase):
         for name in ("clusters", "clusterz", "clusters", "third"):
             self.push(name)
         said = [formatEvent(one) for one in log]
-        names = [one.split()[4] for one in said if "first push told of" in one]
+        names = [
+            one.split()[4] for one in said if ("first notification of a push to") in one
+        ]
         self.assertEqual(names, ["'clusters':", "'clusterz':"])
         self.assertEqual(len(self.heard), 4)
 

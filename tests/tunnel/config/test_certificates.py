@@ -35,8 +35,10 @@ class ExpiryTests(SynchronousTestCase):
         """It is said on which day, and what to do."""
         self.assertEqual(
             self.problem(_END - timedelta(days=1, hours=3)),
-            f"{self.file}: the certificate expires on 2031-05-06 07:08 UTC, in 1 day; "
-            "replace it and its key (the files are read again by themselves)",
+            (
+                f"{self.file}: the certificate expires on 2031-05-06 07:08 UTC, in 1 "
+                "day; replace it and its key (no restart is needed)"
+            ),
         )
         self.assertIn("in 13 days", self.problem(_END - EXPIRY_NOTICE / 14 * 13.5))
 

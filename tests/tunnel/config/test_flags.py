@@ -21,7 +21,7 @@ def pair(text: str) -> tuple[str, str]:
 
 @attrs.frozen(kw_only=True)
 class Inner:
-    size: int = field(default=1, doc="how many")
+    size: int = field(default=1, doc="limits on the")
     name: str = field(default="", doc="of it")
 
 
@@ -99,11 +99,13 @@ def test_all_problems(tmp_path: Path) -> None:
             "size": "many",
         }
     ) == [
-        f"--ca-file: {tmp_path}/gone does not exist; "
-        "correct the path, or put the file there",
+        (
+            f"--ca-file: {tmp_path}/gone does not exist; correct the path, or create the "
+            "file"
+        ),
         "--label: expected a=b, got something else",
         "--size: expected a whole number, got 'many'",
-        "--server-url: is missing; write an address, such as tls://a",
+        "--server-url: is missing; add an address, such as tls://a",
     ]
 
 

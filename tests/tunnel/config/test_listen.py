@@ -48,15 +48,15 @@ class TestListen:
             ),
             (
                 "{network: tcp6, address: 'name:1'}",
-                "with network tcp6 write an address",
+                "with network tcp6, write an address,",
             ),
             ("address: '[x]:1'", "is not an IPv6 address"),
             ("network: unix", "write the path of the socket"),
             ("network: udp", "expected one of: tcp, tcp4, tcp6, unix"),
             ("endpoint: nonsense", "is not an endpoint"),
             ("endpoint: 'tcp:x'", "is not an endpoint that Twisted"),
-            ("{endpoint: 'tcp:1', address: 'a:1'}", "exclude each other"),
-            ("{endpoint: 'tcp:1', network: tcp4}", "exclude each other"),
+            ("{endpoint: 'tcp:1', address: 'a:1'}", "are mutually exclusive"),
+            ("{endpoint: 'tcp:1', network: tcp4}", "are mutually exclusive"),
             (
                 "{address: 'a:1', development_certificate_names: [a]}",
                 "kas' own certificate is not used here",

@@ -150,8 +150,10 @@ class StartTests(HostCase):
         self.assertEqual(
             self.fails(self.host("a", "b", "c")),
             (
-                "module b did not start: no such colour; "
-                "mend that, or leave the module out",
+                (
+                    "module b did not start: no such colour; correct that, or disable "
+                    "the module"
+                ),
             ),
         )
         self.assertEqual(
@@ -168,7 +170,7 @@ class StartTests(HostCase):
         self.assertTrue(
             problem.startswith("module b cannot start: /none/x: Permission denied; ")
         )
-        self.assertNotIn("leave the module out", problem)
+        self.assertNotIn("disable the module", problem)
         self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
 
     def test_starting_fails(self) -> None:

@@ -442,7 +442,7 @@ def test_one_receiver_fails(end: str) -> None:
     assert [len(one.failures) for one in answers] == [1, second]
     assert answers[1].body == (b"" if second else b"hello")
     assert [formatEvent(one) for one in events if "log_failure" in one] == [
-        "a receiver failed when its request did"
+        "a receiver failed while handling a failed request"
     ]
 
 

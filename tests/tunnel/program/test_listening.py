@@ -93,14 +93,18 @@ class RefusedTests(_Case):
         """By another one of ours, perhaps."""
         self.assertEqual(
             self.refused(errno.EADDRINUSE),
-            "cannot listen for health: port 8080 is in use (another agentk?); choose "
-            "another with --address",
+            (
+                "cannot listen for health: port 8080 is in use (by another agentk?); "
+                "choose another with --address"
+            ),
         )
 
     def test_in_use_by_another_worker(self) -> None:
         """A module asks each of them for a port that is in no section."""
         self.listening.handed = {"agent.listen": 7}
-        self.assertIn("or another worker of this one", self.refused(errno.EADDRINUSE))
+        self.assertIn(
+            ("or by another worker of this one?"), self.refused(errno.EADDRINUSE)
+        )
 
     def test_others(self) -> None:
         """No address of ours, no right to it, anything else."""

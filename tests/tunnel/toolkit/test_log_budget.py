@@ -11,7 +11,7 @@ def test_lines() -> None:
     said = [budget.spend(100.0) for _ in range(LINES_AT_ONCE + 30)]
     assert said == [""] * LINES_AT_ONCE + [None] * 30
     found = budget.spend(100.0 + 1 / LINES_A_SECOND)
-    assert found == " (left out before: 30 such lines)"
+    assert found == " (30 such lines were left out before)"
     assert budget.spend(101.0) is None
-    assert budget.spend(103.0) == " (left out before: 1 such lines)"
+    assert budget.spend(103.0) == " (1 such lines were left out before)"
     assert budget.spend(103.0) == ""

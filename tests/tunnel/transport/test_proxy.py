@@ -258,7 +258,9 @@ class ConnectTests(SynchronousTestCase):
             if answer == b"HTTP/1.":
                 self.assertNoResult(connecting)
                 self.answer(b"x nonsense\r\n\r\n")
-            self.assertIn("does not speak HTTP", self.refused(connecting, "not-http"))
+            self.assertIn(
+                ("does not support HTTP/2"), self.refused(connecting, "not-http")
+            )
             self.answer(b"more of it")
 
     def test_endless_head(self) -> None:

@@ -379,7 +379,7 @@ class ClientErrorTests(ClientTestCase):
     def test_not_tls(self) -> None:
         layer = self.connect("localhost")
         layer.dataReceived(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        self.assert_failed("not-tls", "does not speak TLS")
+        self.assert_failed("not-tls", "does not use TLS")
 
     def test_old_server(self) -> None:
         layer = self.connect("localhost")

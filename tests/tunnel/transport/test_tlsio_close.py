@@ -78,7 +78,7 @@ class CloseTests(LayerTestCase):
         self.clock.advance(CLOSE_TIMEOUT)
         self.assertTrue(self.transport.disconnected)
         self.layer.connectionLost(Failure(ConnectionAborted()))
-        self.assertIn("took nothing", str(protocol.lost.value))
+        self.assertIn("accepted no data", str(protocol.lost.value))
 
     def test_stopped_peer_with_producer(self) -> None:
         """With a producer: waiting for the producer is fine, for the peer it is not."""

@@ -56,7 +56,7 @@ def test_an_answer_of_http() -> None:
     decoder = FrameDecoder()
     decoder.feed(b"HTTP/1.1 408 Request Timeout\r\n")
     assert decoder.error is not None
-    assert str(decoder.error) == "what came is an answer of HTTP and no frame"
+    assert str(decoder.error) == "received an HTTP response instead of a frame"
 
 
 def test_claimed_length_allocates_nothing() -> None:

@@ -253,7 +253,7 @@ def test_going_away_refuses_new_streams_and_keeps_old_ones() -> None:
     assert happened[1:] == [events.StreamEnded(late, ErrorCode.REFUSED, "bye")]
     with pytest.raises(SessionClosed) as caught:
         dialler.open_stream(pb.Open())
-    text = "the peer takes no new streams"
+    text = "the peer accepts no new streams"
     assert_session_ends([caught.value], ErrorCode.SHUTDOWN, text)
     dialler.send_data(old, b"still")
     happened = deliver(dialler, listener)
@@ -603,7 +603,7 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
         (
             b"\x7f\xff\xff\xff" + b"\0" * 6,
             ErrorCode.FRAME_SIZE,
-            "a frame of 2147483647 bytes; at most 65536 are taken",
+            "a frame has 2147483647 bytes, but at most 65536 are allowed",
         ),
         (frame(99, 0), ErrorCode.PROTOCOL, "frame type 99"),
         (
@@ -617,10 +617,10 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
                 (frame(FrameType.DATA, 0, b"x"), "stream 0 was never opened"),
                 (frame(FrameType.DATA, 5, b"x"), "stream 5 was never opened"),
                 (frame(FrameType.DATA, 2, b"x"), "stream 2 was never opened"),
-                (opened(2), "stream 2 is not yours"),
-                (opened(0), "stream 0 is not yours"),
-                (opened(1) + opened(1), "stream 1 was used"),
-                (opened(3) + opened(1), "stream 1 was used"),
+                (opened(2), "stream 2 does not belong to the peer"),
+                (opened(0), "stream 0 does not belong to the peer"),
+                (opened(1) + opened(1), "stream 1 was already used"),
+                (opened(3) + opened(1), "stream 1 was already used"),
                 (opened(2**31 + 1), "stream numbers are used up"),
                 (
                     opened(1) + frame(FrameType.DATA, 1),
@@ -636,11 +636,11 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
                 (opened(1) + frame(FrameType.RESUMED, 1), "RESUMED without RESUME"),
                 (
                     frame(FrameType.OPEN, 1, b"\xff\xff\xff"),
-                    "a message that cannot be read",
+                    "a malformed message",
                 ),
                 (
                     frame(FrameType.PING, 0, b"\xff" * 20),
-                    "a message that cannot be read",
+                    "a malformed message",
                 ),
             )
         ),
@@ -850,7 +850,7 @@ def test_pong_without_ping() -> None:
         (
             Limits(max_queued_control=10, pings_per_interval=100),
             [frame(FrameType.PING, 0)] * 11,
-            "answers are not being read",
+            "responses are not being read",
         ),
     ],
 )

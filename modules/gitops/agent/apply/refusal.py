@@ -49,7 +49,8 @@ _SEALED = re.compile(
 )
 _SEALED_WORDS = (
     "field is immutable, because the object in the cluster has immutable: true; give "
-    "it another name in Git, as kustomize's generators do, and have its users name that"
+    "it another name in Git, as kustomize's generators do, and refer to it by the "
+    "new name"
 )
 
 _NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
@@ -73,8 +74,8 @@ def words_of_foreign(error: CallError) -> str:
     found = _INVALID.match(error.message)
     where = f" at {found['path']}" if found is not None else ""
     return (
-        f"the API server refuses it ({error.status.name}){where}; its words are left "
-        "out, because they may quote an object that the project does not own"
+        f"the API server refuses it ({error.status.name}){where}; its message is "
+        "left out, because it may quote an object that the project does not own"
     )
 
 
@@ -93,8 +94,8 @@ def words_of(key: ObjectKey, error: CallError) -> str:
         return f"the API server refuses it: {'; '.join(found)}"
     # An admission webhook that is overloaded or too slow may quote the Secret, too.
     return (
-        f"the API server refuses it ({error.status.name}); its words are left out, "
-        "because they may quote the Secret"
+        f"the API server refuses it ({error.status.name}); its message is left out, "
+        "because it may quote the Secret"
     )
 
 
@@ -108,7 +109,7 @@ def _wrong_in_secret(said: str) -> list[str]:
     if _NO_NAMESPACE.fullmatch(said):
         return [said.removeprefix("API server: ")]
     if _CONFLICT.match(said) and (fields := _FIELD_OF_OTHERS.findall(said)):
-        return [f"others have set {', '.join(fields)}"]
+        return [f"other field managers have set {', '.join(fields)}"]
     if not said.startswith(_UNFIT):
         return []
     return [_explained(found) for found in _FIELD.finditer(said)]

@@ -193,7 +193,7 @@ class _Watch:
                 if error.message != self.complaint:
                     self.complaint = error.message
                     self._log.info(
-                        "{kind} cannot be watched for drift, and is looked at with "
+                        "{kind} cannot be watched for drift, and is checked with "
                         "each full pass: {reason}",
                         kind=self._kind[1],
                         reason=error.message,
@@ -296,7 +296,7 @@ class _Watch:
             lambda one: (
                 one.deleted(key) if is_deleted else one.changed(key, found["metadata"])
             ),
-            "telling a project of an object",
+            "notifying a project of an object",
         )
 
     def _lost(
@@ -307,7 +307,7 @@ class _Watch:
         """Notify followers of objects that were deleted while nothing was watched."""
         for follower, keys in before.items():
             gone = [one for one in keys if (one.namespace, one.name) not in listed]
-            for_each(gone, follower.deleted, "telling a project of an object")
+            for_each(gone, follower.deleted, "notifying a project of an object")
 
     def _key(self, found: KubernetesObject) -> ObjectKey:
         metadata = found["metadata"]

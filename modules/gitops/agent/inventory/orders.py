@@ -252,7 +252,9 @@ class OrderStore:
         try:
             return _orders(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise self._secret.unreadable(f"{_KEY} is not what agentk wrote") from None
+            raise self._secret.unreadable(
+                f"agentk did not write the value of {_KEY}"
+            ) from None
 
 
 def _digest(key: ObjectKey) -> str:

@@ -64,7 +64,11 @@ class OwnSecret:
         labels = metadata.get("labels") or {}
         if owner or labels.get(OWN_LABEL) != self._inventory_id:
             # Otherwise the author of a manifest in Git could give orders.
-            why = f"it has {OWNER}: {owner}" if owner else (f"it has no {OWN_LABEL}")
+            why = (
+                f"it has {OWNER}: {owner}"
+                if owner
+                else (f"it does not have the label {OWN_LABEL}")
+            )
             raise CallError(
                 Status.FAILED_PRECONDITION,
                 f"agentk did not write the Secret {self.namespace}/{self.name}: {why}; "
@@ -113,8 +117,8 @@ class OwnSecret:
         """Return the error for data that agentk did not write."""
         return CallError(
             Status.FAILED_PRECONDITION,
-            f"the Secret {self.namespace}/{self.name} cannot be read: {why}; delete it "
-            "to begin again without orders and history",
+            f"the Secret {self.namespace}/{self.name} cannot be read: {why}; delete "
+            "it to start over without orders and history",
         )
 
     def _explained(self, error: CallError) -> CallError:
@@ -122,7 +126,7 @@ class OwnSecret:
             return error
         return CallError(
             error.status,
-            f"agentk keeps its GitOps records in Secrets of {self.namespace}, and may "
-            "not: grant get, create and update of secrets there (see docs/gitops.rst): "
-            f"{error.message}",
+            f"agentk keeps its GitOps records in Secrets of {self.namespace}, but "
+            "may not access them: grant get, create and update of secrets there (see "
+            f"docs/gitops.rst): {error.message}",
         )

@@ -235,7 +235,7 @@ class _Reader:
         problems = self._problems
         if self._unsaid:
             more = SourceProblem(
-                problems[-1].origin, f"and {self._unsaid} problems more"
+                problems[-1].origin, f"and {self._unsaid} more problems"
             )
             problems = [*problems, more]
         return Source(tuple(self._found.values()), tuple(problems))
@@ -264,7 +264,7 @@ class _Reader:
             if twin is not manifest:
                 self.complain(
                     origin,
-                    (f"{manifest.key} is at {twin.origin} already; remove one"),
+                    (f"{manifest.key} is also at {twin.origin}; remove one of the two"),
                 )
 
 
@@ -302,21 +302,21 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     if _is_encrypted(value) and not of_secret:
         # Messages do not mask other kinds, and another kind may also be called Secret.
         raise ValueError(
-            "this is encrypted with SOPS, and no Secret: only those are decrypted, and "
-            "only their data and stringData may be encrypted "
+            "this is encrypted with SOPS, but is not a Secret: agentk decrypts only "
+            "Secrets, and only their data and stringData may be encrypted "
             "(encrypted_regex: ^(data|stringData)$)"
         )
     api_version = _text(
-        value, "apiVersion", _API_VERSION, ("one such as v1 or apps/v1")
+        value, "apiVersion", _API_VERSION, ("a version such as v1 or apps/v1")
     )
-    kind = _text(value, "kind", _KIND, "one such as ConfigMap")
+    kind = _text(value, "kind", _KIND, "a kind such as ConfigMap")
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise ValueError(f"this {kind} has no metadata: write metadata.name")
     if "name" not in metadata and "generateName" in metadata:
         raise ValueError(
-            f"this {kind} has generateName, and would be another object each time: "
-            "write metadata.name"
+            f"this {kind} has generateName, which would create another object each "
+            "time: write metadata.name"
         )
     name = _text(metadata, "name", _NAME, _NAME_HINT, "metadata.")
     namespace = ""
@@ -351,7 +351,7 @@ def _text(
         raise ValueError(f"{prefix}{field} is not text; put quotes around it")
     if pattern.fullmatch(value) is None or value in (".", ".."):
         shown = f"{prefix}{field} {value[:100]!r}"
-        raise ValueError(f"{shown} is not possible: write {hint}")
+        raise ValueError(f"{shown} is not valid: write {hint}")
     return value
 
 

@@ -127,7 +127,7 @@ class _Ordering:
         yield from self._problems
         if self._unsaid:
             origin = self._problems[-1].origin
-            yield SourceProblem(origin, f"and {self._unsaid} problems more")
+            yield SourceProblem(origin, f"and {self._unsaid} more problems")
 
     def _complain(self, key: ObjectKey, message: str) -> None:
         if len(self._problems) >= MAX_PROBLEMS:
@@ -191,7 +191,7 @@ class _Ordering:
         for key, needs in self._needs.items():
             for one in needs:
                 if stages[one] > stages[key]:
-                    self._complain(key, f"needs {one}, which is of a later wave")
+                    self._complain(key, f"needs {one}, which has a later wave")
         return stages
 
     def _layers(

@@ -65,8 +65,9 @@ INCOMPLETE = "not all objects of the source can be applied"
 
 #: Reason why a project whose folder is gone neither creates nor takes objects.
 FOLDER_GONE = (
-    "the newest commit has no folder of the project, so the object is not created, or "
-    "taken from others, again: add the folder, or remove the project"
+    "the newest commit does not contain the folder of the project, so the object is "
+    "not created again, nor taken from other projects: add the folder, or remove the "
+    "project"
 )
 
 
@@ -241,7 +242,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         Action(
             Verb.FORGET,
             one.key,
-            (f"it is {ours[one.uid]} as well"),
+            (f"it is the same object as {ours[one.uid]}"),
             live=one.live,
         )
         if one.uid in ours
@@ -409,7 +410,10 @@ def _wanting(
         owner = seen.owner
         if seen.is_bookkeeping:
             # Otherwise, every author in Git could decide in place of an operator.
-            why = "agentk itself writes it: it is an inventory, or what objects were"
+            why = (
+                "agentk itself writes it: it is an inventory, or contains earlier "
+                "states of objects"
+            )
             return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
@@ -428,7 +432,7 @@ def _wanting(
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
             # Otherwise each engine would revert the changes of the other.
-            why = f"{seen.engine} applies it; take it out of there first"
+            why = f"{seen.engine} applies it; remove it there first"
             return Action(Verb.REFUSE, key, why, manifest)
         adopts = settings.policy == "adopt_all" or (
             not owner and settings.policy == "adopt_if_no_inventory"
@@ -453,7 +457,7 @@ def _wanting(
 
 
 def _of(owner: str) -> str:
-    return f"of the inventory {owner}" if owner else "of no inventory"
+    return f"owned by the inventory {owner}" if owner else "of no inventory"
 
 
 async def _unseen(
@@ -471,16 +475,21 @@ async def _unseen(
     except CallError as error:
         if error.status is not Status.PERMISSION_DENIED:
             raise
-        why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
+        why = (
+            "its kind is gone or cannot be seen now, and agentk may not find out "
+            "which: "
+        )
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: ("its group belongs to another API server, which shows no such kind now")
+        kind: (
+            "its group belongs to another API server, which does not list this kind now"
+        )
         if elsewhere[kind[0]]
-        else "the API server of its kind is away"
+        else "the API server of its kind is unavailable"
         for kind in absent
         if kind[0] in elsewhere
     }
-    unserved = "the definition of its kind is there, and no version of it is served"
+    unserved = "the definition of its kind exists, but no version of it is served"
     return found | dict.fromkeys(defined & set(absent), unserved)
 
 
@@ -548,13 +557,13 @@ def _held(
     was = inventory.default_namespace
     if others and inventory.of_other:
         why = (
-            f"another agentk ({inventory.of_other}) applied this: approve it if that "
-            "one has become this one"
+            f"another agentk ({inventory.of_other}) applied this: approve it if this "
+            "agentk replaces that one"
         )
     elif others and was not in ("", settings.default_namespace):
         why = (
-            f"default_namespace was {was} and is {settings.default_namespace}: it is "
-            "what is there, and would be deleted"
+            f"default_namespace was {was} and is {settings.default_namespace} now: "
+            "the objects in the cluster would be deleted"
         )
     else:
         why = guard_of_set(len(others), count, wanted, settings.limits)

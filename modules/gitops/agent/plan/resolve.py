@@ -81,7 +81,7 @@ async def resolve(
             unknown[placed.key] = f"the cluster has no kind {kind[1]} in {kind[0]}"
         twin = found.setdefault(placed.key, placed)
         if twin is not placed:
-            why = f"{placed.key} is at {twin.origin} already; remove one"
+            why = f"{placed.key} is also at {twin.origin}; remove one of the two"
             problems.append(SourceProblem(placed.origin, why))
     return Resolved(tuple(found.values()), resources, unknown, tuple(problems))
 

@@ -27,12 +27,12 @@ MAX_LINES, MAX_LINE = 20, 2000
 
 #: The last parts of lines about drift.
 _STATE_WORDS = {
-    DriftState.REPORTED: "it is left as it is",
+    DriftState.REPORTED: "it is not repaired",
     DriftState.DUE: "it is repaired",
     DriftState.REPAIRED: "it was repaired",
-    DriftState.PAUSED: "it is left for an hour",
+    DriftState.PAUSED: "it is not repaired for an hour",
     DriftState.FAILED: "it could not be repaired",
-    DriftState.ENDED: "it is as Git has it again",
+    DriftState.ENDED: "it matches Git again",
 }
 _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 
@@ -98,7 +98,7 @@ class Journal:
             "project {project}: commit {commit} is {what}: {summary}",
             project=self._project,
             commit=report.commit,
-            what="in the cluster" if not report.failed else "in the cluster in part",
+            what="in the cluster" if not report.failed else "partly in the cluster",
             summary=summary,
         )
 

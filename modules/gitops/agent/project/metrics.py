@@ -42,27 +42,27 @@ class GitopsMetrics(Collector):
         """See `prometheus_client.registry.Collector`."""
         objects = GaugeMetricFamily(
             "agentk_gitops_objects",
-            "Objects by what became of them when all was applied last.",
+            "Objects by their result when the source was last applied.",
             labels=["project", "outcome"],
         )
         out_of_sync = GaugeMetricFamily(
             "agentk_gitops_out_of_sync_seconds",
-            "For how long something has not been as Git has it; 0: all is.",
+            "Seconds since an object began to differ from Git; 0 if none differs.",
             labels=["project"],
         )
         drifted = GaugeMetricFamily(
             "agentk_gitops_drifted_objects",
-            "Objects that others have changed, and that are not repaired.",
+            "Objects that other clients have changed and that are not repaired.",
             labels=["project"],
         )
         drifts = CounterMetricFamily(
             "agentk_gitops_drifts",
-            "How often others changed what was applied, by kind of the object.",
+            "Changes by other clients to applied objects, by kind of the object.",
             labels=["project", "kind"],
         )
         repairs = CounterMetricFamily(
             "agentk_gitops_drift_repairs",
-            "What became of that where it is repaired.",
+            "Results of the repairs of such changes.",
             labels=["project", "result"],
         )
         for name, project in sorted(self._projects.items()):

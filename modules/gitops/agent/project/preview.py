@@ -198,7 +198,9 @@ def _looking(
                 raise CallError(error.status, words(error)) from None
             if error.status is Status.NOT_FOUND and new:
                 names = ", ".join(map(str, sorted(new)))
-                return came(Effect.UNKNOWN, (f"what it needs is new, too: {names}"))
+                return came(
+                    Effect.UNKNOWN, (f"the objects that it needs are new, too: {names}")
+                )
             if "does not support dry run" in error.message:
                 return came(Effect.UNKNOWN, words(error))
             why: str | None = None
@@ -225,7 +227,7 @@ def _looking(
                 raise CallError(error.status, words(error)) from None
             return came(Effect.UNKNOWN, words(error))
         if before is None or not _is_same(before, after):
-            return came(Effect.UNKNOWN, "it changes at this moment")
+            return came(Effect.UNKNOWN, "it is changing right now")
         found, more = changed_fields(action.key, after, before)
         if not found:
             return came(Effect.NONE)

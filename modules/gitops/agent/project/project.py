@@ -449,9 +449,9 @@ class Project:
             named += f" and {len(kinds) - MAX_KINDS} more kinds"
         why = clean(next(iter(problems.values())), MAX_LINE, " ")
         return (
-            f"changes of {named} by others are seen every {seconds / 60:.0f} minutes "
-            "only, because agentk cannot watch them (it needs list and watch in the "
-            f"whole cluster): {why}"
+            f"changes to {named} by other clients are detected every "
+            f"{seconds / 60:.0f} minutes only, because agentk cannot watch them (it "
+            f"needs list and watch in the whole cluster): {why}"
         )
 
     def dependency_worked(self) -> None:
@@ -475,7 +475,10 @@ class Project:
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                (f"other objects are held, or by another commit: {self._how_to_look}"),
+                (
+                    "other objects are held now, or those of another commit: "
+                    f"{self._how_to_look}"
+                ),
             )
 
         def approved(orders: Orders) -> Orders:
@@ -557,8 +560,8 @@ class Project:
             known = ", ".join(one[:12] for one in commits) or "none"
             raise CallError(
                 Status.NOT_FOUND,
-                f"no single commit that begins with {wanted[:64]!r} was applied; the "
-                f"history has: {known}"
+                f"no single applied commit begins with {wanted[:64]!r}; the history "
+                f"has: {known}"
                 if wanted
                 else f"no other commit was applied in full; the history has: {known}",
             )
@@ -586,7 +589,7 @@ class Project:
     def _first_snapshot(self) -> Snapshot:
         """Return the snapshot that names the inventory."""
         if self._snapshot is None:
-            text = "no commit of the project has come yet"
+            text = "no commit of the project has arrived yet"
             raise CallError(Status.FAILED_PRECONDITION, text)
         return self._snapshot
 
@@ -835,8 +838,8 @@ class Project:
                 return False
         if not self._claim(self._stores.id_of(snapshot)):
             why = (
-                "another project of this agent has the same repository and no name "
-                "either: give one of them a 'name'"
+                "another project of this agent also has this repository and no name: "
+                "give one of them a 'name'"
             )
             self._journal.explain(snapshot.commit, [why])
             return False
@@ -1112,13 +1115,13 @@ class Project:
             )
         if error.status is Status.PERMISSION_DENIED:
             return error.message
-        return f"the cluster cannot be asked: {error.message}"
+        return f"the API server cannot be reached: {error.message}"
 
 
 def _unreadable(commit: str, why: str) -> str:
     return (
-        f"it is pinned to {commit[:12]}, which cannot be applied; the cluster "
-        f"stays as it is: {why}"
+        f"the project is pinned to {commit[:12]}, which cannot be applied; the "
+        f"cluster stays as it is: {why}"
     )
 
 
@@ -1127,7 +1130,7 @@ def _pruning_lines(pruning: Pruning) -> Iterator[str]:
     word = "approved" if pruning.approved else "pruning"
     yield f"{word}, {pruning.gone} of {pruning.total} gone"
     for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
-        yield f"{key} is still there: {clean(why, MAX_LINE, ' ')}"
+        yield f"{key} still exists: {clean(why, MAX_LINE, ' ')}"
 
 
 def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:

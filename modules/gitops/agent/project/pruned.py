@@ -94,7 +94,7 @@ class PruneReports:
             await self._kas.call("ReportPruned", request, timeout=REPORT_SECONDS)
             reported = True
         except CallError as error:
-            self._log.debug("kas did not take a report: {why}", why=error.message)
+            self._log.debug("kas did not accept a report: {why}", why=error.message)
             # An earlier version of kas has no such event, so a retry would not help.
             reported = error.status in (Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT)
             return reported

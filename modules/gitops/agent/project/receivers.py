@@ -126,7 +126,7 @@ class Receiver:
             # namespaced kind.
             if self.problems.get(one) != str(error):
                 self._log.warn(
-                    "{object} is not told of commit {commit}: {reason}",
+                    "{object} cannot be notified of commit {commit}: {reason}",
                     object=str(key_of(one)),
                     commit=commit,
                     reason=str(error),
@@ -136,7 +136,7 @@ class Receiver:
         self.problems.pop(one, None)
         self.told[one] = commit
         self._log.info(
-            "{object} is notified of commit {commit}",
+            "{object} was notified of commit {commit}",
             object=str(key_of(one)),
             commit=commit,
         )
@@ -168,7 +168,7 @@ class Receiver:
     def _complain(self, problem: str) -> None:
         if problem and problem != self.problem:
             self._log.warn(
-                "commits of {project} cannot be had: {reason}",
+                "commits of {project} are unavailable: {reason}",
                 project=self.settings.project or "the agent's repository",
                 reason=problem,
             )

@@ -219,13 +219,13 @@ class DriftReports:
                 await self._client.json("POST", path, event)
             except CallError as error:
                 # For instance, agentk may not create Events, or the Namespace is gone.
-                self._log.debug("no Event was made: {why}", why=error.message)
+                self._log.debug("no Event was created: {why}", why=error.message)
                 if error.status in UNDECIDED:
                     continue
             if self._events_left_out:
                 count, self._events_left_out = self._events_left_out, 0
                 self._log.info(
-                    "{count} Events of drift were left out while the API server did "
-                    "not answer",
+                    "{count} Events about drift were dropped while the API server "
+                    "did not answer",
                     count=count,
                 )

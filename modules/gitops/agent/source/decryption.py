@@ -91,8 +91,8 @@ class Decryptor:
                 f"there are more than {MAX_ENCRYPTED} encrypted objects"
                 if secret
                 else (
-                    "it is encrypted with SOPS: name the Secret that has the age keys "
-                    "(decryption.secret), or leave it out of paths"
+                    "it is encrypted with SOPS: name the Secret that has the age "
+                    "keys (decryption.secret), or exclude it with paths"
                 )
             )
             problem = SourceProblem(encrypted[0].origin, f"{encrypted[0].key}: {why}")

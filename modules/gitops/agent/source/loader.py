@@ -80,7 +80,7 @@ def _hooks(source: Source) -> Iterator[SourceProblem]:
         hook = one.annotations.get("helm.sh/hook", "")
         if hook and not {each.strip() for each in hook.split(",")} <= {"crd-install"}:
             why = (
-                f"{one.key} is a hook ({hook[:100]}), which has a time of its own: "
-                "'hooks: skip' leaves hooks out"
+                f"{one.key} is a hook ({hook[:100]}), which Helm applies at a time "
+                "of its own: 'hooks: skip' leaves hooks out"
             )
             yield SourceProblem(one.origin, why)

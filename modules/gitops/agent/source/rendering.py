@@ -231,8 +231,9 @@ class Renderer:
             differing = await self.threads.run(_differing, first, second)
             if differing:
                 looks.append(
-                    f"{what}: it renders {differing} differently each time, and would "
-                    "be changed again and again: give values for what is random"
+                    f"{what}: it renders {differing} differently each time, so "
+                    "agentk would change these objects again and again: set the "
+                    "random values explicitly"
                 )
             if looks:
                 raise RenderingRefused(looks, (what, first))
@@ -256,7 +257,7 @@ class Renderer:
         try:
             await self.threads.run(place.write, helm_versions.ask.items())
             arguments = ["template", "versions", str(place.path / "files")]
-            what = "helm template of the versions that helm has"
+            what = "helm template of a chart that prints Helm's API versions"
             said = await self._made(self.helm, arguments, place.path, what, False)
         finally:
             await deferToThread(place.remove)
@@ -264,7 +265,7 @@ class Renderer:
             names = helm_versions.hidden(said, capabilities.api_versions)
         except ValueError:
             raise CallError(
-                Status.FAILED_PRECONDITION, f"{what}: it prints something else"
+                Status.FAILED_PRECONDITION, f"{what}: unexpected output"
             ) from None
         try:
             return await self.threads.run(
@@ -293,15 +294,15 @@ class Renderer:
             if made.is_said and _LOOKED.search(said) and _ABSOLUTE.search(said):
                 # Authors in Git need not know the files of agentk's machine.
                 said = (
-                    "it fails at a path outside of the repository; its words are left "
-                    "out: run it by hand to read them"
+                    "it fails at a path outside of the repository; its error output "
+                    "is left out: run it by hand to see it"
                 )
             elif quotes and made.is_said:
                 places = ", ".join(dict.fromkeys(_PLACE.findall(said)))[:500]
                 said = (
-                    f"it fails{f' ({places})' if places else ''}; its words are left "
-                    "out, because there are Secrets or values here that it may quote: "
-                    "run it by hand to read them"
+                    f"it fails{f' ({places})' if places else ''}; its error output "
+                    "is left out, because it may quote a Secret or values: run it by "
+                    "hand to see it"
                 )
             raise CallError(Status.FAILED_PRECONDITION, f"{what}: {said}")
         return made.output
@@ -347,13 +348,13 @@ def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterato
                 yield f"{file}: {path!r} is fetched from elsewhere: copy it into Git"
                 return
             if path.startswith("/") or where.startswith("../") or where == "..":
-                yield f"{file}: {path!r} leads out of the repository"
+                yield f"{file}: {path!r} is outside of the repository"
                 return
             where = "" if where == "." else where
             if path in bases and where not in there:
                 yield (
-                    f"{file}: {path!r} is not among the files of the project: no glob "
-                    "of its 'paths' matches what is there, or nothing is"
+                    f"{file}: {path!r} is not among the files of the project: it "
+                    "does not exist, or no glob of its 'paths' matches it"
                 )
                 return
             is_folder = any(
@@ -493,8 +494,8 @@ def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
         if found is not None:
             line = data.count(b"\n", 0, found) + 1
             yield (
-                f"{path}:{line}: charts are rendered apart from the cluster, so lookup "
-                "would find nothing; 'lookup: empty' lets it"
+                f"{path}:{line}: charts are rendered without access to the cluster, "
+                "so lookup would return nothing; 'lookup: empty' allows that"
             )
 
 
@@ -522,8 +523,9 @@ def _schema_leads_to(data: bytes) -> str:
                     key.casefold().endswith("ref") and not to.startswith("#")
                 ):
                     return (
-                        f"{key} leads to {clean(to, 100)!r}: a schema is read apart "
-                        "from all others; copy what it needs into $defs"
+                        f"{key} refers to {clean(to, 100)!r}: agentk does not resolve "
+                        "references to other schemas; copy the needed parts into "
+                        "$defs"
                     )
     return ""
 

@@ -145,7 +145,10 @@ async def receive(
             part = response.object
             if part.source != last:
                 if part.source in files or not _is_path(part.source):
-                    raise _damaged(f"the file {part.source[:200]!r} cannot be next")
+                    raise _damaged(
+                        f"the file {part.source[:200]!r} is out of order or has an "
+                        "invalid path"
+                    )
                 last, parts = part.source, []
                 files[last] = parts
             left -= len(part.data) + len(part.source)
@@ -158,10 +161,10 @@ async def receive(
         elif kind == "trailer":
             return _checked(header, files, response.trailer)
         else:
-            raise _damaged("something else is among the files")
+            raise _damaged("an unexpected message is among the files")
     if header is None:
         return None
-    raise _damaged("the files end before all had come")
+    raise _damaged("the response ended before all files had arrived")
 
 
 def _checked(
@@ -174,7 +177,7 @@ def _checked(
     for path, data in whole:
         fingerprint.add(path, data)
     if (trailer.files, trailer.sha256) != (fingerprint.files, fingerprint.digest()):
-        raise _damaged("the files are not those that kas read")
+        raise _damaged("the files differ from those that kas read")
     return Snapshot.of(header, whole)
 
 
@@ -188,4 +191,4 @@ def _is_path(path: str) -> bool:
 
 
 def _damaged(why: str) -> CallError:
-    return CallError(Status.DATA_LOSS, f"what kas sent cannot be used: {why}")
+    return CallError(Status.DATA_LOSS, f"the response of kas cannot be used: {why}")
