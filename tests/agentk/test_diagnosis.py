@@ -25,9 +25,9 @@ class Secure:
     ("error", "says"),
     [
         (TLSHandshakeError("not-tls", "x"), "the port for agents (8150"),
-        (TLSHandshakeError("not-tls", "x"), "does it use TLS?"),
-        (TLSHandshakeError("timeout", "x"), "does it use TLS?"),
-        (TLSHandshakeError("closed", "x"), "does it use TLS?"),
+        (TLSHandshakeError("not-tls", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("timeout", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("closed", "x"), "does it speak TLS?"),
         (TLSHandshakeError("untrusted", "x"), "--ca-cert-file"),
         (
             name_mismatch("192.0.2.2", ["localhost", "127.0.0.1", "::1", "vm"]),
@@ -38,7 +38,7 @@ class Secure:
         (WebSocketError("status", "x"), "the port for agents (8150"),
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
         (ConnectionRefusedError(), "; does kas run there, and is that the port for"),
-        (DNSLookupError(), "; is its host name correct?"),
+        (DNSLookupError(), "; is the name of its host right?"),
     ],
 )
 def test_hint(error: Exception, says: str) -> None:
@@ -64,11 +64,11 @@ def test_no_hint(error: Exception) -> None:
         (object(), "write tls://"),
         (Secure(None), "8154 is for kubectl"),
         (Secure(b"http/1.1"), "8154 is for kubectl"),
-        (Secure(b"txkas/1"), "its log may contain the reason"),
+        (Secure(b"txkas/1"), "its log may say why"),
     ],
 )
 def test_what_answered(transport: object, says: str) -> None:
-    spoke = SessionClosed(ErrorCode.PROTOCOL, "a frame")
+    spoke = SessionClosed(ErrorCode.PROTOCOL, "no frame")
     assert says in why_ended(spoke, "$AGENTK_TOKEN", transport)
 
 

@@ -117,7 +117,7 @@ def test_exec_that_is_refused(known: Client) -> None:
         pytest.raises(KubernetesError, match="403: not for you") as caught,
         known.exec("pod", "secret", command=["sh"]),
     ):
-        raise AssertionError("WebSocket does not exist")
+        raise AssertionError("there is no WebSocket")
     assert caught.value.status == 403
 
 
@@ -129,4 +129,4 @@ def test_nobody_there(tmp_path: Path) -> None:
         pytest.raises(KubernetesError, match="no WebSocket"),
         known.exec("pod", "default", command=["sh"]),
     ):
-        raise AssertionError("WebSocket does not exist")
+        raise AssertionError("there is no WebSocket")

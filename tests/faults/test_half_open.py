@@ -96,7 +96,7 @@ def test_another_process(
 ) -> None:
     """F03 and bug 18: the network forgot it, and agentk is started again."""
     name = "f03-elsewhere" if elsewhere else "f03"
-    where = "that are connected to another kas." if elsewhere else "at the same kas"
+    where = "at another kas" if elsewhere else "at the same kas"
     stage.add_user_for([name])
     token = stage.token_of(name)
     agentk, wire = wired(stage, token, name, 0)
@@ -194,11 +194,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
         )
         gone = time.time() - since
         answers, took = hanging[name].outcome(since)
-        where = (
-            "at the same kas"
-            if first == second
-            else ("that are connected to another kas.")
-        )
+        where = "at the same kas" if first == second else "at another kas"
         record.note(
             "bug 17",
             f"{where}: the older is out of service {gone:.2f} s after the newer came; "

@@ -123,7 +123,7 @@ class Fleet:
     async def routes(self, directory: Directory, agent_id: str) -> Sequence[Any]:
         """What it says when the look-up is over."""
         directory.routes(agent_id)
-        await until(lambda: not directory._lookups.running, "a response")
+        await until(lambda: not directory._lookups.running, "an answer")
         return list(directory.routes(agent_id))
 
 

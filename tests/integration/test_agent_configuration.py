@@ -69,7 +69,7 @@ def test_push_break_mend(
     first = origin.run("rev-parse", "main")
     agentk.wait_for(f"the configuration of commit {first} is in effect")
     # ... which is seen from what agentk logs now.
-    agentk.wait_for("events of level debug,")
+    agentk.wait_for("events of level debug are logged")
 
     broken = origin.commit({FILE: BROKEN})
     told = (
@@ -304,8 +304,6 @@ def test_of_this_machine(
     )
     lone_kas.start()
     agentk = lone_agentk.start()
-    agentk.wait_for(
-        ("no commit on the default branch|commit on the default does not exist")
-    )
+    agentk.wait_for("no commit on the default branch|there is no commit on the default")
     commit = empty.commit({FILE: DEBUG})
     agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=60)

@@ -162,7 +162,7 @@ def test_refusals(api: Api) -> None:
     assert seen["empty"][0] == "INVALID_ARGUMENT"
     code, text = seen["unknown"]
     assert code == "UNIMPLEMENTED"
-    assert text.startswith("/no.Such/Method is not supported [trace ")
+    assert text.startswith("/no.Such/Method is not served here [trace ")
 
 
 @pytest.mark.parametrize(

@@ -640,7 +640,7 @@ def test_modules_ask_gitlab(
     )
     try:
         process.wait_for(
-            ("GitLab responded with 201 to 7 at .*/modules/asker/things: 300000")
+            "GitLab responded with 201 to 7 at .*/modules/asker/things: 300000"
         )
     finally:
         process.stop()

@@ -92,11 +92,11 @@ async def test_requests_cost_nothing(redis: redisserver.RedisServer) -> None:
             one.routes("absent")
             one.look_again("absent")
         await kas_.answered(kas_.stores[0])
-        await until(lambda: not one._lookups.running, "a response")
+        await until(lambda: not one._lookups.running, "an answer")
         # INFO, the look-up, and the three PINGs of this test.
         assert redis.commands() - before == 1 + 1 + 3
         kas_.clock.advance(LOOK_INTERVAL)
-        await until(lambda: not one._lookups.running, "a response")
+        await until(lambda: not one._lookups.running, "an answer")
         assert redis.commands() - before == 5 + 1 + 1
 
 
