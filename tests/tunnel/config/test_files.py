@@ -16,7 +16,7 @@ class TestFiles:
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as caught:
             read_file(tmp_path / "none.yaml", Outer)
-        assert "none.yaml: cannot be read (No such file" in str(caught.value)
+        assert "none.yaml cannot be read (No such file" in str(caught.value)
 
     def test_not_utf8(self, tmp_path: Path) -> None:
         path = tmp_path / "f.yaml"

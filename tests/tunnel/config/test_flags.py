@@ -100,8 +100,8 @@ def test_all_problems(tmp_path: Path) -> None:
         }
     ) == [
         (
-            f"--ca-file: {tmp_path}/gone does not exist; correct the path, or create the "
-            "file"
+            f"--ca-file: {tmp_path}/gone does not exist; correct the path, or create "
+            "the file"
         ),
         "--label: expected a=b, got something else",
         "--size: expected a whole number, got 'many'",
