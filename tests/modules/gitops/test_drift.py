@@ -154,6 +154,7 @@ class RepairTests(DriftTestCase):
 
     def test_a_kind_that_cannot_be_watched(self) -> None:
         """All of it is applied again every five minutes, as before."""
+        self.cluster.objects.streams = False
         denied = {"kind": "Status", "message": "no", "code": 403}
         path = "/api/v1/configmaps?limit=500"
         self.cluster.answer("GET", path, denied, 403)
