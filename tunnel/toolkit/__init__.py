@@ -26,5 +26,6 @@ Helpers for both programs and for modules; they are part of the stable API.
     addresses.py    addresses of clients, as limits count them
     urls.py         URLs that may receive secrets
     secret_file.py  files with shared secrets
+    webhook_secret.py  secrets with which other systems prove their webhooks
     files.py        files: change detection, atomic replacement, secrets, error texts
 """
