@@ -24,9 +24,9 @@ from modules.gitops.agent.source.snapshot import Location
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2, rpc_pb2
 from modules.gitops.wire.settings import ManifestProject
+from tests.modules.gitops.agent.project.test_reconcile import object_
+from tests.modules.gitops.agent.test_module import Hanging
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_agent import Hanging
-from tests.modules.gitops.test_reconcile import object_
 from tunnel.api import ConfigurationRefused
 from tunnel.errors import CallError, Status
 

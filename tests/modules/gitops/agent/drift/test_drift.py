@@ -22,8 +22,8 @@ from modules.gitops.agent.objects.differences import (
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.project.project import AGAIN, WATCHED_AGAIN
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.api import KubernetesResource, KubernetesWrite
 from tunnel.testing import FakeRequest
 

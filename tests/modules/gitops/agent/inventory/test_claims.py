@@ -32,8 +32,12 @@ from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import MAX_OWNER
 from modules.gitops.agent.project.reconcile import Report
+from tests.modules.gitops.agent.project.test_reconcile import (
+    ReconcileCase,
+    config_maps,
+    object_,
+)
 from tests.modules.gitops.halves import text
-from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tunnel.errors import CallError, Status
 
 STAYS, MOVES = object_("stays"), object_("moves")
