@@ -69,8 +69,8 @@ class Http2Limits:
     refusals: Rate = Rate(300, 20)
 
     #: Of these, as many before the first call with a good token: a stranger can connect
-    #: again and again.
-    refusals_unproven: Rate = Rate(20, 1)
+    #: again and again, and each refused call takes half a millisecond.
+    refusals_unproven: Rate = Rate(5, 1)
 
     #: Seconds that a client gets to finish a request that has its response already.  A
     #: client that sends more than a last frame is stopped earlier.
