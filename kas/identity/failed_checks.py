@@ -39,10 +39,10 @@ MAX_WAIT = 4.0
 #: that did not ask for 40 seconds.  200 bytes each.
 MAX_REMEMBERED = 20_000
 
-#: Seconds without a request after which they are new again: a client repeats a request
-#: within seconds, and another connection may get the same port.  Invented tokens have
-#: to be sent again in that time to stay ahead of others.
-REMEMBERED_SECONDS = 10.0
+#: Seconds without a request after which they are new again: agentk pauses for 30 at
+#: most, and another connection may get the same port.  Invented tokens have to be sent
+#: again in that time to stay ahead of others.
+REMEMBERED_SECONDS = 40.0
 
 _K = TypeVar("_K")
 

@@ -79,6 +79,10 @@ _CHANGES = {
 }
 
 
+#: Changes that no initial object is.
+_NEVER_INITIAL = (WatchEventType.MODIFIED, WatchEventType.DELETED)
+
+
 class InitialEvents:
     """
     API groups of one API server that do not stream initial objects.
@@ -156,6 +160,7 @@ class _Progress:
 
     :ivar version: where it goes on; empty: with all objects.
     :ivar known: the last version, which streamed objects must not precede.
+    :ivar lists: this watch lists all objects.
     :ivar broke: the last request did not end by itself.
     :ivar internal_since: when internal errors of the API server began; None: it has
         none.
@@ -163,6 +168,7 @@ class _Progress:
 
     version: str = ""
     known: str = ""
+    lists: bool = False
     broke: bool = False
     internal_since: float | None = None
 
@@ -196,7 +202,8 @@ async def watch_events(
         try:
             if progress.version and progress.broke:
                 await _check_version(requests, progress)
-            streams = not progress.version and initial.are_streamed(requests.group)
+            may_stream = initial.are_streamed(requests.group) and not progress.lists
+            streams = may_stream and not progress.version
             if not progress.version and not is_reset:
                 is_reset = True
                 yield WatchEvent(WatchEventType.RESET)
@@ -282,6 +289,7 @@ class _Request:
     _progress: _Progress
     #: The API server does not stream initial objects.
     refused: bool = attrs.field(default=False, init=False)
+    _begun: float = attrs.field(default=0.0, init=False)
     #: When the wait for the next line began; None: nobody waits.
     _waits_since: float | None = attrs.field(default=None, init=False)
     _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
@@ -307,6 +315,7 @@ class _Request:
         if not asked["resourceVersion"]:
             del asked["resourceVersion"]
         self._lines = lines = self._requests.changes(asked)
+        self._begun = self._clock.seconds()
         # A connection that was lost without a packet would be read forever.
         late = self._clock.callLater(self._seconds + LATE, lines.close)
         if self._streams:
@@ -321,17 +330,26 @@ class _Request:
                     version = change.event.resource_version
                     self._progress.came_to(version)
                     yield WatchEvent(WatchEventType.SYNCED, None, version)
+                elif change.event.type in _NEVER_INITIAL:
+                    # It ignores the parameter, and goes on without an end.
+                    self._refuse()
+                    break
                 elif change.event.type is not WatchEventType.BOOKMARK:
                     # Versions of initial objects come in any order.
                     yield attrs.evolve(change.event, resource_version="")
+            if self._streams and self._is_late():
+                self._refuse()
         except CallError as error:
-            refused = lines.status == 422
+            refused = lines.status in (400, 422)
             if not self._streams or not (
                 refused or error.status is Status.OUT_OF_RANGE
             ):
                 raise
-            if refused:
+            if lines.status == 422:
                 self._refuse()
+            elif refused:
+                # Perhaps the selector is invalid: the list decides.
+                self.refused = self._progress.lists = True
             # Begin anywhere; the next attempt is another request.
             self._progress.begin_again()
         finally:
@@ -357,6 +375,10 @@ class _Request:
             return
         left = MARKER_SECONDS - silent
         self._marker_call = self._clock.callLater(left, self._await_marker)
+
+    def _is_late(self) -> bool:
+        """Tell whether the request lasted as long as it should."""
+        return self._clock.seconds() >= self._begun + self._seconds - EARLY
 
     def _refuse(self) -> None:
         self.refused = True

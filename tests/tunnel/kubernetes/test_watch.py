@@ -398,10 +398,35 @@ class StreamTests(WatchCase):
         self.answer(listed("7", "one"))
         self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
 
+    def test_one_that_ignores_it_and_is_busy(self) -> None:
+        """A change before the end of the initial objects says so as well."""
+        self.read()
+        self.stream()
+        self.answer(HEAD, line("ADDED", pod("one", "3")))
+        self.taken()
+        self.answer(line("MODIFIED", pod("one", "4")))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(listed("7", "one"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
+
+    def test_one_that_ends_without_a_marker(self) -> None:
+        """The next request lists the objects."""
+        self.read()
+        self.stream()
+        self.answer(HEAD)
+        for number in range(int(LASTS / 6)):
+            self.answer(line("ADDED", pod(f"p{number}", "3")))
+            self.clock.advance(6)
+        self.answer(chunk(b""))
+        self.taken()
+        self.assertTrue(self.asked().endswith("&limit=500"))
+
     def test_a_wrong_selector(self) -> None:
         """It is the reader's, and says nothing of the group."""
         self.read()
         self.stream()
+        self.answer(whole({"message": "unable to parse"}, 400))
+        self.assertTrue(self.asked().endswith("&limit=500"))
         self.answer(whole({"message": "unable to parse"}, 400))
         assert self.reading is not None
         error = self.failureResultOf(self.reading, CallError).value

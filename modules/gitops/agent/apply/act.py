@@ -35,6 +35,7 @@ from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.agent.objects.prune_guards import (
+    AWAY,
     CLAIMED_BY,
     GIVEN_BY,
     OWNER,
@@ -381,11 +382,10 @@ class Act:
         """
         Set or remove the claim on an object.
 
-        A refusal is ignored: without the permission to annotate, no object is handed
-        over.
+        A refusal is ignored: the owner of the object waits for the annotation for some
+        time, because the inventory has the claim, and the next pass tries again.
 
-        :raises CallError: the API server cannot decide now.  The inventory must not get
-            the commit then: its owner would delete the object, which seems unclaimed.
+        :raises CallError: the API server is away.
         """
         assert action.manifest is not None
         key, annotations = action.key, {CLAIMED_BY: claimed_by}
@@ -408,14 +408,12 @@ class Act:
             except CallError as error:
                 # Also a permission may come with the same commit, a moment later.
                 denied = error.status is Status.PERMISSION_DENIED
-                if not (denied or error.status in UNDECIDED):
-                    # The next full comparison tries again.
-                    return
-                if denied and (self._may_not_annotate or not left):
-                    self._may_not_annotate = True
-                    return
-                if not left:
+                again = denied or error.status in (*UNDECIDED, Status.ABORTED)
+                if not left and error.status in AWAY:
                     raise
+                if not left or not again or (denied and self._may_not_annotate):
+                    self._may_not_annotate = self._may_not_annotate or denied
+                    return
             await deferLater(self._clock, backoff.failed())
 
     # Previous states of objects.

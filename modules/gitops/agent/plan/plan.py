@@ -437,8 +437,10 @@ def _wanting(
                 f"project {sibling} of this agent has it: remove its manifest from "
                 "one of the two projects"
             )
-        # Another agent that prunes it sees that it is wanted here.
-        claims = owner if len(owner) <= MAX_OWNER else ""
+        # Another agent that prunes it sees that it is wanted here, also one that it was
+        # given to and that has not taken it.
+        former = owner or (seen.given_by if seen.claimed_by else "")
+        claims = former if len(former) <= MAX_OWNER else ""
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
 
     return look

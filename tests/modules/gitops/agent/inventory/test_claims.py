@@ -257,10 +257,13 @@ class ClaimsTests(ReconcileCase):
         asked = self.asked("one", "c2")
 
         async def late(objects: Any) -> Any:
+            # Before it looks, agent 2 is at the same commit, without a claim.
+            self.apply("two", *config_maps(1), commit="c2")
+            found = await asked.of(objects)
             second = self.reconciler(**self.of_agent("two"))
             files = [("a.yaml", text(*config_maps(1), MOVES).encode())]
             await second.run("c2", read_source(files))
-            return await asked.of(objects)
+            return found
 
         report = self.apply("one", STAYS, commit="c2", claims=late)
         self.assertEqual(report.blocked[0].reason, CLAIMED_MEANWHILE)
@@ -505,16 +508,23 @@ class ClaimsTests(ReconcileCase):
         self.assertIn("it is of no inventory", report.failed[0].reason)
 
     def test_a_claim_that_may_not_be_made(self) -> None:
-        """One who may not change the object is not handed it."""
+        """One who may not change the object for some time is not handed it."""
         self.begin()
         client = _Refused(self.client)
         self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.time += OTHERS_SECONDS
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
 
     def test_a_claim_that_is_refused_for_a_moment(self) -> None:
         """An overloaded API server, or a permission that comes a moment later."""
-        for status in (Status.RESOURCE_EXHAUSTED, Status.PERMISSION_DENIED):
+        for status in (
+            Status.RESOURCE_EXHAUSTED,
+            Status.PERMISSION_DENIED,
+            Status.ABORTED,
+        ):
             uid = self.begin()
             client: Any = _RefusedAtFirst(self.client, status, 1)
             self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
@@ -546,6 +556,57 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("two", *config_maps(1), commit="c3")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
         self.assertIsNone(self.live("moves"))
+
+    def test_to_a_third_agent_before_it_was_taken(self) -> None:
+        """The third one claims it, and takes it once the second one lets it go."""
+        self.waits["three"] = Waits()
+        uid = self.begin()
+        self.apply("three", *config_maps(2), commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        report = self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(len(report.failed), 1)
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), commit="c3")
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("three", []))
+
+    def test_claims_that_overwrite_each_other(self) -> None:
+        """The second one waits for the third one, whose inventory has the claim."""
+        self.waits["three"] = Waits()
+        uid = self.begin()
+        self.apply("three", *config_maps(2), commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        live = self.live("moves")
+        live["metadata"]["annotations"][CLAIMED_BY] = "two"
+        self.objects.put(live)
+        self.apply("one", STAYS, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.BLOCKED)
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.FORGOTTEN)
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("three", []))
+
+    def test_a_webhook_that_is_away(self) -> None:
+        """Other objects are applied, and the owner waits for the annotation."""
+        uid = self.begin()
+        client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, ANNOTATE_TIMES)
+        changed = object_("m001", data={"new": "1"})
+        self.apply("two", changed, MOVES, commit="c2", client=client)
+        self.assertEqual(client.refusals, ANNOTATE_TIMES)
+        self.assertEqual(self.live("m001")["data"], {"new": "1"})
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.apply("two", changed, MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", changed, MOVES, commit="c2")
+        self.handed_over(uid)
 
     def test_given_by_another_one(self) -> None:
         """An object that the former owner did not give is not deleted."""
