@@ -228,7 +228,7 @@ async def watch_events(
             # A watch that ends at once, again and again, has failed, too.
             lasted = clock.seconds() - begun
             failed = lasted < 1 and not reading.refused
-            progress.broke = lasted < seconds - EARLY
+            progress.broke = reading.was_cut or lasted < seconds - EARLY
             if not failed:
                 backoff.reset()
         except CallError as error:
@@ -289,6 +289,8 @@ class _Request:
     _progress: _Progress
     #: The API server does not stream initial objects.
     refused: bool = attrs.field(default=False, init=False)
+    #: agentk gave the connection up.
+    was_cut: bool = attrs.field(default=False, init=False)
     _begun: float = attrs.field(default=0.0, init=False)
     #: When the wait for the next line began; None: nobody waits.
     _waits_since: float | None = attrs.field(default=None, init=False)
@@ -317,7 +319,7 @@ class _Request:
         self._lines = lines = self._requests.changes(asked)
         self._begun = self._clock.seconds()
         # A connection that was lost without a packet would be read forever.
-        late = self._clock.callLater(self._seconds + LATE, lines.close)
+        late = self._clock.callLater(self._seconds + LATE, self._cut)
         if self._streams:
             self._await_marker()
         try:
@@ -375,6 +377,10 @@ class _Request:
             return
         left = MARKER_SECONDS - silent
         self._marker_call = self._clock.callLater(left, self._await_marker)
+
+    def _cut(self) -> None:
+        self.was_cut = True
+        self._lines.close()
 
     def _is_late(self) -> bool:
         """Tell whether the request lasted as long as it should."""

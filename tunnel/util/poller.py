@@ -65,9 +65,12 @@ MAX_EVENTS: Final = 256
 #: for them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Seconds of a turn for all clients that have not proved who they are: one of them may
-#: have any number of addresses.
-STRANGERS_SECONDS: Final = 0.03
+#: Seconds of a turn for all clients of a port that have not proved who they are: one of
+#: them may have any number of addresses.
+STRANGERS_SECONDS: Final = 0.02
+
+#: Seconds after which half of the time that a stranger used is forgotten.
+USED_SECONDS: Final = 1.0
 
 #: Owners of shares that are remembered, 150 bytes each.
 MAX_OWNERS: Final = 20_000
@@ -104,15 +107,19 @@ class TurnShare:
     :ivar left: seconds of that turn that are left.
     :ivar group: the share of all owners of a kind, of which this is a part; None: this
         share depends on no other.
+    :ivar used: seconds that were used lately, if this is part of a group.
+    :ivar used_at: when they were counted.
     """
 
     # `Poller.turn` reads and writes them for each event: a method would cost more.
-    __slots__ = ("group", "left", "turn")
+    __slots__ = ("group", "left", "turn", "used", "used_at")
 
     def __init__(self, group: TurnShare | None = None) -> None:
         self.turn = -1
         self.left = 0.0
         self.group = group
+        self.used = 0.0
+        self.used_at = 0.0
 
 
 class Poller:
@@ -142,7 +149,8 @@ class Poller:
         self._wanted: dict[int, int] = {}
         #: By owner.  New connections of an owner that was forgotten share anew.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
-        self._strangers = TurnShare()
+        #: By port.
+        self._strangers: dict[int, TurnShare] = {}
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
@@ -192,8 +200,9 @@ class Poller:
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
                     # A client, and perhaps a stranger.
                     network = client_network(transport.getPeer().host)
-                    owner = network, transport.getHost().port
-                    poller._limit(member, owner, poller._strangers)
+                    port = transport.getHost().port
+                    group = poller._strangers.setdefault(port, TurnShare())
+                    poller._limit(member, (network, port), group)
 
     @classmethod
     def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:
@@ -340,17 +349,14 @@ class Poller:
         # In a turn with one event, nothing else waits.
         cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
         if self._late:
-            # The kernel reports sockets in the same order in each turn.
-            order = {fd: place for place, fd in enumerate(self._late)}
-            events.sort(key=lambda event: order.get(event[0], MAX_EVENTS))
-            self._late = []
+            self._sort(events)
         for fd, event in events:
             member = members.get(fd)
             if member is None:
                 # Else one before it in this loop closed it.
                 rest = rest or fd == self._rest
                 continue
-            share = member.share
+            share, group = member.share, None
             if share is not None:
                 if share.turn != turn:
                     share.turn, share.left = turn, SHARE_SECONDS
@@ -385,8 +391,8 @@ class Poller:
                 begin, now = now, self._seconds()
                 spent = now - begin
                 share.left -= spent
-                if share.group is not None:
-                    share.group.left -= spent
+                if group is not None:
+                    self._use(share, group, spent, now)
                 if spent > SLOW_READ:
                     member.read_size = max(SMALLEST_READ, member.read_size // 2)
                 elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
@@ -395,6 +401,35 @@ class Poller:
         if self.after:
             self._call_after()
         return rest
+
+    def _sort(self, events: list[tuple[int, int]]) -> None:
+        """
+        Put sockets that had no time in the last turn first, in their order.
+
+        The kernel reports sockets in the same order in each turn.  Among strangers, the
+        one that used least comes first: a new client does not wait for all who flood.
+        """
+        order = {fd: place for place, fd in enumerate(self._late)}
+        self._late = []
+        members = self._members
+
+        def rank(event: tuple[int, int]) -> tuple[float, int]:
+            member = members.get(event[0])
+            share = None if member is None else member.share
+            grouped = share is not None and share.group is not None
+            used = share.used if share is not None and grouped else 0.0
+            return used, order.get(event[0], MAX_EVENTS)
+
+        events.sort(key=rank)
+
+    @staticmethod
+    def _use(share: TurnShare, group: TurnShare, spent: float, now: float) -> None:
+        """Count the time of an event of a stranger."""
+        group.left -= spent
+        if now - share.used_at > USED_SECONDS:
+            share.used /= 2
+            share.used_at = now
+        share.used += spent
 
     def _has_time(self, group: TurnShare, cpu_begin: float) -> bool:
         """Tell whether the share of a group has time left in this turn."""

@@ -866,6 +866,9 @@ class Act:
     async def _leave(self, key: ObjectKey, action: Action, failed: bool) -> None:
         """Handle an object that leaves Git without being deleted."""
         if action.verb is Verb.FORGET:
+            if why := await self._drop_claim(key, action):
+                self._came_to(key, Outcome.BLOCKED, why)
+                return
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, action.reason)
         elif action.verb is Verb.BLOCK:
@@ -874,6 +877,39 @@ class Act:
             await self._detach(key, action)
         elif failed:
             self._came_to(key, Outcome.BLOCKED, NOT_WHILE_FAILING)
+
+    async def _drop_claim(self, key: ObjectKey, action: Action) -> str:
+        """
+        Remove our claim from an object of another inventory that left Git here.
+
+        The other one may be about to release the object for us: it reads the claim when
+        it makes its plan, and may wait for minutes after that.  Whichever of the two
+        writes later fails, because both name the object's version.
+
+        :returns: why the object cannot be forgotten now; empty if it can.
+        """
+        live, own = action.live, self._settings.inventory_id
+        if live is None or not owner_of(live) or claimed_by(live) != own:
+            return ""
+        metadata = {
+            "uid": live["metadata"].get("uid", ""),
+            "resourceVersion": live["metadata"].get("resourceVersion", ""),
+            "annotations": {CLAIMED_BY: None},
+        }
+        self._check_leads()
+        try:
+            resource = await self._resource_of(live)
+            await self._client.patch(
+                resource,
+                key.name,
+                {"metadata": metadata},
+                key.namespace,
+                field_manager=FIELD_MANAGER,
+            )
+        except CallError as error:
+            if error.status in (*UNDECIDED, Status.ABORTED):
+                return words_of(key, error)
+        return ""
 
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Remove our annotations; everything else stays."""

@@ -414,6 +414,10 @@ def _wanting(
         if not owner and was and seen.claimed_by == settings.inventory_id:
             # The inventory that had it has let it go, and not deleted it.
             return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+        claimer = seen.claimed_by if seen.given_by and not owner else ""
+        if claimer in settings.siblings and await given(key, claimer):
+            why = "it was given to another project of this agent, which gave it up"
+            return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if not owner and seen.given_by == settings.inventory_id:
             # It came back to Git here before the other agent took it.
             why = "it was given to another agent, which has not taken it"

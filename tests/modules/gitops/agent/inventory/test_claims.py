@@ -56,6 +56,17 @@ class _Refused:
         raise CallError(Status.PERMISSION_DENIED, "forbidden")
 
 
+class _Patching(_Refused):
+    """A client whose patches go another way."""
+
+    def __init__(self, client: Any, patch: Any) -> None:
+        super().__init__(client)
+        self._patch = patch
+
+    async def patch(self, *given: Any, **more: Any) -> Any:
+        return await self._patch(*given, **more)
+
+
 class _RefusedAtFirst(_Refused):
     """A client whose first claims are refused."""
 
@@ -607,6 +618,38 @@ class ClaimsTests(ReconcileCase):
         self.apply("one", STAYS, commit="c2")
         self.apply("two", changed, MOVES, commit="c2")
         self.handed_over(uid)
+
+    def test_a_claim_that_is_dropped(self) -> None:
+        """The object says so: its owner may have planned to give it away."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        before = self.live("moves")["metadata"]["resourceVersion"]
+        self.apply("two", *config_maps(1), commit="c3")
+        live = self.live("moves")["metadata"]
+        self.assertNotIn(CLAIMED_BY, live["annotations"])
+        self.assertNotEqual(live["resourceVersion"], before)
+
+    def test_given_while_the_claim_is_dropped(self) -> None:
+        """The object has changed: the next pass deletes it."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        patch, gave = self.client.patch, list[int]()
+
+        async def overtaken(*given: Any, **more: Any) -> Any:
+            if not gave:
+                gave.append(1)
+                live = self.live("moves")
+                live["metadata"]["annotations"] |= {GIVEN_BY: "one"}
+                del live["metadata"]["annotations"][OWNER]
+                self.cluster.objects.put(live)
+            return await patch(*given, **more)
+
+        client: Any = _Patching(self.client, overtaken)
+        report = self.apply("two", *config_maps(1), commit="c3", client=client)
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.BLOCKED)
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), commit="c3")
+        self.assertIsNone(self.live("moves"))
 
     def test_given_by_another_one(self) -> None:
         """An object that the former owner did not give is not deleted."""
