@@ -184,7 +184,7 @@ class HttpConnection(Protocol):
             self._is_shared = True
             self._turn.proxies[self._network()] = True
         self._turns_of = owner
-        Poller.limit(self._tcp, self._turn.clock, owner)
+        Poller.limit(self._tcp, self._turn.clock, owner, "users")
 
     def end_turns(self) -> None:
         """
@@ -195,7 +195,7 @@ class HttpConnection(Protocol):
         if self._is_shared and self._turns_of is not None:
             self._turns_of = None
             owner = "client", self._network()
-            Poller.limit(self._tcp, self._turn.clock, owner)
+            Poller.limit(self._tcp, self._turn.clock, owner, "users")
 
     def _network(self) -> str:
         return client_network(getattr(self._tcp.getPeer(), "host", ""))

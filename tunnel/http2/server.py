@@ -86,7 +86,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             self._refusals = self._allowed_refusals(self.limits.refusals)
             self._timers.cancel("unproven")
             host = getattr(self.transport.getPeer(), "host", "")
-            Poller.limit(self.transport, self._clock, ("external API", host))
+            owner = "external API", host
+            Poller.limit(self.transport, self._clock, owner, "users")
 
     def _not_proven(self) -> None:
         self.fail(ErrorCodes.NO_ERROR, "no call with a token was made")

@@ -45,10 +45,10 @@ from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 
 __all__ = [
+    "GROUP_SECONDS",
     "MAX_EVENTS",
     "SEVERAL_TURNS",
     "SHARE_SECONDS",
-    "STRANGERS_SECONDS",
     "Poller",
     "TurnShare",
 ]
@@ -65,11 +65,12 @@ MAX_EVENTS: Final = 256
 #: for them, in each turn; a turn with more to do than that is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Seconds of a turn for all clients of a port that have not proved who they are: one of
-#: them may have any number of addresses.
-STRANGERS_SECONDS: Final = 0.02
+#: Seconds of a turn for all owners of a group: all users, all agents, or all clients of
+#: a port that have not proved who they are.  One person may have any number of
+#: addresses, agents and jobs.
+GROUP_SECONDS: Final = 0.025
 
-#: Seconds after which half of the time that a stranger used is forgotten.
+#: Seconds after which half of the time that an owner used is forgotten.
 USED_SECONDS: Final = 1.0
 
 #: Owners of shares that are remembered, 150 bytes each.
@@ -107,8 +108,8 @@ class TurnShare:
     :ivar left: seconds of that turn that are left.
     :ivar group: the share of all owners of a kind, of which this is a part; None: this
         share depends on no other.
-    :ivar used: seconds that were used lately, if this is part of a group.
-    :ivar used_at: when they were counted.
+    :ivar used: seconds that were used lately.
+    :ivar used_at: when some of these were forgotten.
     """
 
     # `Poller.turn` reads and writes them for each event: a method would cost more.
@@ -149,8 +150,8 @@ class Poller:
         self._wanted: dict[int, int] = {}
         #: By owner.  New connections of an owner that was forgotten share anew.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
-        #: By port.
-        self._strangers: dict[int, TurnShare] = {}
+        #: Shares of groups: of strangers by port, and of proven owners by name.
+        self._groups: dict[int | str, TurnShare] = {}
         #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
@@ -201,17 +202,19 @@ class Poller:
                     # A client, and perhaps a stranger.
                     network = client_network(transport.getPeer().host)
                     port = transport.getHost().port
-                    group = poller._strangers.setdefault(port, TurnShare())
-                    poller._limit(member, (network, port), group)
+                    poller._limit(member, (network, port), port)
 
     @classmethod
-    def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:
+    def limit(
+        cls, transport: object, clock: Any, owner: Hashable, group: str = ""
+    ) -> None:
         """
         From now on, handle events of a connection only within the share of its owner.
 
         :param transport: of a connection that is polled here; another one is ignored.
         :param owner: who the peer proved to be; all connections with the same owner
             have one share.
+        :param group: all owners of a group have one more share; empty: no group.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()
@@ -219,10 +222,13 @@ class Poller:
             return
         member = poller._members.get(handle.fileno())
         if member is not None:
-            poller._limit(member, owner, None)
+            poller._limit(member, owner, group)
 
-    def _limit(self, member: Any, owner: Hashable, group: TurnShare | None) -> None:
-        share = self._shares.get(owner) or TurnShare(group)
+    def _limit(self, member: Any, owner: Hashable, group: int | str) -> None:
+        share = self._shares.get(owner)
+        if share is None:
+            of_group = self._groups.setdefault(group, TurnShare()) if group else None
+            share = TurnShare(of_group)
         if member.share is None:
             # Reads become larger as soon as they are quick.
             member.read_size = SMALLEST_READ
@@ -344,29 +350,22 @@ class Poller:
         if len(events) > 1:
             self._several = SEVERAL_TURNS
         self.dispatching = True
-        self._turn = turn = self._turn + 1
+        self._turn += 1
         now = self._seconds()
         # In a turn with one event, nothing else waits.
         cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
         if self._late:
             self._sort(events)
+        several = len(events) > 1
         for fd, event in events:
             member = members.get(fd)
             if member is None:
                 # Else one before it in this loop closed it.
                 rest = rest or fd == self._rest
                 continue
-            share, group = member.share, None
+            share = member.share
             if share is not None:
-                if share.turn != turn:
-                    share.turn, share.left = turn, SHARE_SECONDS
-                elif share.left <= 0:
-                    # Other processes may have had the core meanwhile.
-                    share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
-                group = share.group
-                if share.left <= 0 or (
-                    group is not None and not self._has_time(group, cpu_begin)
-                ):
+                if several and not self._has_time(share, cpu_begin):
                     self._late.append(fd)
                     continue
                 if now < 0:
@@ -390,9 +389,10 @@ class Poller:
             else:
                 begin, now = now, self._seconds()
                 spent = now - begin
+                share.used += spent
                 share.left -= spent
-                if group is not None:
-                    self._use(share, group, spent, now)
+                if share.group is not None:
+                    share.group.left -= spent
                 if spent > SLOW_READ:
                     member.read_size = max(SMALLEST_READ, member.read_size // 2)
                 elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
@@ -406,37 +406,43 @@ class Poller:
         """
         Put sockets that had no time in the last turn first, in their order.
 
-        The kernel reports sockets in the same order in each turn.  Among strangers, the
-        one that used least comes first: a new client does not wait for all who flood.
+        The kernel reports sockets in the same order in each turn.  Of a group, the
+        owner that used least lately comes first: a new client, or a user with a short
+        request, does not wait for all who flood.
         """
         order = {fd: place for place, fd in enumerate(self._late)}
         self._late = []
-        members = self._members
+        members, now = self._members, self._seconds()
 
         def rank(event: tuple[int, int]) -> tuple[float, int]:
             member = members.get(event[0])
             share = None if member is None else member.share
-            grouped = share is not None and share.group is not None
-            used = share.used if share is not None and grouped else 0.0
+            used = 0.0
+            if share is not None and share.group is not None:
+                share.used *= 0.5 ** ((now - share.used_at) / USED_SECONDS)
+                share.used_at = now
+                used = share.used
             return used, order.get(event[0], MAX_EVENTS)
 
         events.sort(key=rank)
 
-    @staticmethod
-    def _use(share: TurnShare, group: TurnShare, spent: float, now: float) -> None:
-        """Count the time of an event of a stranger."""
-        group.left -= spent
-        if now - share.used_at > USED_SECONDS:
-            share.used /= 2
-            share.used_at = now
-        share.used += spent
-
-    def _has_time(self, group: TurnShare, cpu_begin: float) -> bool:
-        """Tell whether the share of a group has time left in this turn."""
-        if group.turn != self._turn:
-            group.turn, group.left = self._turn, STRANGERS_SECONDS
+    def _has_time(self, share: TurnShare, cpu_begin: float) -> bool:
+        """Tell whether a share, and its group, have time left in this turn."""
+        turn = self._turn
+        if share.turn != turn:
+            share.turn, share.left = turn, SHARE_SECONDS
+        elif share.left <= 0:
+            # Other processes may have had the core meanwhile.
+            share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
+            if share.left <= 0:
+                return False
+        group = share.group
+        if group is None:
+            return True
+        if group.turn != turn:
+            group.turn, group.left = turn, GROUP_SECONDS
         elif group.left <= 0:
-            group.left = STRANGERS_SECONDS - (self._cpu_seconds() - cpu_begin)
+            group.left = GROUP_SECONDS - (self._cpu_seconds() - cpu_begin)
         return group.left > 0
 
     def _call_after(self) -> None:
