@@ -193,6 +193,11 @@ class SourceSettings:
 Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
+#: Verbs after which this source has an object no longer, unless another project or agent
+#: has it in Git and takes it.
+_LETS_GO = (Verb.PRUNE, Verb.DETACH)
+
+
 async def nothing_given(key: ObjectKey, owner: str) -> bool:
     """Say of each object that its source has not."""
     return False
@@ -242,16 +247,16 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     ]
     leaving = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=why)
-        if one.verb is Verb.PRUNE and (why := stays(one.key))
+        if one.verb in _LETS_GO and (why := stays(one.key))
         else one
         for one in leaving
     ]
-    pruned = {
+    going = {
         one.key: one.live
         for one in leaving
-        if one.verb is Verb.PRUNE and one.live is not None
+        if one.verb in _LETS_GO and one.live is not None
     }
-    claimed = await claims(pruned)
+    claimed = await claims(going)
     leaving = [
         attrs.evolve(
             one,

@@ -152,6 +152,29 @@ class HandoverTests(HalvesTestCase):
                 self.cluster.objects.remove("v1", "ConfigMap", one, "default")
             self.cluster.requests.clear()
 
+    def test_one_that_is_kept(self) -> None:
+        """An object that is never deleted is handed over all the same."""
+        kept = object_("moves", data={"n": "1"})
+        kept["metadata"]["annotations"] = {
+            "cli-utils.sigs.k8s.io/on-remove": "keep",
+        }
+        self.apps.commit({"a/a.yaml": text(STAYS, kept), "b/b.yaml": ""})
+        twin = {**B, "depends_on": ["apps"]}
+        self.configure(A, twin)
+        self.passes(5)
+        uid = self.live("moves")["metadata"]["uid"]
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(kept)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        # And out of Git: it stays, and is of no project any more.
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertNotIn(OWNER, self.live("moves")["metadata"]["annotations"])
+        self.assertEqual(self.deleted(), [])
+
     def test_one_that_may_not_take_it(self) -> None:
         """A team cannot keep objects of others, as a right that it is to lose."""
         a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
