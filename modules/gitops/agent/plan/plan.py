@@ -193,8 +193,8 @@ class SourceSettings:
 Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
-#: Verbs after which this source has an object no longer, unless another project or agent
-#: has it in Git and takes it.
+#: Verbs after which this source has an object no longer, unless another project or
+#: agent has it in Git and takes it.
 _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
