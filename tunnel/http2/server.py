@@ -83,6 +83,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """Note a call with a good token."""
         if not self._proven:
             self._proven = True
+            self.log_budget = None
             self._refusals = self._allowed_refusals(self.limits.refusals)
             self._timers.cancel("unproven")
             host = getattr(self.transport.getPeer(), "host", "")
