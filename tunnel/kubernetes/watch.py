@@ -161,7 +161,7 @@ class _Progress:
     :ivar version: where it goes on; empty: with all objects.
     :ivar known: the last version, which streamed objects must not precede.
     :ivar lists: this watch lists all objects.
-    :ivar broke: the last request did not end by itself.
+    :ivar broke: a request did not end by itself, and nothing came since then.
     :ivar internal_since: when internal errors of the API server began; None: it has
         none.
     """
@@ -180,7 +180,7 @@ class _Progress:
     def came_to(self, version: str) -> None:
         """Go on from a version."""
         self.version = self.known = version
-        self.internal_since = None
+        self.broke, self.internal_since = False, None
 
 
 async def watch_events(
@@ -262,7 +262,6 @@ async def _check_version(requests: WatchRequests, progress: _Progress) -> None:
     own versions have passed it.
     """
     newest = await requests.newest()
-    progress.broke = False
     try:
         went_back = int(newest) < int(progress.version)
     except ValueError:

@@ -201,6 +201,21 @@ class WatchTests(WatchCase):
         self.answer(listed("3", "two"))
         self.assertEqual(self.taken(), ["RESET", "ADDED two", "SYNCED 3"])
 
+    def test_restored_while_the_api_server_starts(self) -> None:
+        """Versions are compared until the watch goes on."""
+        self.begin()
+        self.origin.lose(clean=False)
+        self.cluster.connections.wires[0].lose()
+        self.pause()
+        self.asked()
+        self.answer(listed("9"))
+        self.assertIn("resourceVersion=7", self.asked())
+        self.answer(whole({"message": "starting"}, 503))
+        self.pause()
+        self.assertTrue(self.asked().endswith("&limit=1"))
+        self.answer(listed("3"))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+
     def test_versions_that_cannot_be_compared(self) -> None:
         """The watch goes on: aggregated API servers may have any."""
         self.begin()

@@ -35,7 +35,6 @@ from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.agent.objects.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.agent.objects.prune_guards import (
-    AWAY,
     CLAIMED_BY,
     GIVEN_BY,
     OWNER,
@@ -382,10 +381,8 @@ class Act:
         """
         Set or remove the claim on an object.
 
-        A refusal is ignored: the owner of the object waits for the annotation for some
+        A failure is ignored: the owner of the object waits for the annotation for some
         time, because the inventory has the claim, and the next pass tries again.
-
-        :raises CallError: the API server is away.
         """
         assert action.manifest is not None
         key, annotations = action.key, {CLAIMED_BY: claimed_by}
@@ -409,8 +406,6 @@ class Act:
                 # Also a permission may come with the same commit, a moment later.
                 denied = error.status is Status.PERMISSION_DENIED
                 again = denied or error.status in (*UNDECIDED, Status.ABORTED)
-                if not left and error.status in AWAY:
-                    raise
                 if not left or not again or (denied and self._may_not_annotate):
                     self._may_not_annotate = self._may_not_annotate or denied
                     return
@@ -522,12 +517,7 @@ class Act:
             applied = recreated
         claimed = action.seen is not None and action.seen.claimed_by
         if claimed == self._settings.inventory_id and not action.takes:
-            try:
-                await self._annotate(action, None)
-            except CallError:
-                # The next full comparison tries again; until then, the claim of an
-                # object that is ours means nothing.
-                self._settled.pop(key, None)
+            await self._annotate(action, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
         self._note_applied(key, action.manifest, found.uid, known)
