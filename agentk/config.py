@@ -1,8 +1,8 @@
 """
 agentk's options: flags and environment, under the names of GitLab's agentk.
 
-There is little of it, because kas decides what it can; the one file is for the sections
-of agent modules.
+There are few of them, because kas makes most decisions; the only configuration file is
+for the sections of agent modules.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ __all__ = [
     "read_token",
 ]
 
-#: Takes the token where no file can be mounted.
+#: The variable with the token, if no file can be mounted.
 TOKEN_VARIABLE = "AGENTK_TOKEN"  # noqa: S105 - the name, not a token
-# kas refuses longer ones anyway; this bounds what a mistaken path reads.
+# Bytes of a token; kas refuses longer ones, and a mistaken path must not be read as a
+# whole.
 MAX_TOKEN = 4096
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
@@ -81,7 +82,7 @@ _Header = Annotated[tuple[str, str], Text(_header, "'Name: value'")]
 class ProbeListen(Listen):
     """``--observability-listen-*``: probes and metrics."""
 
-    # every address, because the kubelet asks the address of the pod
+    # Every address, because the kubelet uses the address of the pod
     address: str = field(default=":8080", doc="host:port for probes and metrics")
 
 
@@ -89,7 +90,7 @@ class ProbeListen(Listen):
 class AgentkOptions:
     """Settings from the command line and the environment; see `read_options`."""
 
-    #: Flags of settings that are in a section.
+    #: Flags for settings that are in a section.
     FLAGS: ClassVar[Mapping[str, str]] = {
         "observability.network": "observability-listen-network",
         "observability.address": "observability-listen-address",
@@ -105,7 +106,7 @@ class AgentkOptions:
         validator=authorities,
         doc="CAs that are trusted besides the system's",
     )
-    # Secret: there are tokens in some.
+    # Secret, because some contain tokens.
     kas_header: tuple[_Header, ...] = field(
         default=(), secret=True, doc="for WebSockets"
     )
@@ -123,7 +124,7 @@ class AgentkOptions:
 
     @property
     def kas(self) -> tuple[KasAddress, ...]:
-        """Where kas listen; agentk is connected to one of them at a time."""
+        """The addresses of kas; agentk is connected to one of them at a time."""
         return tuple(map(parse_kas_address, self.kas_address))
 
     def __attrs_post_init__(self) -> None:
@@ -131,7 +132,7 @@ class AgentkOptions:
             raise ExceptionGroup("agentk", problems)
 
     def _without_effect(self) -> Iterator[Invalid]:
-        # Silence would let operators believe in a check that does not happen.
+        # Without an error, operators would rely on a verification that does not happen.
         kas = self.kas
         scheme = kas[0].scheme
         if self.kas_header and not any(one.is_websocket for one in kas):
@@ -147,7 +148,7 @@ class AgentkOptions:
             ):
                 if getattr(self, key):
                     yield Invalid(
-                        f"{scheme}: has no TLS; use tls:// or wss://, or remove it",
+                        (f"{scheme}: has no TLS; use tls:// or wss://, or remove it"),
                         key,
                     )
 
@@ -160,16 +161,20 @@ class KubernetesConfiguration:
         default=10_000, validator=is_positive, doc="connections to the API server"
     )
     max_idle_connections: int = field(
-        default=64, validator=is_positive, doc="of them, kept between requests"
+        default=64,
+        validator=is_positive,
+        doc=("of them, kept between requests"),
     )
     allow_own_namespace: bool = field(
         default=False,
-        doc="let clients change agentk's own namespace, and read Secrets there, with "
-        "agentk's own rights: they can then have the agent's token and give orders",
+        doc=(
+            "let clients change agentk's own namespace, and read Secrets there, with "
+            "agentk's own rights: they can then have the agent's token and give orders"
+        ),
     )
 
     def upstream_limits(self) -> UpstreamLimits:
-        """For `tunnel.http1.UpstreamPool`."""
+        """Return the limits for `tunnel.http1.UpstreamPool`."""
         return UpstreamLimits(
             max_connections=self.max_connections, max_idle=self.max_idle_connections
         )
@@ -180,7 +185,8 @@ class LoggingSection:
     """``observability.logging`` of the agent's configuration in Git."""
 
     level: Literal["debug", "info", "warn", "error"] | None = field(
-        default=None, doc="the least important events to write; None: as started"
+        default=None,
+        doc=("the least important events to write; None: as started"),
     )
 
 
@@ -221,7 +227,7 @@ class AgentkConfiguration:
 
 def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> AgentkOptions:
     """
-    Check the flags of the command line (their names are the keys, without ``--``).
+    Check the flags of the command line, whose keys are their names without ``--``.
 
     :param flags: may lack keys; ``kas-address`` and ``kas-header`` are lists.
     :raises ConfigurationError: with every problem.
@@ -259,13 +265,13 @@ def read_configuration(
 
 def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSource:
     """
-    Where the token is, from the file or from ``$AGENTK_TOKEN``.
+    Return the source of the token: the file or ``$AGENTK_TOKEN``.
+
+    The variable is removed, so that child processes do not inherit it.
 
     :param file: the value of ``--token-file``.
-
-    The variable is removed, so that no process we start inherits it.
-
-    :raises ConfigurationError: neither, both, or what is there cannot be a token.
+    :raises ConfigurationError: there is no source, or two, or its content is not a
+        token.
     """
     given = environ.pop(TOKEN_VARIABLE, "")
     file = (file or "").strip()
@@ -311,7 +317,7 @@ def _checked(data: bytes, where: str) -> bytes:
 
 @attrs.define(eq=False)
 class TokenSource:
-    """The agent's token, as it is now: files are replaced when tokens rotate."""
+    """The agent's present token: files are replaced when tokens rotate."""
 
     _path: Path | None
     _token: bytes = attrs.field(repr=False)
@@ -324,14 +330,14 @@ class TokenSource:
         return f"${TOKEN_VARIABLE}" if self._path is None else str(self._path)
 
     def current(self) -> bytes:
-        """To be asked for each connection; never fails."""
+        """Return the token; called for each connection, and never fails."""
         if self._path is None:
             return self._token
         try:
             self._token = _read(self._path)
         except ConfigurationError as error:
             if not self._complained:
-                self._log.error("{problem}; the old one stays", problem=str(error))
+                self._log.error(("{problem}; the old one stays"), problem=str(error))
             self._complained = True
         else:
             self._complained = False

@@ -12,7 +12,7 @@ from tunnel.transport.tls import ALPN_TUNNEL, TLSHandshakeError
 
 __all__ = ["hint", "why_ended"]
 
-#: How a session ends with something that does not speak our protocol.
+#: Ends of sessions with servers that do not use our protocol.
 _SPEECHLESS = frozenset(
     {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
 )
@@ -23,7 +23,7 @@ _NO_WEBSOCKET = frozenset(
     {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
 )
 
-#: In every certificate that kas makes; true for any kas.
+#: Names in every certificate that kas creates, which do not identify a kas.
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _IS_IT_THE_PORT = (
@@ -34,7 +34,7 @@ _IS_IT_THE_PORT = (
 def hint(error: object) -> str:
     """
     Return a hint about the likely cause of a failed connection, to append to its error;
-    empty: there is none.
+    empty if there is none.
     """
     kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
     if isinstance(error, TLSHandshakeError) and error.names:
@@ -83,7 +83,7 @@ def _explain(reason: SessionClosed, token: str) -> str:
 
 
 def _what_answered(transport: Any) -> str:
-    """Guess which server ended a connection without a frame of our protocol."""
+    """Guess which kind of server ended a connection without a frame of our protocol."""
     if not INegotiated.providedBy(transport):
         return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
     if transport.negotiatedProtocol == ALPN_TUNNEL.encode():

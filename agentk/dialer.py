@@ -1,4 +1,7 @@
-"""Connects to kas, again and again: backoff, and a new connection while draining."""
+"""
+Connects to kas and reconnects, with a backoff, and with a second connection while
+draining.
+"""
 
 from __future__ import annotations
 
@@ -37,49 +40,50 @@ from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.until import until
 from tunnel.wire.session import Session
 
-#: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with
-#: each attempt that takes too long, at most.  The system of a kas that is frozen takes
-#: connections, and a balancer sends them there for a while: the next attempt finds
-#: another one.
+#: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and at most,
+#: doubled with each attempt that takes too long. The system of a frozen kas still
+#: accepts connections, and a load balancer sends them there for a while: the next
+#: attempt finds another kas.
 FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 
-#: Seconds of a connection's life that take one doubling of the pause back: a kas that
-#: accepts and drops at once must not be called twice a second, and a path that cuts
-#: every connection after a while must not keep the agent away for longer than that.
+#: Seconds of a connection's life that undo one doubling of the pause: a kas that
+#: accepts and closes at once must not be dialled twice a second, and a path that cuts
+#: every connection after a while must not keep the agent away for long.
 FORGIVEN_AFTER = 2.0
 
-#: Seconds that a connection has to live for its loss to be news: a restart of kas or of
-#: a balancer, or a path that comes back.
+#: Seconds that a connection has to live so that its loss is an exception: a restart of
+#: kas or of a load balancer, or a short fault of the path.
 STEADY = 30.0
 
-#: Seconds after such a loss in which no pause is longer than `SOON`.  Otherwise a
-#: quarter of a minute without kas would be followed by up to half a minute without the
-#: agent; agents that return at once are still spread over seconds.
+#: Seconds after such a loss in which no pause is longer than `SOON`. Otherwise a
+#: quarter of a minute without kas could be followed by half a minute without the agent;
+#: agents that return at once are still spread over seconds.
 RECENT, SOON = 120.0, 8.0
 
 #: Seconds in which kas closes an idle connection at shutdown.
 FAREWELL = 1.0
 
-#: Seconds at most that a server may ask us to stay away.
+#: Maximum of seconds that a server may request us to stay away.
 MAX_SPREAD = 300.0
 
-#: Seconds over which a replaced process spreads its return, at first; it doubles each
-#: time, up to `MAX_SPREAD`.  The other process does the work in the meantime, and only
-#: an operator can tell them apart.
+#: Seconds over which a replaced process at first spreads its return; doubled each time,
+#: up to `MAX_SPREAD`.  The other process does the work in the meantime, and only an
+#: operator can tell them apart.
 REPLACED_SPREAD = 30.0
 
-#: Seconds that a connection has to live before that is forgotten.
+#: Seconds that a connection has to live before replacements are forgotten.
 UNDISPUTED = 2 * MAX_SPREAD
 
 
 @attrs.define(eq=False)
 class Dialer(TunnelOwner):
     """
-    Dialer that keeps one connection to kas, and a second one while the first is
+    A dialer that keeps one connection to kas, and a second one while the first is
     draining.
 
     It has exactly one plan at any time: a timer for the next dial, a running dial, a
-    tunnel that greets, or an established one; the end of each starts the next.
+    tunnel that has not been welcomed, or an established one; the end of each starts the
+    next.
 
     :param endpoint: creates the endpoint for one attempt.
     :param hello: creates the greeting, each time, because tokens can be replaced.
@@ -89,16 +93,16 @@ class Dialer(TunnelOwner):
     hello: Callable[[], pb.Hello]
     dispatcher: Dispatcher
     runtime: Runtime
-    #: Address of kas, for messages.
+    #: The address of kas, for messages.
     where: str = "kas"
     #: Addresses that *endpoint* returns in turn: only a failed round of all of them
     #: lengthens the backoff.
     addresses: int = 1
-    #: Source of the greeting's token, for messages.
+    #: The source of the greeting's token, for messages.
     credential_from: str = "the greeting"
-    #: Connections that kas welcomed, since the start.
+    #: The number of connections that kas has welcomed since the start.
     connections: int = 0
-    #: Streams of kas that survive the tunnel they came through.
+    #: Streams of kas that survive the loss of their tunnel.
     keeper: Keeper = attrs.field(
         default=attrs.Factory(
             lambda self: Keeper(
@@ -107,15 +111,15 @@ class Dialer(TunnelOwner):
             takes_self=True,
         )
     )
-    #: The tunnel that is up and takes new streams.
+    #: The established tunnel that accepts new streams.
     tunnel: TunnelProtocol | None = None
-    #: Which kas has it.
+    #: The id of its kas.
     kas_id: bytes = b""
-    #: Called for each request with the id of the kas that had another one relay it.
+    #: Called for each relayed request, with the id of the kas that had it relayed.
     on_relayed: Callable[[bytes], None] = lambda kas_id: None
     #: Services of kas, from its WELCOME.
     services: frozenset[str] = frozenset()
-    #: As kas said it.
+    #: The agent's id, as received from kas.
     agent_id: str = ""
     agent_name: str = ""
     #: Why the last attempt or connection ended, for the readiness probe.
@@ -133,16 +137,16 @@ class Dialer(TunnelOwner):
         ),
     )
     _connect_timeout: float = FIRST_CONNECT_TIMEOUT
-    #: When a connection that was steady ended.
+    #: When a steady connection was lost.
     _lost_at: float | None = None
-    #: How often another process took our place.
+    #: The number of times that another process replaced this one.
     _replaced: int = 0
-    #: Attempts since the last connection.
+    #: The number of attempts since the last connection.
     _attempts: int = 0
     _generation: int = 0
     _running: bool = False
     _dialling: Deferred[Any] | None = None
-    #: Connected, and not welcomed yet.
+    #: A connected tunnel that was not welcomed yet.
     _greeting: TunnelProtocol | None = None
     _timer: IDelayedCall | None = None
     #: Start times of open connections, and deadlines of draining ones.
@@ -151,7 +155,7 @@ class Dialer(TunnelOwner):
     _idle: Deferred[None] | None = None
     _log = Logger()
 
-    # The life of the whole.
+    # Start and stop.
 
     def start(self) -> None:
         """Dial now."""
@@ -160,9 +164,9 @@ class Dialer(TunnelOwner):
 
     async def stop(self, grace: float) -> None:
         """
-        Offer nothing more, serve what was accepted, close last.
+        Accept no new requests, finish the accepted ones, and close.
 
-        :param grace: seconds for what was accepted.
+        :param grace: seconds for the accepted requests.
         """
         self._running = False
         self._cancel_plan()
@@ -181,17 +185,18 @@ class Dialer(TunnelOwner):
             grace,
         )
         if served:
-            # Only kas knows that no request is on its way, and closes then.
+            # Only kas knows that no request is in transit, and closes then.
             await until(lambda: not self._tunnels, self.runtime.reactor, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
-            # First that those streams end: kas would wait for us to go on with them.
+            # First report the end of these streams: otherwise kas would wait for us to
+            # resume them.
             tunnel.flush()
             tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
             self._idle = Deferred()
             self._idle.addTimeout(2.0, self.runtime.reactor)
-            # A kas that does not close them in time: their end is not worth an error.
+            # If a kas does not close them in time, their end is not an error.
             self._idle.addErrback(
                 lambda failure: failure.trap(TimeoutError, CancelledError)
             )
@@ -199,7 +204,7 @@ class Dialer(TunnelOwner):
 
     @property
     def ready(self) -> bool:
-        """Bytes flow: kas welcomed us, and was heard of lately."""
+        """Whether kas has welcomed us, and was heard from recently."""
         return self.tunnel is not None and self.tunnel.alive
 
     # Methods for modules.
@@ -212,7 +217,7 @@ class Dialer(TunnelOwner):
         metadata: bytes = b"",
         timeout: float = 0,
     ) -> IStream:
-        """Open a stream to kas; without a tunnel, fail its receiver at once."""
+        """Open a stream to kas; if there is no tunnel, fail its receiver at once."""
         if self.tunnel is None:
             raise SessionClosed(ErrorCode.SHUTDOWN, f"no tunnel: {self.last_problem}")
         open_ = pb.Open(
@@ -221,7 +226,7 @@ class Dialer(TunnelOwner):
         stream: IStream = self.tunnel.open_stream(open_, receiver)
         return stream
 
-    # Dialling.
+    # Connecting.
 
     def _dial(self) -> None:
         self._timer = None
@@ -239,7 +244,7 @@ class Dialer(TunnelOwner):
         dialling.addCallbacks(self._connected, self._failed)
 
     def make_tunnel(self, owner: TunnelOwner) -> TunnelProtocol:
-        """One more, which is not connected yet."""
+        """Return a new tunnel, which is not connected yet."""
         return TunnelProtocol(
             Session(dialler=True),
             owner,
@@ -275,7 +280,8 @@ class Dialer(TunnelOwner):
 
     def forget(self, tunnel: TunnelProtocol) -> float | None:
         """
-        Forget a closed tunnel, and return since when it was open, if it was greeted.
+        Forget a closed tunnel; return the time since when it was open, if it was
+        welcomed.
         """
         since = self._tunnels.pop(tunnel, None)
         if self._idle is not None and not self._tunnels:
@@ -297,15 +303,15 @@ class Dialer(TunnelOwner):
 
     def _plan(self, problem: str, within: float = 0.0) -> None:
         """
-        Make the next attempt, later.
+        Schedule the next attempt.
 
-        :param within: seconds over which the attempts of several are to spread.
+        :param within: seconds over which the attempts of several agents are spread.
         """
         self.last_problem = problem
         if not self._running or self._timer is not None or self._dialling is not None:
             return
         timing = self._timing
-        # Kas sends both with every WELCOME.
+        # Kas sends both limits with every WELCOME.
         backoff = self._backoff
         backoff.first, backoff.most = timing.reconnect_min, timing.reconnect_max
         self._attempts += 1
@@ -315,7 +321,7 @@ class Dialer(TunnelOwner):
         if lost_at is not None and self.runtime.reactor.seconds() - lost_at < RECENT:
             longest = min(longest, SOON)
         most = max(longest, min(within, MAX_SPREAD))
-        # Full jitter: after an outage everybody comes back, and must not come at once.
+        # Full jitter: after an outage all agents return, but must not do so at once.
         delay = most * self.runtime.random()
         self._log.warn(
             "{problem}; next attempt in {delay:.1f} s", problem=problem, delay=delay
@@ -328,7 +334,7 @@ class Dialer(TunnelOwner):
         if self._dialling is not None:
             self._dialling.cancel()
 
-    # tunnel.session.protocol.TunnelOwner
+    # Methods of tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         self._timing = tunnel.liveness.timing
@@ -337,8 +343,8 @@ class Dialer(TunnelOwner):
         self.connections += 1
         self._attempts = 0
         self.tunnel, self.kas_id = tunnel, welcome.kas_id
-        # Tunnels that kas asked us to leave kept accepting requests, so that none had
-        # to wait; from now on the new one does.
+        # Tunnels that kas asked us to leave still accept requests, so that none has to
+        # wait; from now on the new tunnel does.
         for leaving in self._deadlines:
             leaving.go_away(
                 pb.GoAway(
@@ -369,11 +375,14 @@ class Dialer(TunnelOwner):
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
-        """Kas found another way to a request that lost its own."""
+        """
+        Return the receiver of a request that lost its path, and for which kas found
+        another one.
+        """
         return self.keeper.resume(stream, resume)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """Kas leaves: find another one while this one finishes what runs."""
+        """Connect to another kas, while this one finishes running requests."""
         if not go_away.deadline_ms:
             return
         if self._greeting is tunnel:
@@ -382,8 +391,7 @@ class Dialer(TunnelOwner):
             return
         self._step_down()
         self._lived(self._tunnels[tunnel])
-        # kas closes when its streams have ended; a kas that forgets to must not block
-        # us.
+        # kas closes when its streams have ended; if it does not, it must not block us.
         self._deadlines[tunnel] = self.runtime.reactor.callLater(
             go_away.deadline_ms / 1000,
             tunnel.end,
@@ -406,11 +414,12 @@ class Dialer(TunnelOwner):
         if self.tunnel is tunnel:
             self._step_down()
             if reason.code is ErrorCode.SUPERSEDED:
-                # Not by us, or it would not be the newest.
+                # Not replaced by us, or this connection would not be the newest.
                 within = min(REPLACED_SPREAD * 2**self._replaced, MAX_SPREAD)
                 if within < MAX_SPREAD:
                     self._replaced += 1
-        # Otherwise there is a plan already: this one was drained or replaced.
+        # Otherwise the next step is already planned: this tunnel was draining or
+        # replaced.
         if self.tunnel is None and self._greeting is None:
             greeted = tunnel.transport if greeting else None
             self._plan(why_ended(reason, self.credential_from, greeted), within)

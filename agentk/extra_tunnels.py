@@ -1,9 +1,9 @@
 """
-Extra tunnels of a busy agent, to kas that have many requests relayed to it.
+Extra tunnels of a busy agent, to kas whose requests for it have to be relayed.
 
-A client may reach any of several kas, or workers of one, and one of them has the
-agent's connection: it relays what the others have for the agent.  Where that is much,
-one of the others gets a tunnel of its own.  Nothing depends on it: when it is gone,
+A client may reach any of several kas, or any worker of one, but only one of them has
+the agent's connection: it relays the requests of the others. If one of the others has
+many requests, it gets a separate tunnel. The tunnel is optional: when it is lost,
 requests are relayed again.
 """
 
@@ -32,52 +32,53 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["ExtraTunnels"]
 
-#: Seconds between two looks at what was relayed.
+#: Seconds between two checks of the number of relayed requests.
 INTERVAL = 5.0
 
-#: Relayed requests of one kas in such an interval from which on a tunnel to it is
-#: cheaper: a handshake costs a kas as much as relaying thirty of them.
+#: Relayed requests of one kas in an interval from which a separate tunnel is cheaper: a
+#: handshake costs a kas as much as relaying thirty of them.
 BUSY = 50
 
-#: Seconds for which agentk tries to reach such a busy kas: only by chance, because the
-#: listener, or the load balancer before it, chooses the kas.
+#: Seconds for which agentk tries to reach such a kas: only by chance, because the
+#: listener, or the load balancer in front of it, chooses the kas.
 WANTED = 60.0
 
 #: Seconds without a request after which an extra tunnel closes.
 IDLE = 60.0
 
-#: Seconds that running requests get when an extra tunnel is not needed any more; kas
+#: Seconds that running requests have when an extra tunnel is not needed any more; kas
 #: closes it as soon as they have ended.
 LEAVING = 3600.0
 
-#: Seconds before another attempt, at first and at most, because each attempt that
-#: reaches another kas costs that kas a handshake: a load balancer may never let us
-#: reach the right one.
+#: First and longest pause before another attempt, in seconds: each attempt that reaches
+#: another kas costs that kas a handshake, and a load balancer may never lead to the
+#: right one.
 RETRY_FIRST, RETRY_MOST = 0.1, 60.0
 
-#: Extra tunnels at once: each takes 20 KiB of a kas, and as much of us.
+#: Extra tunnels at the same time: each takes 20 KiB in kas, and as much here.
 MAX_TUNNELS = 16
 
-#: Kas that are counted at once; the relays of more are not.
+#: Kas whose relayed requests are counted at the same time; others are ignored.
 MAX_COUNTED = 64
 
 
 @attrs.define(eq=False)
 class ExtraTunnels:
     """
-    Manager of extra tunnels: it opens worthwhile ones, one at a time, and closes unused
+    A manager of extra tunnels: it opens useful ones, one at a time, and closes unused
     ones.
 
-    :param dialer: has the main connection.
+    :param dialer: the dialer with the main connection.
     """
 
     dialer: Dialer
     runtime: Runtime
     #: Open extra tunnels, by the id of the kas.
     tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
-    #: Requests that were relayed in this interval, by the id of the kas that did.
+    #: The number of relayed requests in this interval, by the id of the relayed kas.
     _relayed: Counter[bytes] = attrs.field(init=False, factory=Counter)
-    #: Kas that relay much, and when they last did.
+    #: Kas with many relayed requests, each with the time of the last check that found
+    #: them.
     _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
     _backoff: Backoff = attrs.field(init=False)
     _loop: LoopingCall = attrs.field(init=False)
@@ -94,7 +95,7 @@ class ExtraTunnels:
         self.dialer.on_relayed = self._was_relayed
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the checks."""
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:
@@ -134,11 +135,11 @@ class ExtraTunnels:
         if pause is not None:
             pause.cancel()
 
-    # One attempt.
+    # One attempt to connect.
 
     def _dial(self) -> None:
         self._pause = None
-        # It has the connection now, and would refuse.
+        # It has the connection now, and would refuse an extra tunnel.
         self._wanted.pop(self.dialer.kas_id, None)
         if (
             not self._wanted
@@ -173,7 +174,7 @@ class ExtraTunnels:
         self.dialer.greet(tunnel, EXTRA_AGENT)
 
     def _missed(self, why: str) -> None:
-        """Note a failed attempt; the next one may find the wanted kas."""
+        """Record a failed attempt; the next one may reach the wanted kas."""
         self._dialling = self._greeting = None
         if not self._loop.running:
             return
@@ -192,8 +193,8 @@ class ExtraTunnels:
         Keep a tunnel that a kas accepted, even if it is another kas than the wanted
         one.
 
-        It stays for as long as any idle tunnel, so that the next attempts do not end at
-        the same kas.
+        It stays as long as any idle tunnel, so that the next attempts do not reach the
+        same kas.
         """
         self._greeting = None
         self.tunnels[extra.kas_id] = extra
@@ -218,28 +219,31 @@ class ExtraTunnels:
 
 
 class ExtraTunnel(TunnelOwner):
-    """One of them: what comes through it is for the dialer."""
+    """One extra tunnel, whose requests are passed to the dialer."""
 
     def __init__(self, tunnels: ExtraTunnels) -> None:
         self._tunnels = tunnels
         self._dialer = tunnels.dialer
         self.tunnel: TunnelProtocol | None = None
-        #: Whom it leads to; empty until kas said so.
+        #: The id of its kas; empty before the WELCOME.
         self.kas_id = b""
-        #: Streams that came, and how many had when it was last seen to be used.
+        #: The number of streams so far, and their number when it was last seen in use.
         self._opened = 0
         self._seen = 0
         self._used: float = tunnels.runtime.reactor.seconds()
 
     def idle(self, now: float) -> float:
-        """Seconds since it was last seen to be used."""
+        """Return the seconds since it was last seen in use."""
         assert self.tunnel is not None
         if self.tunnel.load or self._opened != self._seen:
             self._seen, self._used = self._opened, now
         return now - self._used
 
     def leave(self, why: str) -> None:
-        """Ask kas to send nothing more; it closes when what runs is done."""
+        """
+        Ask kas to send no more requests; it closes the tunnel when running requests
+        have ended.
+        """
         assert self.tunnel is not None
         self._tunnels.ended(self, why)
         self.tunnel.go_away(
@@ -250,7 +254,7 @@ class ExtraTunnel(TunnelOwner):
             )
         )
 
-    # tunnel.session.protocol.TunnelOwner
+    # Methods of tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         self.kas_id = welcome.kas_id
@@ -266,7 +270,7 @@ class ExtraTunnel(TunnelOwner):
         return self._dialer.stream_resumed(stream, resume)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """Kas leaves: the others have our connection, and relay."""
+        """Leave a kas that is stopping: another kas has our connection, and relays."""
         if go_away.deadline_ms:
             self.leave(go_away.message[:200])
 

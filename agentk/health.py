@@ -17,7 +17,8 @@ def make_site(
     """Return the site of agentk's observability listener."""
 
     def readiness() -> Page:
-        # Ready means that bytes flow through the tunnel, not that there is a process.
+        # Ready means that the tunnel is established, not only that the process is
+        # running.
         if dialer.ready:
             return plain("ready")
         return plain(f"not ready: {dialer.last_problem}", 503)

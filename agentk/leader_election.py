@@ -27,10 +27,10 @@ __all__ = ["LeaderElection", "LeaseTimes"]
 
 _API_VERSION = "coordination.k8s.io/v1"
 
-#: Seconds of one request; a renewal has no more than is left of its time either.
+#: Timeout of one request, in seconds; a renewal also ends at its own deadline.
 REQUEST_SECONDS = 5.0
 
-#: ... and of an Event, which is worth no renewal.
+#: ... and of an Event, which is less important than a renewal.
 EVENT_SECONDS = 2.0
 
 #: Random part of the pause between two checks, so that the competitors do not all send
@@ -46,12 +46,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 @attrs.frozen
 class LeaseTimes:
     """
-    Seconds.
+    The times of a Lease, in seconds.
 
-    :ivar duration: after which others take a Lease that was not renewed.
-    :ivar renew_deadline: after which its holder leads no longer: less, so that its work
-        has ended before.
-    :ivar retry: between two attempts.
+    :ivar duration: after this time others take a Lease that was not renewed.
+    :ivar renew_deadline: after this time its holder does not lead any more: less than
+        *duration*, so that its work has ended before.
+    :ivar retry: the pause between two attempts.
     """
 
     duration: int = 15
@@ -68,12 +68,12 @@ class _Work:
 
 class LeaderElection:
     """
-    Election that runs work while this agentk leads, and ends it before another may
+    An election that runs work while this agentk leads, and ends it before another may
     lead.
 
     :param client: acts as agentk.
-    :param namespace: of the Lease.
-    :param identity: of this agentk as the holder: the pod's name.
+    :param namespace: the Namespace of the Lease.
+    :param identity: the name of this agentk as the holder: the pod's name.
     """
 
     _log = Logger()
@@ -90,20 +90,20 @@ class LeaderElection:
         self._namespace = namespace
         self._identity = identity
         self._runtime = runtime
-        #: Does not depend on the clocks of others.
+        #: Independent of the clocks of others.
         self._clock: IReactorTime = runtime.reactor
         self._times = times
         self._works: list[_Work] = []
-        #: Work that has begun and not ended.
+        #: Running work.
         self._running: set[Deferred[None]] = set()
         self._agent_id = ""
         self._stopping = False
         self._competing: Deferred[None] | None = None
         self._pausing: Deferred[None] | None = None
-        #: The Lease as it was seen last, and since when it is like that.
+        #: The Lease as it was last seen, and the time since when it is unchanged.
         self._lease: KubernetesObject | None = None
         self._seen_at = 0.0
-        #: When the last renewal began; None: another one leads, or none.
+        #: When the last renewal began; None if this agentk does not lead.
         self._renewed_at: float | None = None
         self._problem = ""
 
@@ -112,8 +112,8 @@ class LeaderElection:
         """
         Whether this agentk leads now.
 
-        False as soon as the renewal is too long ago, even if nothing has run since: in
-        a process that was frozen.
+        False as soon as the last renewal is too old, even if the process was frozen
+        since.
         """
         at = self._renewed_at
         limit = self._times.renew_deadline
@@ -121,7 +121,7 @@ class LeaderElection:
 
     @property
     def lease(self) -> str:
-        """``namespace/name``; empty: it is not known yet which agent this is."""
+        """``namespace/name``; empty if the agent is not known yet."""
         if not self._agent_id:
             return ""
         return f"{self._namespace}/{_lease_name(self._agent_id)}"
@@ -130,7 +130,7 @@ class LeaderElection:
         return datetime.fromtimestamp(self._runtime.now(), UTC)
 
     def agent_is(self, agent_id: str) -> None:
-        """kas said which agent this is."""
+        """Set the id of this agent, as received from kas."""
         if agent_id != self._agent_id:
             self._agent_id = agent_id
             self._compete_where_needed()
@@ -150,7 +150,7 @@ class LeaderElection:
         self._compete_where_needed()
 
     def withdraw(self, name: str) -> None:
-        """End all that *name* added."""
+        """End all work that *name* added."""
         for work in [one for one in self._works if one.name == name]:
             self._works.remove(work)
             if work.running is not None:
@@ -165,7 +165,7 @@ class LeaderElection:
         if self._competing is not None:
             await self._competing
 
-    # Competing.
+    # Competition for the Lease.
 
     def _compete_where_needed(self) -> None:
         if self._competing is not None:
@@ -179,7 +179,7 @@ class LeaderElection:
 
     def _competed(self, _: object) -> None:
         self._competing = None
-        # Work may have come since, or another agent's id.
+        # Work may have been added since, or the agent's id may have changed.
         self._compete_where_needed()
 
     async def _compete(self, agent_id: str) -> None:
@@ -189,7 +189,7 @@ class LeaderElection:
             try:
                 await self._turn(name)
             except Exception:
-                # Such as a Lease that no client of ours wrote.
+                # For example a Lease that another program wrote.
                 self._log.failure("while competing for lease {name}", name=name)
                 if self._renewed_at is not None:
                     await self._lost(name)
@@ -236,7 +236,10 @@ class LeaderElection:
         return self._clock.seconds() < self._seen_at + seconds
 
     async def _renew(self, name: str) -> bool:
-        """Whether it is still ours; tries until its time is over."""
+        """
+        Renew the Lease, with retries until its deadline; return whether it is still
+        ours.
+        """
         assert self._renewed_at is not None
         end = self._renewed_at + self._times.renew_deadline
         while not self._stopping:
@@ -290,7 +293,7 @@ class LeaderElection:
             if error.status is not Status.ABORTED:
                 self._failed(name, error)
             return False
-        # As of before the request: no later than the time that the Lease has.
+        # The time before the request, which is not later than the time in the Lease.
         self._renewed_at = begun
         self._problem = ""
         return self.leading

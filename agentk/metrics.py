@@ -20,7 +20,7 @@ __all__ = ["LeaderCollector", "ReachCollector", "TunnelCollector"]
 
 @attrs.define(eq=False)
 class TunnelCollector(Collector):
-    """No label here takes a value from outside."""
+    """Metrics of the tunnel; their labels contain no values from outside."""
 
     dialer: Dialer
     extra_tunnels: ExtraTunnels
@@ -28,7 +28,9 @@ class TunnelCollector(Collector):
     def collect(self) -> Iterable[Any]:
         dialer = self.dialer
         yield GaugeMetricFamily(
-            "agentk_tunnel_up", "1 while bytes flow to kas.", value=int(dialer.ready)
+            "agentk_tunnel_up",
+            ("1 while bytes flow to kas."),
+            value=int(dialer.ready),
         )
         yield CounterMetricFamily(
             "agentk_tunnel_connections",
@@ -45,7 +47,7 @@ class TunnelCollector(Collector):
 
 @attrs.define(eq=False)
 class ReachCollector(Collector):
-    """Whether the API server answers."""
+    """The metric that shows whether the API server responds."""
 
     reach: ClusterReachability
 
@@ -59,7 +61,7 @@ class ReachCollector(Collector):
 
 @attrs.define(eq=False)
 class LeaderCollector(Collector):
-    """Metric that shows whether this agentk leads."""
+    """The metric that shows whether this agentk leads."""
 
     election: LeaderElection
 

@@ -1,4 +1,4 @@
-"""State that all modules of an agentk share, and the API of one module."""
+"""The state that all modules of an agentk share, and the API of one module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ModuleLeadership:
 
     @property
     def lease(self) -> str:
-        """Of all agentk that connect as this agent, and are in this namespace."""
+        """The Lease of all agentk of this agent in this namespace."""
         return self._election.lease
 
     def lead(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -53,7 +53,7 @@ class ModuleLeadership:
 
 @attrs.define(eq=False, kw_only=True)
 class AgentContext:
-    """State that all modules of the process share."""
+    """The state that all modules of the process share."""
 
     reactor: Any
     dispatcher: Dispatcher

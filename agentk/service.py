@@ -58,16 +58,16 @@ from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
 
-#: Seconds that running requests get when agentk stops; a pod has 30.
+#: Seconds that running requests have when agentk stops; a pod has 30.
 STOP_GRACE = 20.0
 
-#: Namespace of the leader's Lease without a configured namespace: kubectl's default.
+#: The Namespace of the leader's Lease if none is configured: kubectl's default.
 DEFAULT_NAMESPACE = "default"
 
-#: Machines by the names of Go, which GitLab counts them by.
+#: Names of machine types in Go, which GitLab uses.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
-#: Begins what the environment says of how agentk was installed.
+#: Prefix of environment variables about the installation of agentk.
 _TELEMETRY = "GITLAB_AGENT_TELEMETRY_"
 
 
@@ -90,7 +90,7 @@ class AgentkService(ProgramService):
     ) -> None:
         super().__init__("agentk", reactor, remarks)
         observability = configuration.observability
-        # Which traces begin is decided in kas.
+        # kas decides which requests are traced.
         self._runtime = runtime = Runtime(reactor=reactor, environ=environ).traced(
             observability.tracing, "agentk", 0.0
         )
@@ -148,7 +148,7 @@ class AgentkService(ProgramService):
         in_cluster = cluster.target.origin == IN_CLUSTER
         self.own_namespace = OwnNamespace(
             self._namespace or DEFAULT_NAMESPACE,
-            # The namespace of a kubeconfig's context may be anyone's.
+            # The namespace of a kubeconfig's context may belong to others.
             bool(options.namespace or (in_cluster and self._namespace)),
             not configuration.kubernetes.allow_own_namespace,
         )
@@ -262,7 +262,7 @@ class AgentkService(ProgramService):
             )
 
     def _connected(self, event: TunnelConnected) -> None:
-        # For systemd, too, ready means that bytes flow.
+        # For systemd, too, ready means that the tunnel is established.
         sdnotify.notify("READY=1")
         self._election.agent_is(event.agent_id)
         self.cluster_reports.connected()
@@ -281,16 +281,14 @@ class AgentkService(ProgramService):
             insecure=options.kas_insecure_skip_tls_verify,
             any_name=any_name,
             alpn=address.alpn,
-            # TLS of a WebSocket ends at a proxy, which is not ours.
+            # TLS of a WebSocket may end at a proxy that does not support 1.3.
             minimum_version=ssl.TLSVersion.TLSv1_2
             if address.is_websocket
             else ssl.TLSVersion.TLSv1_3,
         )
 
     def _endpoint(self) -> IStreamClientEndpoint:
-        """
-        Return the endpoint of the next address; after the last one the first one again.
-        """
+        """Return the endpoint of the next address, in a cycle."""
         options = self._options
         address = next(self._addresses)
         self.dialer.where = f"kas at {address}"
@@ -307,7 +305,7 @@ class AgentkService(ProgramService):
 
     @property
     def _namespace(self) -> str:
-        """Where agentk runs; empty outside of a cluster that says so."""
+        """Return agentk's Namespace; empty if it is unknown, outside of a cluster."""
         return self._options.namespace or self.cluster.target.namespace
 
     def _hello(self) -> pb.Hello:
@@ -327,8 +325,8 @@ class AgentkService(ProgramService):
         )
 
     async def _disconnect(self) -> None:
-        # The dialer tells kas at once that it accepts nothing new.  Modules learn of it
-        # after that, because their clients must not come back here.
+        # The dialer first announces to kas that agentk accepts no new requests. Modules
+        # stop after that, because their clients must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
         self._runtime.bus.publish(Draining())
         await self._election.stop()

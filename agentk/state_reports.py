@@ -30,12 +30,14 @@ _T = TypeVar("_T")
 
 
 def cluster_report(problem: str) -> reports_pb2.ClusterReport:
-    """Say why the API server cannot be reached; empty: it can."""
+    """
+    Return a report that the API server cannot be reached; an empty problem if it can.
+    """
     return reports_pb2.ClusterReport(problem=problem)
 
 
 def modules_report(problems: Mapping[str, str]) -> reports_pb2.ModulesReport:
-    """Say which modules are restarting, and why; the others run."""
+    """Return a report of the modules that are restarting, with the reasons."""
     return reports_pb2.ModulesReport(
         restarting=[
             reports_pb2.ModuleProblem(module=name, problem=clean(why, MAX_TEXT, " "))
@@ -47,14 +49,14 @@ def modules_report(problems: Mapping[str, str]) -> reports_pb2.ModulesReport:
 @attrs.define(eq=False)
 class StateReports(Generic[_T]):
     """
-    Reporter of one state, which sends it to kas after each change.
+    A reporter of one state, which sends it to kas after each change.
 
-    :param method: of the service, such as ``Cluster``.
+    :param method: the method of the service, such as ``Cluster``.
     :param state: returns the current state.
     :param message: creates the request for a state.
     :param assumed: the state that kas assumes over a new tunnel.
     :param open_stream: opens a stream to kas.
-    :param services: services of kas now; empty without a tunnel.
+    :param services: returns the present services of kas; empty without a tunnel.
     """
 
     _method: str
@@ -64,7 +66,7 @@ class StateReports(Generic[_T]):
     _open_stream: StreamOpener
     _services: Callable[[], frozenset[str]]
     _clock: IReactorTime
-    #: The state that was reported last over the tunnel that is up.
+    #: The state that was last reported over the present tunnel.
     _reported: _T = attrs.field(init=False)
     _reporting: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -78,7 +80,7 @@ class StateReports(Generic[_T]):
         self.report()
 
     def report(self) -> None:
-        """Report the state if it has changed, unless a report is under way."""
+        """Report the state if it has changed, unless a report is in progress."""
         state = self._state()
         if self._reporting or state == self._reported:
             return

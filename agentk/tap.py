@@ -1,4 +1,4 @@
-"""``twistd agentk``: the options, and the service that they make."""
+"""``twistd agentk``: its options, and the service that they create."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tunnel.program.tuning import (
 
 
 class Options(ProgramOptions):
-    """Options of the command line."""
+    """The options of the command line."""
 
     choices: ClassVar = {
         **ProgramOptions.choices,
@@ -46,9 +46,19 @@ class Options(ProgramOptions):
     )
 
     optParameters = [
-        ["token-file", None, None, "File with the agent's token; or $AGENTK_TOKEN."],
+        [
+            "token-file",
+            None,
+            None,
+            ("File with the agent's token; or $AGENTK_TOKEN."),
+        ],
         ["ca-cert-file", None, None, "More CAs (PEM) that kas may be signed by."],
-        ["kas-tls-server-name", None, None, "The name to verify kas' certificate by."],
+        [
+            "kas-tls-server-name",
+            None,
+            None,
+            ("The name to verify kas' certificate by."),
+        ],
         [
             "observability-listen-network",
             None,
@@ -61,7 +71,12 @@ class Options(ProgramOptions):
             ":8080",
             "Where /liveness, /readiness and /metrics are.",
         ],
-        ["observability-cert-file", None, None, "Certificate for these, with TLS."],
+        [
+            "observability-cert-file",
+            None,
+            None,
+            ("Certificate for these, with TLS."),
+        ],
         ["observability-key-file", None, None, "Its key."],
         [
             "kubeconfig",
@@ -139,7 +154,7 @@ class Options(ProgramOptions):
         self.token = read_token(self["token-file"], os.environ)
 
     def _cluster(self) -> None:
-        # Here: the reactor is chosen only now.
+        # Imported here, because the reactor is chosen only now.
         from twisted.internet import reactor
 
         self.cluster = find_cluster(
@@ -151,7 +166,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
-    # Programs that agentk starts work on what others wrote.
+    # Programs that agentk starts process untrusted data.
     hide_memory()
     few_files = allow_many_files()
     keep_time(reactor)

@@ -31,8 +31,8 @@ class CredentialsPart(Part):
     The authenticators that the configuration selects.
 
     :param registry: the connected agents, whose tunnels end with their credentials.
-    :param redis: the Redis client of the directory; None: kas is alone.
-    :param in_use: returns the ids of users' credentials that hold something open.
+    :param redis: the Redis client of the directory; None if kas is alone.
+    :param in_use: returns the ids of users' credentials with open connections.
     """
 
     name = "credentials"
@@ -61,7 +61,7 @@ class CredentialsPart(Part):
         authenticators.run(identity)
         #: Returns an agent that may connect, by its id.
         self.find_agent: Callable[[str], KnownAgent | None] = identity.agent
-        #: A part of its own, because it needs the stores.
+        #: A separate part, because it needs the stores.
         self.gitlab: GitLabPart | NoGitLab = NoGitLab(reactor)
         if settings is not None:
             self.find_agent = OfGitLab
@@ -82,14 +82,14 @@ class CredentialsPart(Part):
         return {one.credential_id for one in self._registry.tunnels()}
 
     def start(self) -> None:
-        """Check credentials from now on, again and again."""
+        """Start the repeated checks of credentials."""
         self.authenticators.start(self.revoked)
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop the repeated checks."""
         self.authenticators.stop()
 
     def revoked(self, credential_id: str) -> None:
-        """End everything that a credential opened."""
+        """End all connections of a credential."""
         self._registry.revoke(credential_id)
         self._runtime.bus.publish(CredentialRevoked(credential_id))

@@ -1,6 +1,4 @@
-"""
-HTTP requests of kas to other servers: connections that are kept, CAs, proxies.
-"""
+"""HTTP requests of kas to other servers: kept connections, CAs, proxies."""
 
 from __future__ import annotations
 
@@ -27,14 +25,15 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["make_agent"]
 
-#: Seconds for which a connection is kept between requests.
+#: Seconds for which an idle connection is kept.
 IDLE_SECONDS = 90
 
-#: Seconds between two looks at whether the file of CAs has changed.
+#: Seconds between two checks whether the file of CAs has changed.
 LOOK_INTERVAL = 10.0
 
-#: Bytes of an answer before its body, what is read with them included.  Twisted has a
-#: limit for a line and none for their number: a server without end would fill memory.
+#: Bytes of a response before its body, including data that was read together with them.
+#: Twisted limits a line, but not the number of lines, so that an endless response would
+#: fill memory.
 MAX_HEAD = 256 * 1024
 
 
@@ -48,11 +47,12 @@ def make_agent(
     """
     Return a client for requests to one server, through the proxy that *environ* names.
 
-    :param ca_file: CAs besides the system's.
-    :param setting: name of the setting for the CAs, for errors.
-    :param connections: kept connections: as many as are used at a time.  With the usual
-        two, a burst of requests would pay for a handshake each.
-    :raises ConfigurationError: the CAs or the proxy cannot be used.
+    :param ca_file: CAs in addition to the system's.
+    :param setting: the name of the setting for the CAs, for errors.
+    :param connections: the number of kept connections: as many as are used at the same
+        time. With Twisted's default of two, most requests of a burst would need a
+        handshake.
+    :raises ConfigurationError: the CAs or the proxy are invalid.
     """
     pool: Any = HTTPConnectionPool(reactor)
     pool.cachedConnectionTimeout = IDLE_SECONDS
@@ -64,9 +64,11 @@ def make_agent(
 
 
 class _Connection(HTTP11ClientProtocol):
-    """Ends where an answer has more than `MAX_HEAD` before its body."""
+    """
+    A connection that ends if a response has more than `MAX_HEAD` bytes before its body.
+    """
 
-    #: None: no head is awaited.
+    #: None if no head is expected.
     _left: int | None = None
 
     def request(self, request: Any) -> Deferred[IResponse]:
@@ -88,7 +90,7 @@ class _Connection(HTTP11ClientProtocol):
 
 class _Connections(Factory):
     """
-    Factory of connections.
+    A factory of connections.
 
     :param quiescent: called with a connection that can take another request.
     :param metadata: of the endpoint, for its name.
@@ -119,7 +121,7 @@ class _Endpoints:
 
     def __attrs_post_init__(self) -> None:
         file = self._ca_file
-        # Made once: the CAs of the system are read and parsed for each.
+        # Created once, because reading and parsing the system's CAs is expensive.
         self._context = WatchedFile(
             partial(file_version, file) if file is not None else lambda: None,
             self._make,

@@ -9,7 +9,7 @@ __all__ = ["not_installed"]
 
 
 def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
-    """End *program* with one line."""
+    """Exit from *program* with a message of one line."""
     sys.exit(
         f"{program}: {error.name} is not installed; pip install 'txkas[server]' has "
         "everything"

@@ -1,4 +1,4 @@
-"""The commands and questions of `kasctl` for a running kas."""
+"""Commands and queries of `kasctl` for a running kas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Operations", "kasctl_sockets"]
 #: Problems of agents that `kasctl status` shows.
 SHOWN_PROBLEMS = 100
 
-#: Seconds that other kas have for an answer when an operator asks for them and waits.
+#: Seconds to wait for other kas when an operator asks for them.
 PEERS_PATIENCE = 2.0
 
 
@@ -91,7 +91,7 @@ class Operations:
         return known
 
     async def drain(self) -> dict[str, Any]:
-        """Move every agent to another kas, accept none, and be not ready."""
+        """Move every agent to another kas, accept no new ones, and report not ready."""
         self._log.info("draining on request: asking every agent to connect elsewhere")
         self.health.ready = False
         self.balance.stop()
@@ -111,12 +111,12 @@ class Operations:
         return await self.progress()
 
     async def rebalance(self) -> dict[str, Any]:
-        """Move agents above the mean; ``asked`` counts them."""
+        """Move agents above the mean; ``asked`` is their number."""
         asked = self.balance.rebalance()
         return await self.progress() | ({"asked": asked} if asked else {})
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
-        """Record in the audit log a change that `kasctl` made."""
+        """Record a change that `kasctl` made in the audit log."""
         self.audit.record("kasctl", parse_change(body))
         return {}
 
@@ -151,7 +151,7 @@ def kasctl_sockets(
     """
     Return the sockets on which kas answers `kasctl`.
 
-    :param services: of modules, which `kasctl` calls directly.
+    :param services: the services of modules, which `kasctl` calls directly.
     :param sockets: see `kas.service.KasService`.
     """
     reactor = operations.fleet.runtime.reactor

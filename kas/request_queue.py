@@ -1,4 +1,4 @@
-"""Requests to other servers, at a rate that is set: the others wait for their turn."""
+"""Requests to other servers at a limited rate; further requests wait for their turn."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["RequestQueue"]
 
-#: Requests that wait: at 50 a second, as GitLab is asked, those behind wait for 40
-#: seconds, which is longer than anyone waits for an answer.
+#: Requests that wait: at 50 a second, as for GitLab, the last ones wait for 40 seconds,
+#: longer than clients wait for a response.
 MAX_WAITING = 2_000
 
 
 class RequestQueue:
     """
-    Lets *size* requests pass at once, and *rate* a second from then on.
+    A queue that lets *size* requests pass at once, and *rate* a second afterwards.
 
-    The first that waits is the first that passes.
+    Requests pass in the order of their arrival.
 
-    :param what: requests of what, for the error text.
+    :param what: the kind of requests, for the error text.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     def passed(self) -> Deferred[None]:
@@ -46,7 +46,7 @@ class RequestQueue:
         Return a Deferred that fires when one request may be sent; cancelling it gives
         up the turn.
 
-        Fails with `CallError` RESOURCE_EXHAUSTED if too many wait already.
+        It fails with `CallError` RESOURCE_EXHAUSTED if too many are already waiting.
         """
         if not self._waiting and self._bucket.spend(self._clock.seconds()):
             return succeed(None)

@@ -54,7 +54,7 @@ class KasService(ProgramService):
     One process of kas; see `kas.workers.service` for a worker.
 
     :param sockets: listening sockets of another process, by configuration section.
-    :param sibling_urls: addresses of the other workers of this kas.
+    :param sibling_urls: the addresses of the other workers of this kas.
     """
 
     _log = Logger()
@@ -218,7 +218,7 @@ class KasService(ProgramService):
     def _make_place(
         self, state: StateDirectory, configuration: KasConfiguration
     ) -> Announcer:
-        """Return the part that makes this process known on this machine."""
+        """Return the part that announces this process on this machine."""
         alone = configuration.redis is None
         return RunningRecord(state, alone, lambda: self.listening.opened)
 
@@ -234,7 +234,7 @@ class KasService(ProgramService):
         self._log.info(self._ready_text, me=self._runtime.instance_id.hex())
 
     def reload(self) -> None:
-        """Open the logs again, and read certificates, identities and secrets again."""
+        """Reopen the logs, and read certificates, identities and secrets again."""
         self.reopen_log()
         self._audit.reopen()
         self._log.info(

@@ -1,4 +1,4 @@
-"""``twistd kas``: the options, and the service that they make."""
+"""``twistd kas``: its options, and the service that they create."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
 
 
 class Options(ProgramOptions):
-    """Options of the command line."""
+    """The options of the command line."""
 
     synopsis = "[options]"
     longdesc = (
@@ -83,7 +83,7 @@ class Options(ProgramOptions):
     remarks: Sequence[str]
 
     def usable(self) -> str:
-        """Return the message of ``--check`` for a usable configuration."""
+        """Return the message of ``--check`` for a valid configuration."""
         return f"the configuration is usable; workers: {self.configuration.workers}"
 
     def steps(self) -> Sequence[Callable[[], None]]:
@@ -119,11 +119,11 @@ class Options(ProgramOptions):
                 raise ConfigurationError(problems)
 
     def _look_at_state(self) -> None:
-        # Only a start creates the directory; an existing one can be checked now.
+        # Only a start creates the directory, but an existing one can be checked now.
         path = locate(self["state-directory"], os.environ)
         if os.path.exists(path):
             StateDirectory.open(path, create=False)
-        # Without a configuration, what is wrong with that comes first.
+        # If there is no configuration, its problems come first.
         configuration = getattr(self, "configuration", None)
         if configuration is not None:
             check_path(path, configuration.workers)
@@ -162,7 +162,7 @@ def makeService(options: Options) -> IService:
             service = WorkerService(
                 worker, configuration, options.modules, state, reactor
             )
-            # Signals of a terminal are for the supervisor.
+            # So that signals of a terminal reach only the supervisor.
             os.setpgid(0, 0)
         service.log_as_told(
             options.parent or {},

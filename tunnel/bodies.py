@@ -1,4 +1,4 @@
-"""Bodies of requests to other servers, and of their answers."""
+"""Bodies of requests to other servers, and of their responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TooLarge", "WholeBody", "collect"]
 
 @implementer(IBodyProducer)
 class WholeBody:
-    """Written at once: Twisted's own would be read piece by piece."""
+    """A body that is written at once: Twisted's own class writes piece by piece."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -27,22 +27,22 @@ class WholeBody:
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """All of it is written."""
+        """Do nothing: all data was written."""
 
     def resumeProducing(self) -> None:
-        """All of it is written."""
+        """Do nothing: all data was written."""
 
     def stopProducing(self) -> None:
-        """All of it is written."""
+        """Do nothing: all data was written."""
 
 
 class TooLarge(Exception):
-    """The answer has more bytes than are read."""
+    """Raised if a response is larger than the limit."""
 
 
 def collect(response: IResponse, limit: int) -> Deferred[tuple[IResponse, bytes]]:
     """
-    *response* with its body.
+    Read the body of *response*, and return both.
 
     The Deferred fails with `TooLarge` at more than *limit* bytes.
     """
@@ -50,7 +50,10 @@ def collect(response: IResponse, limit: int) -> Deferred[tuple[IResponse, bytes]
 
 
 class _Body(Protocol):
-    """The body of an answer; its connection ends when it is not read to the end."""
+    """
+    A reader of a response's body; if the body is not read to its end, the connection
+    closes.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,10 +1,10 @@
 """
-Which build runs: the modules that each request passes, compiled by mypyc, or sources.
+Selects the build to run: modules on the path of requests compiled by mypyc, or sources.
 
-Both may lie beside each other, and Python takes what is compiled.  ``TXKAS_PURE=1`` in
-the environment of a program has it run the sources, to compare the two or to find out
-whether a fault is the compiler's.  They also run, with a warning, where what was
-compiled would fail or is another program than the sources beside it.
+Both may exist side by side, and Python prefers the compiled ones. ``TXKAS_PURE=1`` in
+the environment makes a program run the sources, to compare the two or to find out
+whether the compiler causes a fault. The sources also run, with a warning, if the
+compiled modules would fail or differ from the sources.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = [
     "unusable",
 ]
 
-#: The variable.
+#: The name of the environment variable.
 PURE = "TXKAS_PURE"
 
-#: Those with modules that are compiled, and all that these import of ours.
+#: The packages with compiled modules, and all of our packages that these import.
 PACKAGES = ("tunnel", "kas", "agentk", "modules")
 
 #: The library that contains all compiled code; the files beside the sources only load
 #: it.
 LIBRARY = "txkas__mypyc"
 
-#: One of the compiled modules, if any are compiled.
+#: One of the compiled modules, to check whether any are compiled.
 _COMPILED = "tunnel.wire.session"
 
 
@@ -58,19 +58,20 @@ class _SourcesOnly(MetaPathFinder):
             file = os.path.join(folder, name)
             if os.path.isfile(file):
                 return spec_from_file_location(fullname, file)
-        return None  # a package: those are never compiled
+        return None  # a package: packages are never compiled
 
 
 def chosen_sources(environ: Mapping[str, str]) -> bool:
-    """Whether *environ* asks for the sources."""
+    """Tell whether *environ* selects the sources."""
     return environ.get(PURE, "0") not in ("", "0")
 
 
 def choose(environ: Mapping[str, str], root: Path) -> None:
     """
-    Pass over compiled modules from now on, if *environ* says so or they cannot run.
+    Skip compiled modules from now on, if *environ* selects the sources or they cannot
+    run.
 
-    *root* is the folder that `PACKAGES` are in.
+    *root* is the folder that contains `PACKAGES`.
     """
     if not chosen_sources(environ):
         reason = unusable(root)
@@ -81,14 +82,17 @@ def choose(environ: Mapping[str, str], root: Path) -> None:
 
 
 def unusable(root: Path) -> str | None:
-    """Why what was compiled in *root* for this Python must not run; None: it may."""
+    """
+    Return why the modules that were compiled in *root* for this Python must not run;
+    None if they may.
+    """
     library = _file(root, LIBRARY)
     if library is None:
         if _file(root, _COMPILED) is None:
             return None
         return f"{LIBRARY}, which compiled modules need, is missing: reinstall txkas"
-    # Only in a checkout do sources change beneath what was compiled of them.  Constants
-    # of other modules are compiled in, too: any source of ours counts.
+    # Only in a checkout can sources be newer than the compiled modules. Constants of
+    # other modules are compiled in, too, so all of our sources count.
     if (root / "pyproject.toml").is_file():
         since = library.stat().st_mtime
         for package in PACKAGES:
@@ -102,7 +106,9 @@ def unusable(root: Path) -> str | None:
 
 
 def _file(root: Path, module: str) -> Path | None:
-    """Where *module* is compiled for this Python, if it is."""
+    """
+    Return the path of *module* compiled for this Python; None if it does not exist.
+    """
     parts = module.split(".")
     for suffix in EXTENSION_SUFFIXES:
         file = root.joinpath(*parts[:-1], parts[-1] + suffix)
@@ -112,7 +118,7 @@ def _file(root: Path, module: str) -> Path | None:
 
 
 def build_name() -> str:
-    """``compiled`` or ``pure``."""
+    """Return ``compiled`` or ``pure``."""
     spec = find_spec(_COMPILED)
     assert spec is not None and spec.origin is not None
     return "pure" if spec.origin.endswith(".py") else "compiled"

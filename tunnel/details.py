@@ -28,7 +28,7 @@ __all__ = [
     "retry_info",
 ]
 
-#: Domain of the reasons in `error_info`.
+#: The domain of the reasons in `error_info`.
 DOMAIN = "txkas"
 
 _PREFIX = "type.googleapis.com/google.rpc."
@@ -40,19 +40,22 @@ _KNOWN: dict[str, type[Message]] = {
 
 
 def error_info(reason: str, metadata: Mapping[str, str]) -> Any:
-    """``google.rpc.ErrorInfo``: why, in CAPITALS_LIKE_THIS, and about what."""
+    """
+    Return a ``google.rpc.ErrorInfo``: the reason, in CAPITALS_LIKE_THIS, and its
+    details.
+    """
     return _packed(pb.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata))
 
 
 def retry_info(seconds: float) -> Any:
-    """``google.rpc.RetryInfo``: when it is worth trying again."""
+    """Return a ``google.rpc.RetryInfo``: when a retry is worthwhile."""
     info = pb.RetryInfo()
     info.retry_delay.FromMilliseconds(round(seconds * 1000))
     return _packed(info)
 
 
 def bad_request(violations: Mapping[str, str]) -> Any:
-    """``google.rpc.BadRequest``: field -> what is wrong with it."""
+    """Return a ``google.rpc.BadRequest``, given the problem of each field."""
     return _packed(
         pb.BadRequest(
             field_violations=[
@@ -64,14 +67,14 @@ def bad_request(violations: Mapping[str, str]) -> Any:
 
 
 def encode_status(details: Iterable[Any], code: int = 0, message: str = "") -> bytes:
-    """``google.rpc.Status``, which is how details go over a wire."""
+    """Encode details as a ``google.rpc.Status``, the form in which they are sent."""
     status = pb.Status(code=code, message=message, details=details)
     encoded: bytes = status.SerializeToString()
     return encoded
 
 
 def decode_details(data: bytes) -> tuple[Any, ...]:
-    """Return the details in a ``google.rpc.Status``; none if it cannot be read."""
+    """Return the details in a ``google.rpc.Status``; none if it is malformed."""
     try:
         return tuple(pb.Status.FromString(data).details)
     except DecodeError:
@@ -90,6 +93,6 @@ def readable(detail: Any) -> object:
 
 
 def _packed(message: Message) -> Any:
-    # Not by Pack, which would write the package that the message has here.
+    # Not with Pack, which would write the package that the message has here.
     url = f"{_PREFIX}{message.DESCRIPTOR.name}"
     return Any(type_url=url, value=message.SerializeToString())

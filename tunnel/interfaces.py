@@ -1,4 +1,4 @@
-"""Earlier name of `tunnel.api`; version 0.10 removes it."""
+"""The earlier name of `tunnel.api`; version 0.10 removes it."""
 
 from tunnel.api import (
     CLIENT_ADDRESS,

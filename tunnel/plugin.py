@@ -1,5 +1,5 @@
 """
-Modules as plugins: what a dropin in ``twisted/plugins`` contains, and how it is found.
+Modules as plugins: the content of a dropin in ``twisted/plugins``, and its discovery.
 
     # twisted/plugins/acme_kas_modules.py
     from tunnel.plugin import AgentModule, ServerModule
@@ -7,7 +7,7 @@ Modules as plugins: what a dropin in ``twisted/plugins`` contains, and how it is
     greeter_server = ServerModule("greeter", "acme_kas.server.Greeter")
     greeter_agent = AgentModule("greeter", "acme_kas.agent.Greeter")
 
-A dropin holds strings: its module is imported when it is enabled, and not by
+A dropin contains strings: its module is imported when it is enabled, and not by
 ``twistd --help``.
 """
 
@@ -82,12 +82,12 @@ class GitSection:
 @attrs.frozen
 class _ModulePlugin:
     """
-    Declaration of a module's half.
+    The declaration of a module's half.
 
     :ivar target: ``package.module.Factory``.
-    :ivar default: True; or the section of the program that enables it: ``api``; or
-        several.
-    :ivar section: a second place for its configuration besides ``modules.<name>``.
+    :ivar default: True; or the sections of the program that enable it, such as ``api``.
+    :ivar section: a second path of its configuration, in addition to
+        ``modules.<name>``.
     :ivar requires: the requirement to install if an import fails.
     :ivar document: the schema of a file that users of the module write.
     """
@@ -98,7 +98,7 @@ class _ModulePlugin:
     section: str = ""
     requires: str = ""
     document: str = ""
-    #: Interface that the target must provide.
+    #: The interface that the target must provide.
     interface: InterfaceClass = attrs.field(init=False, repr=False)
 
     def load(self) -> Any:
@@ -178,10 +178,10 @@ def find_modules(
     """
     Return the modules that run: the default ones, and the *wanted* ones.
 
-    :param wanted: names with their sections, which give errors their position.
+    :param wanted: names with their sections, which provide the positions of errors.
     :param present: sections of the program that its file contains; see `default`.
     :param found: used instead of the installed plugins.
-    :param problems: gets errors instead of an exception, for callers that continue.
+    :param problems: receives errors instead of an exception, for callers that continue.
     :raises ConfigurationError: a wanted module is not installed, or two have one name;
         one line for each.
     """

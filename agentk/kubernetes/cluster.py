@@ -1,8 +1,9 @@
 """
-The Kubernetes API server next to agentk: where it is, and credentials that stay fresh.
+Access to the Kubernetes API server of agentk's cluster, with credentials that stay
+valid.
 
-Nothing here speaks HTTP; modules do, with what `ClusterAccess` hands out for each
-connection and each request.
+This file does not use HTTP; modules do, with the endpoint and credentials from
+`ClusterAccess`.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["ClusterAccess", "find_cluster"]
 
-# Seconds between two looks at a token file; the kubelet writes it minutes before need.
+# Seconds between two checks of a token file; the kubelet replaces it minutes before its
+# expiry.
 CHECK_INTERVAL = 10.0
-# An API server on the same network answers at once or not at all.
+# Seconds: an API server on the same network responds at once or not at all.
 CONNECT_TIMEOUT = 10.0
-# A plugin runs again when this part of the lifetime is left, but not sooner than that
-# many seconds after it ran: some print tokens that have nearly expired.
+# A plugin runs again when this part of the lifetime is left, but at least this number
+# of seconds after its last run: some print tokens that have nearly expired.
 REFRESH_LEFT = 0.2
 MIN_REFRESH = 10.0
-# After a failure: doubled from the one to the other.
+# Seconds before another run after a failure: doubled from the first to the last value.
 RETRY_FIRST = 5.0
 RETRY_LAST = 300.0
-# Real tokens are below 4 KiB, some clouds' twice that.
+# Bytes of a token: real ones have less than 4 KiB, some clouds' twice that.
 MAX_TOKEN = 64 * 1024
 
 _T = TypeVar("_T")
@@ -67,7 +69,7 @@ def find_cluster(
     Return access to the cluster that the options and the environment name; see
     `find_target`.
 
-    :param now: the time of day in seconds since 1970, for expiry.
+    :param now: returns the time of day in seconds since 1970, for expiry.
     """
     target = find_target(kubeconfig, context, environ, service_account=service_account)
     return ClusterAccess(target, reactor, now, environ)
@@ -78,7 +80,7 @@ class ClusterAccess:
     """
     The API server that a `Target` describes.
 
-    :raises ConfigurationError: a certificate, key or token in it cannot be used.
+    :raises ConfigurationError: a certificate, key or token in it is invalid.
     """
 
     _log = Logger()
@@ -97,7 +99,7 @@ class ClusterAccess:
         self.host_header = target.authority.encode("ascii", "backslashreplace")
         self._reactor = reactor
         self._static = _static_authorization(target)
-        # A service account's token: read again as often as the file changes.
+        # A service account's token, which is read again whenever the file changes.
         self._token_file = (
             None
             if target.token_file is None
@@ -116,23 +118,23 @@ class ClusterAccess:
             self.tls_context()
 
     def _needs_plugin(self) -> bool:
-        # as client-go has it: what is written down goes before the plugin
+        # As in client-go, a token in the file takes precedence over the plugin
         target = self.target
         written = target.token or target.token_file or target.username
         return target.plugin is not None and not written
 
     async def start(self) -> None:
         """
-        Get the first credential, and keep it fresh from now on.
+        Get the first credential, and keep it valid from now on.
 
-        :raises ConfigurationError: a plugin gave none.
+        :raises ConfigurationError: a plugin did not provide a credential.
         """
         if self._plugin is not None:
             await self._plugin.start()
             self.tls_context()
 
     def stop(self) -> None:
-        """Keep nothing fresh any longer."""
+        """Stop renewing the credential."""
         if self._plugin is not None:
             self._plugin.stop()
 
@@ -144,7 +146,7 @@ class ClusterAccess:
         return self._static
 
     def rejected(self) -> None:
-        """To be called when the API server answers 401: look for a newer credential."""
+        """Look for a newer credential; called when the API server responds with 401."""
         if self._token_file is not None:
             self._token_file.look_soon()
         if self._plugin is not None:
@@ -161,7 +163,7 @@ class ClusterAccess:
             self._context = self._watched(
                 self._tls_version,
                 self._make_context,
-                # Half written; the old ones may still do.
+                # Perhaps they are incomplete; the old ones may still be valid.
                 "new certificates for the API server cannot be used: {problem}",
                 0.0,
             )
@@ -184,7 +186,10 @@ class ClusterAccess:
         )
 
     def endpoint(self) -> IStreamClientEndpoint:
-        """To connect to the API server, with TLS where the target has it."""
+        """
+        Return an endpoint for connections to the API server, with TLS if the target
+        uses it.
+        """
         endpoint = HostnameEndpoint(
             self._reactor, self.host, self.port, timeout=CONNECT_TIMEOUT
         )
@@ -225,7 +230,7 @@ class ClusterAccess:
                     cert_file=cert_path,
                     key_file=key_path,
                     alpn=(ALPN_HTTP,),
-                    # what API servers offer is not ours to choose
+                    # The version depends on the API server
                     minimum_version=ssl.TLSVersion.TLSv1_2,
                     system_pool=not own_authority,
                 )
@@ -246,8 +251,8 @@ def _static_authorization(target: Target) -> bytes | None:
 @contextmanager
 def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
     """
-    Provide a key as a path, because OpenSSL reads keys only from files; it is on no
-    disk.
+    Provide a key as a path, because OpenSSL reads keys only from files; it is never
+    written to a disk.
     """
     if data is None:
         yield None if file is None else str(file)
@@ -273,7 +278,7 @@ def _read_token(path: Path) -> bytes:
 
 
 class _Plugin:
-    """Runs the plugin before what it printed expires."""
+    """Runs the plugin before its credential expires."""
 
     _log = Logger()
 
@@ -290,7 +295,7 @@ class _Plugin:
         self._environ = environ
         self.credential = ExecCredential()
         self._ran_at = 0.0
-        # No jitter: one agentk asks one program on its own machine.
+        # No jitter: one agentk runs one program on its own machine.
         self._backoff = Backoff(lambda: 1.0, RETRY_FIRST, RETRY_LAST)
         self._timer: Any = None
         self._refreshing: Deferred[None] | None = None
@@ -305,7 +310,7 @@ class _Plugin:
             self._refreshing.cancel()
 
     def refresh_soon(self) -> None:
-        """Run it again, unless it is running, will shortly, or did just now."""
+        """Run it again, unless it is running, will run shortly, or has just run."""
         soon = max(0.0, self._ran_at + MIN_REFRESH - self._reactor.seconds())
         if self._refreshing is None:
             planned = self._timer.getTime() if self._timer is not None else None

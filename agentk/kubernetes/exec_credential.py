@@ -1,8 +1,8 @@
 """
 Credentials that a program prints: the ``exec`` plugins of a kubeconfig.
 
-One run is one process with a time limit, started by the reactor, so nothing waits for
-it.  `agentk.kubernetes.cluster` decides when to run it again.
+One run is one process with a timeout, started by the reactor, so that nothing blocks.
+`agentk.kubernetes.cluster` decides when to run it again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 
-# Plugins call a cloud's API; a slower plugin hangs.
+# Seconds: plugins call a cloud's API, and a slower plugin hangs.
 TIMEOUT = 60.0
-# Two certificates and a token are 20 KiB; more is not a credential.
+# Bytes: two certificates and a token have 20 KiB; larger output is not a credential.
 MAX_OUTPUT = 1024 * 1024
-# Shown characters of its error output: the end, which contains the reason.
+# Characters of error output that are shown: the end, which contains the reason.
 MAX_COMPLAINT = 1000
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -41,17 +41,17 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 @attrs.frozen
 class ExecCredential:
-    """Output of a plugin."""
+    """The output of a plugin."""
 
     token: str = attrs.field(default="", repr=False)
     certificate: bytes | None = None
     key: bytes | None = attrs.field(default=None, repr=False)
-    #: Seconds since 1970; None lasts until the API server refuses it.
+    #: Seconds since 1970; None if it is valid until the API server refuses it.
     expires_at: float | None = None
 
 
 class PluginFailed(ConfigurationError):
-    """The plugin gave no credential; says what it said."""
+    """Raised if the plugin did not provide a credential; contains its message."""
 
 
 async def run_plugin(
@@ -60,7 +60,7 @@ async def run_plugin(
     """
     Run the plugin of *target* once.
 
-    :raises PluginFailed: with its complaint, and the hint of the kubeconfig.
+    :raises PluginFailed: with its error output, and the hint of the kubeconfig.
     """
     plugin = target.plugin
     assert plugin is not None
@@ -80,7 +80,7 @@ async def run_plugin(
 def _program(target: Target, plugin: ExecPlugin, path: str) -> str:
     command = plugin.command
     if "/" in command:
-        # as kubectl does: from the folder of the kubeconfig, not from ours
+        # As in kubectl, relative to the folder of the kubeconfig, not to ours
         command = os.path.join(target.plugin_folder or "", command)
     found = shutil.which(command, path=path or os.defpath)
     if found is None:
@@ -151,7 +151,7 @@ def _expiry(text: object) -> float | None:
 
 
 class _Run(ProcessProtocol):
-    """One run: collects what is printed, and ends it when it takes too long."""
+    """One run: collects the output, and kills the process after a timeout."""
 
     transport: IProcessTransport
 
@@ -169,7 +169,7 @@ class _Run(ProcessProtocol):
         environment: Mapping[str, str],
     ) -> None:
         self._timer = reactor.callLater(TIMEOUT, self._too_long)
-        # a plugin that asks something gets the end of file, not our terminal
+        # A plugin that asks questions gets the end of file, not our terminal
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             reactor.spawnProcess(

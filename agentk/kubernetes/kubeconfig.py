@@ -1,8 +1,8 @@
 """
-Where the Kubernetes API server is and how to prove who we are: kubeconfig and pod.
+The address of the Kubernetes API server, and credentials for it: kubeconfig and pod.
 
-The `kubernetes` package reads the same, which tests compare; docs/architecture.rst has
-the reasons why agentk does not use it.
+The `kubernetes` package reads the same data, which tests compare; docs/architecture.rst
+gives the reasons why agentk does not use it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ExecPlugin", "Target", "find_target", "in_cluster", "load_kubeconfig
 #: `Target.origin` in a pod.
 IN_CLUSTER = "the service account of this pod"
 
-#: Where every pod finds its service account.
+#: The path of the service account in every pod.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 EXEC_VERSIONS = (
@@ -77,12 +77,12 @@ class _Variable:
 
 @attrs.frozen(kw_only=True)
 class ExecPlugin:
-    """A program that prints credentials, as ``users[].user.exec`` describes it."""
+    """A program that prints credentials, as in ``users[].user.exec``."""
 
     api_version: str = field(key="apiVersion", doc="format of what it prints")
     command: str = field(doc="the program")
     args: tuple[str, ...] = field(default=(), doc="its arguments", repr=False)
-    env: tuple[_Variable, ...] = field(default=(), doc="added to the environment")
+    env: tuple[_Variable, ...] = field(default=(), doc=("added to the environment"))
     install_hint: str = field(default="", key="installHint", doc="how to get it")
     provide_cluster_info: bool = field(
         default=False, key="provideClusterInfo", doc="tell it about the cluster"
@@ -148,14 +148,14 @@ class _File:
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """One API server, and everything needed to speak to it."""
+    """One API server, with everything needed to use it."""
 
-    #: For messages: ``context 'prod' of /home/me/.kube/config``.
+    #: The origin in messages: ``context 'prod' of /home/me/.kube/config``.
     origin: str
     tls: bool
     host: str
     port: int
-    #: As the URL has it, which is what the Host header says.
+    #: The authority of the URL, for the Host header.
     authority: str
     path_prefix: str = ""
     namespace: str = ""
@@ -172,7 +172,7 @@ class Target:
     username: str = ""
     password: str = attrs.field(default="", repr=False)
     plugin: ExecPlugin | None = None
-    #: Where the plugin's relative path starts.
+    #: The folder to which the plugin's relative path refers.
     plugin_folder: Path | None = None
 
     @property
@@ -222,7 +222,7 @@ def find_target(
 def in_cluster(
     environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
 ) -> Target:
-    """Return the cluster of this pod, with the rights of its service account."""
+    """Return the cluster of this pod, with the permissions of its service account."""
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     problems = []
@@ -260,9 +260,10 @@ def load_kubeconfig(
     files: Sequence[Path], context: str | None, *, must_exist: bool = False
 ) -> Target:
     """
-    Return the cluster and the user of one context; of several files the first wins.
+    Return the cluster and the user of one context; the first of several files takes
+    precedence.
 
-    :param must_exist: False skips files that do not exist, as kubectl does.
+    :param must_exist: if False, skip files that do not exist, as kubectl does.
     """
     where = ":".join(str(file) for file in files)
     present = [file for file in files if must_exist or file.exists()]

@@ -1,4 +1,4 @@
-"""Whether the API server can be reached: one line in the log for each change."""
+"""Checks whether the API server can be reached, and logs each change."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["ClusterReachability"]
 
-#: Seconds between two looks while the API server answers: one request of no weight.
+#: Seconds between two checks while the API server responds: one cheap request.
 CHECK_INTERVAL = 60.0
 
 #: ... and while it does not, or did not the last time.
 RETRY_INTERVAL = 5.0
 
-#: Consecutive failures after which a working API server counts as unreachable: a
-#: restarting one is back by then.
+#: Consecutive failures after which an API server counts as unreachable: a restart takes
+#: less.
 FAILURES = 3
 
 
 @attrs.define(eq=False)
 class ClusterReachability:
     """
-    Looks whether the API server answers, from time to time.
+    Periodic checks whether the API server responds.
 
     :param where: its URL.
-    :param advice: what the operator should look at.
-    :param looked: is called after each look.
-    :ivar problem: what is wrong; empty while it answers, and before the first look.
+    :param advice: what the operator should check.
+    :param looked: called after each check.
+    :ivar problem: the problem; empty while it responds, and before the first check.
     """
 
     _version: ClusterVersion
@@ -53,12 +53,12 @@ class ClusterReachability:
     _log = Logger()
 
     async def start(self) -> None:
-        """Look for the first time, and go on in the background; fails never."""
+        """Check once, and continue in the background; never fails."""
         await self._look()
         self._plan()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,7 +119,7 @@ class ClusterReachability:
 
     def _found(self, problem: str) -> None:
         before, self.problem = self.problem, problem
-        # Its details may differ each time: the change is what matters.
+        # Its details may differ each time; only the change matters.
         if problem and not before:
             self._log.warn("{problem}", problem=problem)
         elif before and not problem:

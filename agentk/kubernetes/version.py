@@ -1,4 +1,4 @@
-"""Version of the API server, which kas shows to users."""
+"""The version of the API server, which kas shows to users."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tunnel.pb import tunnel_pb2 as pb
 
 __all__ = ["ClusterVersion", "OtherAnswer"]
 
-#: Seconds for an answer: the first connection to kas waits for it.
+#: Seconds for a response: the first connection to kas waits for it.
 TIMEOUT = 2.0
 
-#: Characters of one text: it travels in every greeting.
+#: Characters of one text, which is part of every greeting.
 MAX_TEXT = 100
 
 
 class OtherAnswer(TunnelError):
-    """The API server answered, with another status than 200."""
+    """Raised if the API server responded with a status other than 200."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"status {code}")
@@ -31,18 +31,18 @@ class OtherAnswer(TunnelError):
 
 
 class ClusterVersion:
-    """Asks ``/version``, and remembers; who does not learn it goes without."""
+    """Requests ``/version``, and remembers the result; without it, callers continue."""
 
     _log = Logger()
 
     def __init__(self, cluster: ICluster, reactor: Any) -> None:
         self._cluster = cluster
         self._reactor = reactor
-        #: Last known version; empty before the first answer.
+        #: The last known version; empty before the first response.
         self.known = pb.KubernetesVersion()
 
     async def refresh(self) -> None:
-        """Ask; raises what keeps an answer away, within `TIMEOUT`."""
+        """Request the version; raise an exception if that fails within `TIMEOUT`."""
         answer = await self._ask()
         try:
             found = json.loads(answer)

@@ -1,4 +1,4 @@
-"""Accepts agents: the greeting, the credential, and what their streams are for."""
+"""Accepts agents: handles their greetings, credentials and streams."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.recent import Recent
 
-#: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
+#: Bytes of a text that an agent reports about itself: it is displayed and counted, not
+#: parsed.
 MAX_META = 200
 
-#: Instance ids are 16 random bytes; anything much longer is not one.
+#: Bytes of an instance id: real ones have 16 random bytes.
 MAX_INSTANCE_ID = 64
 
-#: Why an agent may be refused.
+#: Reasons to refuse an agent.
 REFUSALS = (
     "already-here",
     "credential",
@@ -56,23 +57,23 @@ REFUSALS = (
     "too-many-instances",
 )
 
-#: The pace of agents.  Silence is what a kas that is frozen and a path that is cut look
-#: like, and until an agent gives its connection up no request reaches it:
-#: it asks after 6 seconds, and leaves after 12.  That is longer than a path needs to
-#: change and than a process of ours is ever busy; who is wrong about it connects again,
-#: and loses nothing that can be resumed.
+#: The default keepalive of agents. A frozen kas or a broken path looks like silence,
+#: and no request reaches the agent until it gives up the connection: it sends a ping
+#: after 6 seconds, and gives up after 12. That is longer than a network path needs to
+#: recover, and longer than our processes are ever busy. After a wrong decision the
+#: agent reconnects, and loses nothing that can be resumed.
 AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
 
-#: Questions a second that a kas of many agents has them ask: one costs it 35 us, so
-#: these take 4 % of a core.  Beyond that they ask more rarely, ...
+#: Pings that all agents together send to a kas in a second: each costs 35 us, so these
+#: take 4 % of a core. If there are more agents, they send pings less often, ...
 PINGS_PER_SECOND = 1_000
 
-#: ... but no more rarely than this: balancers and NAT forget what is idle for 30
-#: seconds.
+#: ... but at least this often, in seconds: load balancers and NAT forget connections
+#: that are idle for 30 seconds.
 LONGEST_PING_INTERVAL = 24.0
 
-#: Credentials whose connections are counted; beyond it the oldest is forgotten, which
-#: only ever lets an agent connect.
+#: Credentials whose connections are counted; beyond that the oldest is forgotten, which
+#: can only let an agent connect.
 MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
@@ -83,10 +84,11 @@ Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity
 
 def paced(timing: Timing, agents: int) -> Timing:
     """
-    Return the timing of one more agent beside so many.
+    Return the timing of a new agent, given the number of agents.
 
-    Only an idle agent notices a broken path later: kas pings at once before a request
-    goes there.  In whole seconds, so that most agents share one object.
+    With a longer interval, only an idle agent notices a broken path later: kas sends a
+    ping before a request uses the path. The interval is in whole seconds, so that most
+    agents share one object.
     """
     wanted = min(math.ceil(agents / PINGS_PER_SECOND), LONGEST_PING_INTERVAL)
     return _slower(timing, max(wanted / timing.ping_interval, 1.0))
@@ -110,18 +112,18 @@ def _shared(value: _T) -> _T:
 
 
 class ConnectionRate:
-    """How often one credential connected within the last minute."""
+    """The number of connections of each credential within the last minute."""
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        #: Tells other workers of this kas of a connection; None: there are none.
+        #: Notifies other workers of this kas of a connection; None if there are none.
         self.tell: Callable[[str, int], None] | None = None
         #: A list, because a deque takes 700 bytes for each agent.
         self._seen: Recent[str, list[float]] = Recent(MAX_CREDENTIALS)
 
     def allows(self, credential_id: str) -> bool:
-        """Note one more connection; False when it is one too many."""
+        """Count one more connection; return False if there are too many."""
         seen = self._within_a_minute(credential_id)
         if len(seen) >= self._per_minute:
             return False
@@ -149,10 +151,10 @@ class ConnectionRate:
 @attrs.define(eq=False)
 class AgentAcceptor(TunnelOwner):
     """
-    Decides what the tunnels of agents may do; the owner of each of them.
+    The acceptor of agents, which owns their tunnels.
 
-    :ivar timing: sent with every WELCOME: agents take their pace from here, and a
-        slower one where there are many (`paced`).
+    :ivar timing: sent with every WELCOME: it sets the keepalive of the agents; if there
+        are many agents, it is slower (`paced`).
     """
 
     authenticate: Authenticate
@@ -161,30 +163,30 @@ class AgentAcceptor(TunnelOwner):
     runtime: Runtime
     rate: ConnectionRate
     timing: Timing = attrs.Factory(Timing)
-    #: Workers of this kas.  Each has about as many agents as this one, and the ping
-    #: interval depends on all of them together.
+    #: The number of workers of this kas. Each has about as many agents as this one, and
+    #: the ping interval depends on their total.
     workers: int = 1
     streams: StreamRate = attrs.Factory(
         lambda self: StreamRate(self.runtime.reactor), takes_self=True
     )
-    #: Called when an agent looks for another kas, or worker, than this one.
+    #: Called when an agent looks for a kas or worker other than this one.
     on_already_here: Callable[[], None] = lambda: None
-    #: New agents have to look for another kas.
+    #: Whether new agents have to look for another kas.
     draining: bool = False
-    #: Agents that were refused, by one of `REFUSALS`.
+    #: The number of refused agents, by one of `REFUSALS`.
     refusals: Counter[str] = attrs.Factory(Counter)
     #: Agents whose token is being checked.
     _checking: dict[TunnelProtocol, Deferred[AgentIdentity]] = attrs.Factory(dict)
-    #: Tunnels that end with this turn of the reactor.
+    #: Tunnels that end in this turn of the reactor.
     _ending: set[TunnelProtocol] = attrs.Factory(set)
     #: Reasons that agents gave when they left, until their tunnel ends.
     _leaving: dict[TunnelProtocol, str] = attrs.Factory(dict)
     _log = Logger()
 
-    # tunnel.session.protocol.TunnelOwner
+    # Methods of tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Take the agent, or say why not."""
+        """Accept the agent, or tell it the reason of its refusal."""
         refuse = functools.partial(self._refuse, tunnel)
         if hello.role not in (AGENT, EXTRA_AGENT):
             refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
@@ -232,7 +234,7 @@ class AgentAcceptor(TunnelOwner):
             text = "{peer} was refused: {reason}{more}"
             self._log.info(text, peer=tunnel.peer, reason=error, more=more)
         refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
-        # Otherwise nothing is known of the token, and agentk tries again.
+        # With other errors, nothing is known about the token, and agentk retries.
         code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
         self._refuse(tunnel, "credential", code, error.message)
 
@@ -309,7 +311,7 @@ class AgentAcceptor(TunnelOwner):
             ),
         )
         timing = paced(self.timing, len(self.registry) * self.workers)
-        # Or this side would ask where the agent does not.
+        # Otherwise this side would send pings at the agent's times.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(
             pb.Welcome(
@@ -354,7 +356,7 @@ class AgentAcceptor(TunnelOwner):
 
     def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
         """
-        Have a module of kas answer a call of an agent.
+        Let a module of kas handle a call of an agent.
 
         :raises ProtocolError: no module does, or the agent opens too many streams.
         """
@@ -365,7 +367,7 @@ class AgentAcceptor(TunnelOwner):
         self, stream: StreamTransport, resume: pb.Resume
     ) -> IStreamReceiver:
         """
-        Refuse: kas keeps no streams that agents open.
+        Refuse to resume: kas does not keep streams that agents open.
 
         :raises ProtocolError: always.
         """
@@ -378,8 +380,10 @@ class AgentAcceptor(TunnelOwner):
             self.streams.check(agent.agent_id)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """Let running streams finish, because the agent stops or is elsewhere."""
-        # Its own words, because it knows which of the two.
+        """
+        Let running streams finish, because the agent stops or is connected elsewhere.
+        """
+        # The agent's own message, because only the agent knows the reason.
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
         if connection is not None and not connection.extra:
@@ -389,10 +393,10 @@ class AgentAcceptor(TunnelOwner):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """
-        End a tunnel whose streams have ended, in a moment, when its last bytes have
-        left.
+        End a tunnel whose streams have ended, after a moment in which its last bytes
+        can leave.
         """
-        # An agent may say GO_AWAY as often as it likes.
+        # An agent may send GO_AWAY repeatedly.
         if tunnel not in self._ending:
             self._ending.add(tunnel)
             self.runtime.reactor.callLater(0, self._drained, tunnel)
@@ -425,7 +429,7 @@ class AgentAcceptor(TunnelOwner):
 
 
 class AgentFactory(TunnelFactory):
-    """A tunnel for each connection to the agents' port."""
+    """A factory of a tunnel for each connection to the agents' port."""
 
     def __init__(self, acceptor: AgentAcceptor) -> None:
         runtime = acceptor.runtime

@@ -1,4 +1,4 @@
-"""Notices processes of agentk that say that they are the same pod."""
+"""Detects agentk processes that claim to be the same pod."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Conflicts"]
 
-#: Returns of replaced runs that are permitted, and the seconds in which they count: a
-#: dead run never returns, and a run with a bad network is the only one.
+#: Returns of replaced runs that are permitted in a period, and its seconds: a dead run
+#: never returns, and a run with a bad network has no rival.
 MOST_RETURNS, WITHIN = 3, 60.0
 
 #: Seconds between two warnings about one pod.
 WARN_INTERVAL = 3600.0
 
-#: Pods that are watched at once; beyond it the oldest is forgotten, which only ever
-#: makes a warning come later.
+#: Pods that are watched at the same time; beyond that the oldest is forgotten, which
+#: can only delay a warning.
 MAX_PODS = 10_000
 
-#: Replacements of one pod that are remembered; a few more than it takes.
+#: Replacements of one pod that are remembered: a few more than are needed.
 MAX_REPLACED = 16
 
 RUNS_AGAIN = "the pod runs again, or another one has its POD_NAME"
@@ -33,16 +33,16 @@ _Pod = tuple[str, str, str]
 
 @attrs.define(eq=False)
 class _Replaced:
-    #: When, and which run.
+    #: The time and the id of each run.
     runs: deque[tuple[float, bytes]] = attrs.Factory(lambda: deque(maxlen=MAX_REPLACED))
     warned: float = -WARN_INTERVAL
 
 
 class Conflicts:
     """
-    Tells a pod that runs again from two that replace each other.
+    Distinguishes a restarted pod from two pods that replace each other.
 
-    The time is that at which the newer connections came.
+    Times are those of the newer connections.
     """
 
     _log = Logger()
@@ -51,7 +51,10 @@ class Conflicts:
         self._pods: Recent[_Pod, _Replaced] = Recent(MAX_PODS)
 
     def replaced(self, older: ConnectedAgent, newer: ConnectedAgent) -> str:
-        """Note that a run of a pod takes another's place; returns what to tell that."""
+        """
+        Record that *newer* replaced *older*, a run of the same pod, and return the
+        message for *older*.
+        """
         now = newer.connected_at
         key = (older.agent_id, older.pod_namespace, older.pod_name)
         pod = self._pods[key] = self._pods.get(key) or _Replaced()

@@ -1,7 +1,7 @@
 """
 Times when agents were last connected, for clients of absent agents.
 
-A kas keeps its own observations in memory, and across restarts in its state directory.
+A kas keeps its own observations in memory, and saves them in its state directory.
 Several kas share them through their store, which is read only when a request waits for
 an absent agent, or when an operator lists agents.
 """
@@ -34,18 +34,19 @@ __all__ = ["FILE_NAME", "LastSeen", "ago"]
 
 FILE_NAME = "last-seen.json"
 
-#: Seconds after a change until it is written down: a storm of connections is one write.
+#: Seconds after a change until it is saved: many simultaneous connections need one
+#: write.
 SAVE_DELAY = 10.0
 
-#: Seconds between two writes while agents are connected: a kas that is killed knows
-#: afterwards, give or take so much, until when they were.
+#: Seconds between two writes while agents are connected: the precision of the times
+#: after a kas was killed.
 SAVE_INTERVAL = 300.0
 
-#: Seconds between two questions to the store for one agent, however many requests wait.
+#: Seconds between two queries to the store for one agent, however many requests wait.
 ASK_INTERVAL = 10.0
 
-#: Agents whose time is kept; ten times the agents of a large kas.  Only agents with a
-#: valid token count, so this limits the memory and the file, 30 bytes each.
+#: Agents whose time is remembered; ten times the agents of a large kas. Only agents
+#: with a valid token count, so this limits the memory and the file, at 30 bytes each.
 MAX_AGENTS = 100_000
 
 _VERSION = 1
@@ -62,19 +63,19 @@ class KnownAgent(Protocol):
 
 
 class Shared(Protocol):
-    """Where several kas remember together; see `kas.directory.Directory`."""
+    """The times that several kas share; see `kas.directory.Directory`."""
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each of these was last connected, to whichever kas; empty: no answer."""
+        """Return when each agent was last connected to any kas; empty if unknown."""
 
 
 @attrs.define(eq=False)
 class LastSeen:
     """
-    Times are seconds since 1970.
+    The times at which agents were last connected, in seconds since 1970.
 
-    :param connected: ids of the agents that are connected to this kas now.
-    :param find: an agent that may connect, by its id.
+    :param connected: the ids of the agents that are connected to this kas now.
+    :param find: returns an agent that may connect, by its id.
     """
 
     _state: StateDirectory
@@ -85,10 +86,10 @@ class LastSeen:
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_AGENTS), init=False
     )
-    #: Since when this kas, or one with the same state directory, remembers.
+    #: The time since which this kas, or one with the same state directory, remembers.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
-    #: Agents for which the store has answered.
+    #: Agents for which the store has responded.
     _answered: set[str] = attrs.field(factory=set, init=False)
     _saving: IDelayedCall | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
@@ -96,7 +97,7 @@ class LastSeen:
     _log = Logger()
 
     def start(self) -> None:
-        """Read what was remembered, and follow who comes and goes."""
+        """Read the saved times, and follow connects and disconnects."""
         self._running = True
         self._since = self._runtime.now()
         self._merge_file()
@@ -106,7 +107,7 @@ class LastSeen:
         self._save_within(SAVE_INTERVAL)
 
     def stop(self) -> None:
-        """Write down what is remembered."""
+        """Save the times."""
         self._running = False
         cancel_call(self._saving)
         self._saving = None
@@ -122,19 +123,24 @@ class LastSeen:
     # Queries.
 
     def known(self, agent_id: str) -> float | None:
-        """When this kas last saw an agent that is not connected now; None: never."""
+        """
+        Return when this kas last saw an agent that is not connected now; None if never.
+        """
         return self._seen.get(agent_id)
 
     async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each was last seen, at whichever kas; without those never seen."""
+        """
+        Return when each agent was last connected to any kas, without those that never
+        were.
+        """
         self._merge(await self._shared.last_seen(agent_ids))
         self._answered.update(agent_ids)
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     def sought(self, agent_id: str) -> None:
         """
-        Query the store in the background, and not often, because a request waits for
-        the agent.
+        Query the store in the background, at a limited rate, because a request waits
+        for the agent.
         """
         now = self._runtime.reactor.seconds()
         if now - self._asked.get(agent_id, -math.inf) < ASK_INTERVAL:
@@ -152,10 +158,10 @@ class LastSeen:
 
     def never(self, agent_id: str) -> bool:
         """
-        Whether an agent has certainly never connected, to whichever kas.
+        Tell whether an agent has certainly never connected to any kas.
 
-        It was added while kas remembered, and the store, which `sought` asks, has
-        answered.
+        That is the case if it was added while kas remembered, and if the store, which
+        `sought` queries, has responded.
         """
         agent = self._find(agent_id)
         return (
@@ -209,8 +215,8 @@ class LastSeen:
         now = self._runtime.now()
         for agent_id in self._connected():
             self._note(agent_id, now)
-        # Several kas may share the directory; what is lost between this look and the
-        # write is written again with their next one.
+        # Several kas may share the directory; data that is lost between this read and
+        # the write is written again with their next write.
         self._merge_file()
         content = {
             "version": _VERSION,
@@ -237,7 +243,8 @@ class LastSeen:
             self._complained = False
 
     def _merge_file(self) -> None:
-        # Only programs write it, and nothing depends on it: no reason to complain.
+        # Only programs write the file, and nothing depends on it, so errors are
+        # ignored.
         try:
             content = json.loads(self._state.read(FILE_NAME) or b"{}")
             since, agents = float(content.get("since", math.inf)), content["agents"]
@@ -255,7 +262,7 @@ class LastSeen:
         self._merge(read)
 
     def _merge(self, found: Mapping[str, float]) -> None:
-        # A time to come would only be a clock that was wrong.
+        # A time in the future is due to a wrong clock.
         latest = self._runtime.now()
         for agent_id, seen in found.items():
             if 0 < seen <= latest:
@@ -272,5 +279,5 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             number = int(seconds // size)
             return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    # A text that is the same for a while is shown once by clients that ask again.
+    # The same text for a while: clients that retry show it only once.
     return "less than a minute ago"

@@ -58,7 +58,7 @@ class AgentsPart(Part):
             runtime,
             ConnectionRate(per_minute, runtime.reactor),
             attrs.evolve(AGENT_TIMING, resume_grace=settings.resume_grace_period),
-            # Each reason is in the metrics from the start.
+            # Include each reason in the metrics from the start.
             refusals=Counter(dict.fromkeys(REFUSALS, 0)),
         )
         AgentReports(registry, runtime).serve(dispatcher)
@@ -68,8 +68,8 @@ class AgentsPart(Part):
         """Listen for agents."""
         settings, clock = self._settings, self.acceptor.runtime.reactor
         tunnels = AgentFactory(self.acceptor)
-        # The first bytes tell a WebSocket from the tunnel itself, so one port does
-        # for both whatever proxies are in between.
+        # The first bytes distinguish a WebSocket from the tunnel itself, so one port
+        # suffices whatever proxies are in between.
         factory = TunnelOrWebSocketFactory(
             tunnels, wrap_websocket_server(tunnels, clock), clock
         )
@@ -89,7 +89,7 @@ class AgentsPart(Part):
             )
 
     async def drain(self, phase: Phase) -> None:
-        """Close the port, and at last the tunnels."""
+        """Close the port, and finally the tunnels."""
         if phase is Phase.LISTENERS and self._port is not None:
             await self._listening.close(self._port)
         if phase is Phase.SESSIONS:

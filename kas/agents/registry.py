@@ -18,19 +18,22 @@ from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.toolkit.counts import one_less
 
-#: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
-#: every request, and a stolen token must not fill the table.  As many more may be
+#: Instances (pods) of one agent at this kas. Two or three are usual; each is examined
+#: for every request, and a stolen token must not fill the table. As many more may be
 #: leaving: each stays until its streams have ended.
 MAX_INSTANCES: Final = 256
 
 #: Seconds after its HELLO for which an instance counts as alive when another one
-#: connects: as long as a ping may take.  When thousands connect at once, each would be
-#: pinged for many others.
+#: connects: as long as a ping may take. When thousands connect at the same time, each
+#: would be pinged for many others.
 FRESH: Final = LOOK * LOOKS_TO_END
 
 
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
-    """*newer* is a later run of agentk in the pod of *older*, which is over."""
+    """
+    Tell whether *newer* is a later run of agentk in the pod of *older*, which has
+    ended.
+    """
     return (
         newer.instance_id != older.instance_id
         and bool(newer.pod_name)
@@ -44,11 +47,14 @@ class AgentConnection:
     """
     One tunnel, and the agent at its other end.
 
-    :ivar credential_id: what it was accepted for; when that is revoked the tunnel ends.
-    :ivar leaving: we asked it to leave: it serves until it is connected elsewhere.
-    :ivar retired: no new streams go there; what runs may finish.
-    :ivar extra: an extra tunnel of an instance whose connection is elsewhere.
-    :ivar restarting: the modules of agentk that failed, and why.
+    :ivar credential_id: the credential that it was accepted for; the tunnel ends when
+        that is revoked.
+    :ivar leaving: whether we asked it to leave: it serves until it is connected
+        elsewhere.
+    :ivar retired: whether it accepts no new streams; running ones may finish.
+    :ivar extra: whether it is an extra tunnel of an instance whose connection is
+        elsewhere.
+    :ivar restarting: the modules of agentk that failed, with the reasons.
     :ivar reported_at: when the agent last reported a change; see `kas.agents.reports`.
     """
 
@@ -82,12 +88,12 @@ class AgentConnection:
 
 class Registry:
     """
-    Agents -> instances (pods) -> the newest connection of each.
+    The agents, their instances (pods), and the newest connection of each instance.
 
     It calls the waiters for an agent as soon as a connection is added.
 
-    An agent whose connection another kas has may have an extra tunnel here.  Extra
-    tunnels are only paths: the connection alone shows that an agent is here, is counted
+    An agent that is connected to another kas may have an extra tunnel here. Extra
+    tunnels are only paths: only the connection shows that an agent is here, is counted
     and is published to other kas, so iterating yields only connections.
     """
 
@@ -99,9 +105,11 @@ class Registry:
         #: The same for extra tunnels.
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
-        #: By agent: what streams to it may go through, of both kinds.  Only to be read.
+        #: By agent, the connections and extra tunnels that accept streams. Must not be
+        #: modified.
         self.serving: dict[str, tuple[AgentConnection, ...]] = {}
-        #: By agent: tunnels that are retired and not gone yet, of both kinds.
+        #: By agent, the number of connections and extra tunnels that are retired and
+        #: not gone yet.
         self._retired: Counter[str] = Counter()
         self._waiters = Waiters()
         self._conflicts = Conflicts()
@@ -115,26 +123,25 @@ class Registry:
         return iter(tuple(self._by_tunnel.values()))
 
     def tunnels(self) -> Iterator[AgentConnection]:
-        """Iterate over connections and extra tunnels."""
+        """Yield connections and extra tunnels."""
         return iter((*self._by_tunnel.values(), *self._extra_by_tunnel.values()))
 
     @property
     def extra(self) -> int:
-        """How many extra tunnels take streams."""
+        """The number of extra tunnels that accept streams."""
         return sum(len(instances) for instances in self._extra.values())
 
     @property
     def agents(self) -> int:
-        """How many agents have at least one connection."""
+        """The number of agents with at least one connection."""
         return len(self._agents)
 
     def add(self, connection: AgentConnection) -> bool:
         """
-        Take a connection into service.
+        Put a connection into service, and close an older one of the same instance at
+        once.
 
-        An older one of the same instance is closed at once.
-
-        :return: False when a *newer* one of the instance is here already.
+        :returns: False if the instance already has a *newer* connection.
         """
         agent = connection.agent
         instances = self._agents.setdefault(agent.agent_id, {})
@@ -159,7 +166,7 @@ class Registry:
 
     def add_extra(self, connection: AgentConnection) -> None:
         """
-        Take an extra tunnel into service; it replaces any older one of the same agentk.
+        Put an extra tunnel into service, in place of an older one of the same agentk.
         """
         agent = connection.agent
         older = self._extra.get(agent.agent_id, {}).get(agent.instance_id)
@@ -172,28 +179,28 @@ class Registry:
 
     def _supersede(self, older: AgentConnection) -> None:
         if older.leaving and older.tunnel.alive:
-            # We asked for the newer one ourselves: what runs here may finish.
+            # We requested the newer one ourselves: streams on the older one may finish.
             self.retire(older.tunnel)
             older.tunnel.ask()
             return
         self.remove(older.tunnel)
-        # Cut, not closed politely: its path may be dead, and nothing is lost
-        # that the agent itself has not given up.
+        # Cut it instead of closing it: its path may be dead, and the agent has given it
+        # up.
         older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
 
     def superseded(self, agent: ConnectedAgent) -> None:
-        """Another kas has a newer connection of this instance."""
+        """Close our connection of an instance that has a newer one at another kas."""
         held = self.connection(agent)
         if held is not None:
             self._supersede(held)
 
     def replaced(self, newer: ConnectedAgent) -> None:
         """
-        React to a new connection of the agent, here or at another kas.
+        Check older connections when an agent connects, here or at another kas.
 
         A pod runs one agentk, so the connection of its earlier run is dead, even if it
-        seems alive for a while.  Any other connection may be dead as well: ping all of
-        them, except those with a recent HELLO.
+        seems alive for a while. Other connections may be dead, too: ping all of them,
+        except those with a recent HELLO.
         """
         self.on_connected(newer.agent_id)
         for held in self.instances(newer.agent_id):
@@ -208,7 +215,7 @@ class Registry:
                     pod=agent.pod_name,
                     why=why,
                 )
-                # It leaves by its end, which all kas learn of.
+                # Its end removes it here, and all kas are notified.
                 held.tunnel.end(ErrorCode.SUPERSEDED, why)
             elif not 0 <= newer.connected_at - agent.connected_at < FRESH:
                 held.tunnel.ask()
@@ -220,9 +227,9 @@ class Registry:
 
     def retire(self, tunnel: TunnelProtocol) -> AgentConnection | None:
         """
-        Send nothing new there.
+        Stop sending new streams to a tunnel.
 
-        :return: what it was, or None when it was retired or replaced before.
+        :returns: the connection; None if it was retired or replaced before.
         """
         connection = self._by_tunnel.get(tunnel) or self._extra_by_tunnel.get(tunnel)
         if connection is None or connection.retired:
@@ -233,7 +240,7 @@ class Registry:
         return connection
 
     def is_full(self, agent_id: str, instance_id: bytes) -> bool:
-        """One more tunnel of the agent would be too many."""
+        """Tell whether one more tunnel of the agent would be too many."""
         if self._retired[agent_id] >= MAX_INSTANCES:
             return True
         held = self.instances(agent_id)
@@ -246,7 +253,7 @@ class Registry:
         self._waiters.wake(agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
-        """Forget a tunnel; returns what it was, or None when it was replaced."""
+        """Forget a tunnel and return its connection; None if it was replaced."""
         connection = self._by_tunnel.pop(tunnel, None)
         if connection is None:
             connection = self._extra_by_tunnel.pop(tunnel, None)
@@ -267,7 +274,7 @@ class Registry:
             self._changed(agent.agent_id)
 
     def _changed(self, agent_id: str) -> None:
-        """Set what serves the agent from now on."""
+        """Update the connections that serve the agent."""
         both = (self._agents.get(agent_id), self._extra.get(agent_id))
         serving = tuple(one for some in both if some for one in some.values())
         if serving:
@@ -308,7 +315,7 @@ class Registry:
 
     @property
     def waiting(self) -> int:
-        """How many wait for an agent."""
+        """The number of waiters for an agent."""
         return len(self._waiters)
 
     def revoke(self, credential_id: str) -> None:

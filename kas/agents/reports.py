@@ -39,7 +39,7 @@ MIN_INTERVAL = 2.0
 @attrs.define(eq=False)
 class AgentReports:
     """
-    Answers the service ``AgentReports`` for connected agents.
+    The service ``AgentReports`` for connected agents.
 
     A change of an agent's cluster problem is published as `AgentChanged`.
     """
@@ -49,7 +49,7 @@ class AgentReports:
     _log = Logger()
 
     def serve(self, dispatcher: Dispatcher) -> None:
-        """Answer agents from now on."""
+        """Register the service."""
         dispatcher.handle("kas", _SERVICE, self)
 
     async def cluster(
@@ -78,7 +78,9 @@ class AgentReports:
     async def modules(
         self, report: reports_pb2.ModulesReport, call: Any
     ) -> reports_pb2.ModulesReported:
-        """Which modules of agentk failed; ``kasctl status`` of this kas shows it."""
+        """
+        Record the modules of agentk that failed, for ``kasctl status`` of this kas.
+        """
         agent: ConnectedAgent | None = call.agent
         connection = None if agent is None else self._registry.connection(agent)
         if connection is None:

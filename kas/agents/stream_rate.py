@@ -1,4 +1,4 @@
-"""Limit on how often an agent may open streams to kas."""
+"""A limit on the streams that an agent may open to kas."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["STREAMS_AT_ONCE", "STREAMS_PER_SECOND", "StreamRate"]
 
-#: Streams that an agent may open at once.  After a restart, an agentk with 500 projects
-#: opens four for each of them.
+#: The burst of streams that an agent may open. After a restart, an agentk with 500
+#: projects opens four for each of them.
 STREAMS_AT_ONCE = 5000
 
-#: ... and each second from then on.  A call costs kas about 100 microseconds: an agent
-#: can occupy two hundredths of a core, and not all of it.
+#: Streams per second after the burst. A call costs kas about 100 microseconds, so an
+#: agent can occupy only two hundredths of a core.
 STREAMS_PER_SECOND = 200
 
-#: Streams beyond that which kas refuses before it ends the agent's tunnels, at once and
-#: each second from then on: a refusal costs it 30 microseconds.
+#: Streams beyond that, as a burst and per second, that kas refuses before it ends the
+#: agent's tunnels: a refusal costs 30 microseconds.
 REFUSED_AT_ONCE, REFUSED_PER_SECOND = 5000, 200
 
-#: Agents whose rate is known; kas forgets the rate of the agent seen longest ago.
+#: Agents whose rate is known; the agent that was seen longest ago is forgotten first.
 MAX_AGENTS = 100_000
 
 
@@ -35,7 +35,7 @@ class _Rate:
 
 @attrs.define(eq=False)
 class StreamRate:
-    """Rates of all agents, by agent id: tunnels of one agent share its rate."""
+    """The rates of all agents, by agent id: the tunnels of one agent share its rate."""
 
     clock: IReactorTime
     at_once: int = STREAMS_AT_ONCE
@@ -48,8 +48,8 @@ class StreamRate:
         """
         Count one more stream.
 
-        :raises ProtocolError: REFUSED, it exceeds the rate; FLOOD, so did too many
-            before it.
+        :raises ProtocolError: REFUSED, it exceeds the rate; FLOOD, too many earlier
+            ones did, too.
         """
         now = self.clock.seconds()
         rate = self._rates.get(agent_id)
@@ -64,7 +64,7 @@ class StreamRate:
         raise ProtocolError(code, "this agent opens too many streams; slow down")
 
     def is_flooding(self, agent_id: str) -> bool:
-        """Whether kas would end the agent's tunnels because of one more stream."""
+        """Tell whether kas would end the agent's tunnels because of one more stream."""
         rate = self._rates.get(agent_id)
         now = self.clock.seconds()
         return rate is not None and rate.refused.fill(now) < 1

@@ -14,9 +14,9 @@ __all__ = ["Waiters"]
 @attrs.define(eq=False)
 class Waiters:
     """
-    Callbacks, each called once unless it gives up.
+    The callbacks; each is called once unless it is cancelled.
 
-    :ivar waiting: by agent; without agents that nothing waits for.
+    :ivar waiting: the callbacks by agent.
     """
 
     waiting: dict[str, dict[object, Callable[[], None]]] = attrs.field(
@@ -24,7 +24,7 @@ class Waiters:
     )
 
     def add(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have *callback* called at the next event; the result ends it."""
+        """Call *callback* at the next event; call the result to cancel."""
         waiters = self.waiting.setdefault(agent_id, {})
         key = object()
         waiters[key] = callback
@@ -37,9 +37,9 @@ class Waiters:
         return give_up
 
     def wake(self, agent_id: str) -> None:
-        """Call all that wait for the agent."""
+        """Call all callbacks for the agent."""
         callbacks = self.waiting.pop(agent_id, {}).values()
-        # An exception of one callback must not harm the others.
+        # An exception of one callback must not affect the others.
         for_each(
             tuple(callbacks),
             lambda callback: callback(),

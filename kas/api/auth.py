@@ -21,12 +21,12 @@ class Authenticator:
     """
     Checks ``Authorization: Bearer <JSON Web Token>``.
 
-    :param issuer: the only issuer that tokens may name; empty: any.
+    :param issuer: the only issuer that tokens may name; empty for any.
     """
 
     secrets: Secrets
     issuer: str
-    #: The time of day.
+    #: Returns the time of day.
     now: Callable[[], float]
 
     def check(self, authorization: str | None) -> None:
@@ -51,8 +51,8 @@ class Authenticator:
             token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now()
         )
         if claims.get("iss") == IDENTITY:
-            # The audience is the same, and the secret may be: a false peer that got
-            # such a token must not call anything with it.
+            # The audience is the same, and the secret may be, too: a false peer that
+            # obtained such a token must not use it for calls.
             raise CallError(
                 Status.UNAUTHENTICATED,
                 f"JWT validation failed: tokens of the issuer {IDENTITY} are for the "
@@ -61,7 +61,10 @@ class Authenticator:
 
 
 class EveryCaller:
-    """Asks for no token: the calls come by a socket that only an operator can open."""
+    """
+    Accepts calls without a token: they arrive on a socket that only an operator can
+    open.
+    """
 
     def check(self, authorization: str | None) -> None:
-        """There is nothing to check."""
+        """Do nothing."""

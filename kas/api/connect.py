@@ -1,8 +1,8 @@
 """
-Connect's way to write a call down: JSON or protobuf over plain HTTP.
+The encoding of calls in Connect: JSON or protobuf over plain HTTP.
 
-Unary calls are ordinary POST requests with an HTTP status; the others have messages in
-envelopes, and the last one says how it went.  https://connectrpc.com/docs/protocol
+Unary calls are ordinary POST requests with an HTTP status; other calls have messages in
+envelopes, and the last one contains the status. https://connectrpc.com/docs/protocol
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CONTENT_TYPES = (
     "application/connect+proto",
 )
 
-#: HTTP status and name of each outcome; both are Connect's.
+#: HTTP status and name of each outcome, as Connect defines them.
 _CODES = {
     Status.CANCELLED: (499, "canceled"),
     Status.UNKNOWN: (500, "unknown"),
@@ -66,18 +66,19 @@ _CODES = {
 _TIMEOUT = re.compile(r"[0-9]{1,10}")
 _END = 0x2
 
-#: JSON of a message may be larger than the message: bytes are base64 in it.
+#: Bytes of a message as JSON: it may be larger than the message, because bytes are in
+#: base64.
 MAX_JSON = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
-#: Characters of what a JSON parser says about a request, which may hold parts of it.
+#: Characters of a JSON parser's message about a request, which may contain parts of it.
 MAX_COMPLAINT = 200
 
 
 def parse_timeout(text: str | None) -> float | None:
     """
-    Seconds in ``Connect-Timeout-Ms``.
+    Return the seconds in ``Connect-Timeout-Ms``.
 
-    :raises CallError: it is none.
+    :raises CallError: it is not a valid timeout.
     """
     if text is None:
         return None
@@ -104,16 +105,16 @@ def _detail(detail: AnyMessage) -> dict[str, Any]:
 
 
 class ConnectCall(Codec):
-    """Common part of both kinds: JSON or protobuf, and the headers."""
+    """The common part of both kinds: JSON or protobuf, and the headers."""
 
-    #: For calls with one request and one response.
+    #: Whether it is for calls with one request and one response.
     unary: bool
     #: Set before the call is opened.
     method: MethodDescriptor | None = None
 
     @property
     def json(self) -> bool:
-        """Messages are written in JSON."""
+        """Whether messages are in JSON."""
         return self.content_type.endswith("json")
 
     @property
@@ -122,7 +123,7 @@ class ConnectCall(Codec):
 
     def check_encoding(self) -> None:
         """
-        Check that the client does not compress.
+        Check that the client does not use compression.
 
         :raises CallError: it does.
         """
@@ -136,7 +137,7 @@ class ConnectCall(Codec):
         """
         Return a request as protobuf.
 
-        :raises CallError: it cannot be read.
+        :raises CallError: it is malformed.
         """
         if not self.json:
             return data
@@ -169,7 +170,7 @@ class ConnectCall(Codec):
 
 
 class UnaryCall(ConnectCall):
-    """One request, one response: an ordinary POST."""
+    """A call with one request and one response: an ordinary POST."""
 
     unary = True
     encoding_field = "content-encoding"
@@ -215,11 +216,14 @@ class UnaryCall(ConnectCall):
         self.requests_ended()
 
     def respond(self, message: bytes) -> None:
-        """Keep it until the call went well: only then the HTTP status is known."""
+        """
+        Keep the response until the call has succeeded, because only then the HTTP
+        status is known.
+        """
         self._response = self.encode(message)
 
     def finished(self, error: CallError | None) -> None:
-        """Send the answer."""
+        """Send the response."""
         headers = metadata_to(self.metadata)
         if error is None:
             status, kind, body = 200, self.content_type, self._response
@@ -238,14 +242,14 @@ class UnaryCall(ConnectCall):
 
 
 class StreamingCall(EnvelopeCodec, ConnectCall):
-    """Messages in envelopes; the last one says how it went."""
+    """A call with messages in envelopes, whose last one contains the status."""
 
     unary = False
     encoding_field = "connect-content-encoding"
     unreadable = Status.INVALID_ARGUMENT
 
     def not_plain(self, flags: int) -> CallError:
-        """Why a message with such *flags* is not taken."""
+        """Return the error for a message with unsupported *flags*."""
         if flags == COMPRESSED:
             message = "compressed messages: only identity is taken"
             return CallError(Status.UNIMPLEMENTED, message)

@@ -1,4 +1,4 @@
-"""From an HTTP request to a call: which protocol, whose token, which method."""
+"""Converts HTTP requests to calls: protocol, token, method."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tunnel.toolkit.traces import (
 
 __all__ = ["Front"]
 
-#: Errors that a client of the external API did not cause.
+#: Errors that kas causes, not a client of the external API.
 _OURS = frozenset(
     (
         Status.UNKNOWN,
@@ -45,11 +45,11 @@ SHOWN = 200
 
 @attrs.frozen
 class Begun:
-    """State of a request."""
+    """The state of a request."""
 
-    #: None: it is answered already.
+    #: None if it was answered already.
     call: Codec | None
-    #: A good token came with it.
+    #: Whether it came with a valid token.
     authenticated: bool
 
 
@@ -77,7 +77,7 @@ class Front:
         The token is checked before anything that would reveal which methods exist; only
         a health check needs no token.
 
-        :param client: the client's address; empty: it connected through a unix socket.
+        :param client: the client's address; empty if it connected to a Unix socket.
         """
         fields = _fields(headers)
         traceparent = fields.get(TRACEPARENT)
@@ -156,7 +156,7 @@ def _not_taken(exchange: CallTransport, accepted: bytes) -> None:
 def _turn_away(
     exchange: CallTransport, status: int, text: str, *headers: tuple[bytes, bytes]
 ) -> None:
-    """Answer a request that is not a call, as text: it has no codec."""
+    """Respond with text to a request that is not a call, and so has no codec."""
     body = text.encode() + b"\n"
     kind = (b"content-type", b"text/plain; charset=utf-8")
     length = (b"content-length", b"%d" % len(body))

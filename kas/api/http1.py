@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests: Connect for clients that know nothing else."""
+"""HTTP/1.1 requests, for clients that use Connect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Http1Exchange:
         self._producing = False
 
     def start(self, status: int, headers: Headers, end: bool = False) -> None:
-        """Send the head of the answer."""
+        """Send the head of the response."""
         if self._over:
             return
         self._request.setResponseCode(status)
@@ -55,7 +55,7 @@ class Http1Exchange:
             self._request.finish()
 
     def reset(self) -> None:
-        """Abort: the connection is all that can be cut."""
+        """Abort by closing the connection, as HTTP/1.1 has no other way."""
         if not self._over:
             self._over = True
             self.unregisterProducer()
@@ -68,13 +68,13 @@ class Http1Exchange:
         """As above."""
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while the client does not read."""
+        """Register *producer*, which is paused while the client does not read."""
         if not self._over:
             self._producing = True
             self._request.registerProducer(producer, streaming)
 
     def unregisterProducer(self) -> None:
-        """Nothing more comes of it."""
+        """Forget the producer."""
         if self._producing:
             self._producing = False
             self._request.unregisterProducer()
@@ -89,7 +89,7 @@ class Http1Exchange:
 
 
 class ApiRequest(BoundedRequest):
-    """A call; its body is kept only with a good token."""
+    """A call; its body is read only with a valid token."""
 
     _exchange: Http1Exchange | None = None
 
@@ -105,7 +105,7 @@ class ApiRequest(BoundedRequest):
             self.discard = True
 
     def answer(self) -> None:
-        # From here on the call holds the body.
+        # From now on the call holds the body.
         self.share.release()
         if self.method != b"POST" or _PATH.fullmatch(self.path) is None:
             found = self.method != b"POST"

@@ -1,4 +1,4 @@
-"""Everything that a client of the external API can come up against."""
+"""The limits that apply to clients of the external API."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["DEFAULT_LIMITS", "ExternalLimits"]
 
 @attrs.frozen(kw_only=True)
 class ExternalLimits(Http2Limits):
-    """Bounds of connections over HTTP/1.1, besides those over HTTP/2."""
+    """Limits of connections over HTTP/1.1, in addition to those for HTTP/2."""
 
-    #: Connections at once.  GitLab has one or a few for each of its processes.
+    #: Connections at the same time. GitLab has one or a few for each of its processes.
     connections: int = 1000
 
-    #: Seconds until the first bytes, which tell HTTP/1.1 from HTTP/2.
+    #: Seconds until the first bytes, which distinguish HTTP/1.1 from HTTP/2.
     greeting: float = 10.0
 
     #: Seconds for the head and the body of one HTTP/1.1 request.  4 MiB in that time
@@ -28,8 +28,8 @@ class ExternalLimits(Http2Limits):
     #: progress while the client reads a response.
     idle: float = 60.0
 
-    #: Bytes of a body over HTTP/1.1, which is whole in memory before it is looked at:
-    #: a message, and in JSON a third more, as bytes are base64 there.
+    #: Bytes of a body over HTTP/1.1, which is read into memory as a whole: a message,
+    #: and a third more in JSON, because bytes are in base64 there.
     body: int = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
 

@@ -1,4 +1,4 @@
-"""The listener of the external API: both kinds of HTTP on one port, and its end."""
+"""The listener of the external API: both versions of HTTP on one port, and draining."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationErro
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
-# Beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
+# The beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class GreetingError(NegotiationError):
-    """The first bytes did not come; labels: ``timeout``, ``closed``, ``internal``."""
+    """
+    Raised if the first bytes did not arrive; labels: ``timeout``, ``closed``,
+    ``internal``.
+    """
 
     layer = "HTTP"
 
 
 class _Greeting(Handover):
-    """Waits for the first bytes, which tell the two versions of HTTP apart."""
+    """Waits for the first bytes, which distinguish the two versions of HTTP."""
 
     error_type = GreetingError
     stays = True
@@ -72,11 +75,11 @@ class _Greeting(Handover):
 
     @property
     def transport(self) -> object:
-        """The transport below."""
+        """The underlying transport."""
         return self._lower
 
     def close(self) -> None:
-        """End it after what was written."""
+        """Close after the written data was sent."""
         above: Any = self._above
         if above is None:
             self._lower.loseConnection()
@@ -86,10 +89,10 @@ class _Greeting(Handover):
 
 class ExternalFactory(DrainingFactory):
     """
-    Takes connections for the external API.
+    A factory that accepts connections for the external API.
 
-    :param age: seconds after which a client is asked to connect again.
-    :param jitter: a number between 0 and 1.
+    :param age: seconds after which a client is asked to reconnect.
+    :param jitter: returns a number between 0 and 1.
     """
 
     def __init__(
@@ -161,7 +164,7 @@ class ExternalFactory(DrainingFactory):
         return super().leaves(channel) or age > self._age
 
     def idle(self, connection: _Greeting) -> bool:
-        # Those over HTTP/2 close themselves after GOAWAY.
+        # Those with HTTP/2 close themselves after GOAWAY.
         above = connection.above
         return above not in self.busy and above not in self.http2
 
@@ -178,7 +181,7 @@ class ExternalApi(DrainingListener):
     """
     The external API of one kas, from its section of the configuration.
 
-    :raises ConfigurationError: the secret cannot be used.
+    :raises ConfigurationError: the secret is invalid.
     """
 
     factory: ExternalFactory
@@ -225,8 +228,8 @@ def operators_factory(services: ExternalServices, reactor: Any) -> ExternalFacto
     Return a factory for the same services without a token, for the socket in the state
     directory.
 
-    A process that can open it can already read every secret of this kas.
+    A process that can open that socket can already read every secret of this kas.
     """
     front = Front(services, EveryCaller(), FailureLog(reactor))
-    # kasctl makes one call, and leaves.
+    # kasctl makes one call, and closes the connection.
     return ExternalFactory(front, reactor, age=3600.0, jitter=lambda: 0.0)

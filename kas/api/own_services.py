@@ -1,4 +1,4 @@
-"""Services that kas answers itself on the external API: its version, and its health."""
+"""The services of kas itself on the external API: its version, and its health."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["CHECK", "HEALTH", "SERVER_INFO", "ApiHealth", "ServerInfo"]
 SERVER_INFO = server_info_pb2.DESCRIPTOR.services_by_name["ServerInfo"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
-#: The method that clients may call without a token, as probes do: the answer says no
-#: more than that a connection is accepted.
+#: The method that clients may call without a token, as probes do: the response reveals
+#: no more than an accepted connection.
 CHECK = f"/{HEALTH.full_name}/Check"
 
 _ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class ServerInfo:
-    """Answers GitLab which version of kas runs."""
+    """The implementation of GitLab's service for the version of kas."""
 
     async def get_server_info(
         self, request: server_info_pb2.GetServerInfoRequest, call: Any
@@ -41,7 +41,7 @@ class ApiHealth:
     """
     The health checking protocol of gRPC, for the external API as a whole.
 
-    :param names: returns the full names of the services that are answered.
+    :param names: returns the full names of the available services.
     """
 
     def __init__(self, names: Callable[[], Collection[str]]) -> None:
@@ -50,7 +50,7 @@ class ApiHealth:
         self._watchers: set[Deferred[None]] = set()
 
     def drain(self) -> None:
-        """Say from now on that calls are not served."""
+        """Report from now on that calls are not served."""
         self._draining = True
         watchers, self._watchers = self._watchers, set()
         for watcher in watchers:

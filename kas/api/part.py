@@ -17,7 +17,8 @@ class ApiPart(Part):
     """
     The external API.
 
-    :param settings: None: no listener, but `kasctl` calls the same services.
+    :param settings: None if there is no listener; `kasctl` still calls the same
+        services.
     """
 
     name = "the external API"
@@ -46,6 +47,6 @@ class ApiPart(Part):
             await self._listener.drain(phase)
 
     async def stop(self) -> None:
-        """Cut what is left."""
+        """Abort the remaining calls."""
         if self._listener is not None:
             await self._listener.stop()

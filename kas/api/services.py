@@ -1,4 +1,4 @@
-"""Which module answers which method of the external API."""
+"""Assigns the methods of the external API to modules."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tunnel.rpc.fields import encode_fields
 
 __all__ = ["MAX_TIMEOUT", "ExternalServices"]
 
-#: Seconds.  No call takes longer than a day, and gRPC can write 11,000 years.
+#: Seconds. No call takes longer than a day, but gRPC allows 11,000 years.
 MAX_TIMEOUT = 86400.0
 
 
 class ExternalServices:
     """
-    Services that modules registered as external, in a table of their own.
+    A table of the services that modules registered as external.
 
     Methods for agents and methods for external clients never mix, but the same object
     can be in both tables: `tunnel.rpc.server` handles both.
@@ -28,7 +28,7 @@ class ExternalServices:
 
     def __init__(self, clock: IReactorTime, tracer: ITracer | None = None) -> None:
         self.clock = clock
-        #: Makes a span of each call, where it comes in.
+        #: Creates a span for each call.
         self.tracer = tracer
         self._dispatcher = Dispatcher(clock)
         self._methods: dict[str, tuple[str, MethodDescriptor]] = {}
@@ -36,13 +36,13 @@ class ExternalServices:
     def handle(
         self, owner: str, service: ServiceDescriptor, implementation: object
     ) -> None:
-        """Answer each method of *service*; see `tunnel.rpc.dispatch.Dispatcher`."""
+        """Register the methods of *service*; see `tunnel.rpc.dispatch.Dispatcher`."""
         self._dispatcher.handle(owner, service, implementation)
         for method in service.methods:
             self._methods[f"/{service.full_name}/{method.name}"] = (owner, method)
 
     def withdraw(self, owner: str) -> None:
-        """Forget everything that *owner* declared."""
+        """Remove everything that *owner* registered."""
         self._dispatcher.withdraw(owner)
         self._methods = {
             path: entry for path, entry in self._methods.items() if entry[0] != owner
@@ -50,7 +50,7 @@ class ExternalServices:
 
     @property
     def names(self) -> list[str]:
-        """Full names of the services."""
+        """The full names of the services."""
         return self._dispatcher.services
 
     def method(self, path: str) -> MethodDescriptor | None:
@@ -68,9 +68,9 @@ class ExternalServices:
         timeout: float | None,
     ) -> IStreamReceiver:
         """
-        Begin a call of a method that is answered.
+        Begin a call.
 
-        :param timeout: seconds; None: as long as it takes.
+        :param timeout: seconds; None for no limit.
         """
         open_ = pb.Open(method=path, metadata=encode_fields(metadata))
         if timeout is not None:

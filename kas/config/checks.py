@@ -1,4 +1,4 @@
-"""Validators of keys in the configuration of kas."""
+"""Validators for keys of kas' configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["gitlabs", "is_secret", "is_url_path"]
 
 
 def gitlabs(*names: str) -> Mapping[str, str]:
-    """Keys of GitLab's kas, for `IGNORED_KEYS`: its files start this kas, too."""
+    """
+    Return entries for `IGNORED_KEYS` for keys of GitLab's kas, so that its files work
+    here, too.
+    """
     return dict.fromkeys(names, "a key of GitLab's kas that changes nothing here")
 
 

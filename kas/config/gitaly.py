@@ -1,4 +1,4 @@
-"""The section ``gitaly`` of the configuration: how often Gitaly is asked."""
+"""The section ``gitaly`` of the configuration: limits of requests to Gitaly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GlobalGitalyRate:
 
 @attrs.frozen(kw_only=True)
 class ServerGitalyRate:
-    """``gitaly.per_server_api_rate_limit``: one for each server."""
+    """``gitaly.per_server_api_rate_limit``: a token bucket for each server."""
 
     refill_rate_per_second: float = field(
         default=15.0, doc="calls to one server in a second", validator=is_positive

@@ -1,4 +1,7 @@
-"""The section ``gitlab`` of the configuration: who GitLab is, and how often to ask."""
+"""
+The section ``gitlab`` of the configuration: the GitLab server, and limits of requests
+to it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tunnel.config import ExistingFile, authorities, field, is_positive, is_url
 
 __all__ = ["ApiRateLimit", "GitLab"]
 
-#: Bytes of the secret, decoded: GitLab takes no other size.
+#: Bytes of the decoded secret: GitLab accepts no other size.
 SECRET_SIZE = 32
 
 
@@ -45,7 +48,7 @@ class ApiRateLimit:
 
 @attrs.frozen(kw_only=True)
 class GitLab:
-    """``gitlab``: it says who an agent is."""
+    """``gitlab``: the GitLab server that authenticates agents."""
 
     address: str = field(
         doc="URL of GitLab, such as https://gitlab.example.com", validator=is_url
@@ -56,8 +59,10 @@ class GitLab:
     )
     external_url: str = field(
         default="",
-        doc="URL of GitLab as browsers know it: its pages, and no others, may ask for "
-        "the clusters of their users",
+        doc=(
+            "URL of GitLab as browsers know it: its pages, and no others, may ask for "
+            "the clusters of their users"
+        ),
         validator=_is_optional_url,
     )
     ca_certificate_file: ExistingFile | None = field(
@@ -70,14 +75,18 @@ class GitLab:
     )
     failed_checks_per_address_per_minute: int = field(
         default=FAILED_CHECKS_PER_MINUTE,
-        doc="tokens that GitLab may refuse to one address in a minute; further "
-        "ones are not checked then",
+        doc=(
+            "tokens that GitLab may refuse to one address in a minute; further "
+            "ones are not checked then"
+        ),
         validator=is_positive,
     )
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Of GitLab's pages, as browsers write it; empty: not said."""
+        """
+        The origins of GitLab's pages, as browsers write them; empty if not configured.
+        """
         if not self.external_url:
             return ()
         url = urlsplit(self.external_url.lower())

@@ -1,4 +1,4 @@
-"""From a configuration file to modules that can be made, with all problems at once."""
+"""Loads a configuration file and its modules, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def load(
     copy: str | Path | None = None,
 ) -> tuple[KasConfiguration, list[Prepared]]:
     """
-    Read *file* (None: the defaults), and find its modules.
+    Read *file* (None for the defaults), and find its modules.
 
-    :param environ: contains the address of this kas for the others.
-    :param addresses: addresses of this machine.
-    :param remark: called with each remark that is not an error; perhaps twice.
+    :param environ: contains the address of this kas for other kas.
+    :param addresses: returns the addresses of this machine.
+    :param remark: called with each remark that is not an error, perhaps more than once.
     :param copy: earlier content of *file*, read instead.
     :raises ConfigurationError: with all errors of the file and of all modules; errors
         of modules are found even if the file has others.
@@ -73,10 +73,10 @@ def _by_module(
     modules: Mapping[str, Section], agent: Mapping[str, Section]
 ) -> tuple[dict[str, Section], list[str]]:
     """
-    Sections by the name of the module that each belongs to, and what is wrong.
+    Return the sections by the names of their modules, and a list of problems.
 
-    :param modules: those below ``modules``, by the names of modules.
-    :param agent: those below ``agent``; plugins say which module has which.
+    :param modules: the sections below ``modules``, by the names of modules.
+    :param agent: the sections below ``agent``; plugins name their modules.
     """
     sections, problems = dict(modules), []
     claimed = {
@@ -148,7 +148,7 @@ def _same_address(
         if not _collide(pair[0][1], pair[1][1]):
             continue
         placed = [(_place(file, key), f"{key}.address", listen) for key, listen in pair]
-        # By their places: what is said by default has none, and comes first.
+        # Sort by position: defaults have none, and come first.
         placed.sort(key=lambda one: (one[0].line, one[0].column))
         (first, other, _), (mark, key, listen) = placed
         line = f", line {first.line}" if first.line else ", by default"
@@ -166,7 +166,7 @@ def _place(file: str | Path | None, key: str) -> Mark:
 
 def _collide(one: Listen, other: Listen) -> bool:
     if one.endpoint or other.endpoint:
-        return False  # what they say is known to Twisted alone
+        return False  # only Twisted understands their content
     if one.network == "unix" or other.network == "unix":
         return one.network == other.network and one.address == other.address
     host, _, port = one.address.rpartition(":")

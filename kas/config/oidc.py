@@ -95,7 +95,7 @@ class OidcAccess:
 
 @attrs.frozen(kw_only=True)
 class OpenIdConnect:
-    """Schema of ``oidc``: sign-in with an identity provider."""
+    """The section ``oidc``: sign-in with an identity provider."""
 
     issuer: str = field(
         doc="URL of the identity provider, exactly as its tokens have it (iss)",
@@ -106,7 +106,7 @@ class OpenIdConnect:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that may sign the provider's, besides the system's",
+        doc=("PEM certificates that may sign the provider's, besides the system's"),
         validator=authorities,
     )
     username_claim: str = field(
@@ -130,13 +130,16 @@ class OpenIdConnect:
     )
     allow_system_names: bool = field(
         default=False,
-        doc="whether users and groups may begin with system:, which are Kubernetes' "
-        "own; the provider could make anyone an administrator then",
+        doc=(
+            "whether users and groups may begin with system:, which are Kubernetes' "
+            "own; the provider could make anyone an administrator then"
+        ),
     )
     authorized_parties: tuple[str, ...] = field(
         default=(),
-        doc="other clients of the provider that may be given tokens for client_id "
-        "(azp)",
+        doc=(
+            "other clients of the provider that may be given tokens for client_id (azp)"
+        ),
     )
     required_claims: dict[str, str] = field(
         factory=dict, doc="claims that tokens have to have, with these values"
@@ -154,8 +157,10 @@ class OpenIdConnect:
     )
     keys_ttl: Duration = field(
         default=300.0,
-        doc="how often the provider's keys are read again, and after which a key that "
-        "it took back ends what tokens of it have open",
+        doc=(
+            "how often the provider's keys are read again, and after which a key that "
+            "it took back ends what tokens of it have open"
+        ),
         validator=is_positive,
     )
     keys_outage_ttl: Duration = field(

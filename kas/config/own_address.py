@@ -1,10 +1,10 @@
 """
-Address of this kas for other kas.
+The address of this kas for other kas.
 
 The environment variables have the names of GitLab's kas, so that a Helm chart works for
-both.  `OWN_PRIVATE_API_URL` is the whole address.  Alternatively,
-`OWN_PRIVATE_API_CIDR` contains the networks with the address of this machine or pod,
-and `OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` the rest of the URL.
+both. `OWN_PRIVATE_API_URL` is the whole address. Alternatively, `OWN_PRIVATE_API_CIDR`
+contains the networks with the address of this machine or pod, and
+`OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` the rest of the URL.
 `OWN_PRIVATE_API_HOST` is the name in the certificates of all kas.
 """
 
@@ -31,39 +31,38 @@ __all__ = [
     "parse_peer_url",
 ]
 
-#: Schemes of GitLab's kas, and ours.
+#: The schemes of GitLab's kas, and ours.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
 
 
 @attrs.frozen
 class OwnAddress:
-    """Our own URL, and the name that peers are verified by."""
+    """The URL of this kas, and the name by which peers are verified."""
 
     url: str
-    #: Empty: the host of each peer's URL.
+    #: Empty for the host of each peer's URL.
     tls_server_name: str = ""
 
 
 @attrs.frozen
 class PeerURL:
-    """Where a peer is."""
+    """The address of a peer."""
 
     #: ``tls``, ``tcp`` or ``unix``.
     scheme: str
     host: str
     port: int
-    #: Of the socket, for ``unix``.
+    #: The path of the socket, for ``unix``.
     path: str = ""
 
 
 def parse_peer_url(text: str) -> PeerURL:
     """
-    Read ``tls://host:port``, ``tcp://host:port`` or ``unix:///path``.
+    Parse ``tls://host:port``, ``tcp://host:port`` or ``unix:///path``.
 
-    ``grpcs`` and ``grpc`` are other names of the first two; the port is 8155 unless it
-    is said.
+    ``grpcs`` and ``grpc`` are other names of the first two; the default port is 8155.
 
-    :raises ValueError: saying what would be right.
+    :raises ValueError: it is invalid; the text shows valid forms.
     """
     url = urlsplit(text.strip())
     scheme = _SCHEMES.get(url.scheme.lower(), "")
@@ -73,7 +72,8 @@ def parse_peer_url(text: str) -> PeerURL:
             "tls://HOST:8155 (or grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
-        # The path as it is: it may have what is a query or a fragment elsewhere.
+        # Take the path unchanged: in other URLs, a part of it would be a query or a
+        # fragment.
         path = text.strip().partition(":")[2].removeprefix("//")
         if not path.startswith("/"):
             raise ValueError(
@@ -98,7 +98,7 @@ def own_address(
     """
     Return the own address of this kas.
 
-    :param addresses: addresses of this machine's interfaces.
+    :param addresses: returns the addresses of this machine's interfaces.
     :param port: the actual port, if the configuration says 0.
     :raises ConfigurationError: it cannot be found, or the settings contradict each
         other.
@@ -131,7 +131,7 @@ def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str,
     They are the configured names of each listener that uses it, the single address that
     it listens on, and the own address of this kas.
 
-    :param own: None without a private API.
+    :param own: None if there is no private API.
     """
     names = []
     for listen in listeners:
@@ -172,9 +172,9 @@ def _url(
 
 
 def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
-    """Refuse a scheme with which no kas could reach the listener."""
+    """Refuse a scheme that does not match the listener's TLS settings."""
     if listen.endpoint:
-        return  # whether that is TLS is known to Twisted alone
+        return  # only Twisted knows whether it uses TLS
     if scheme == "tcp" and listen.tls:
         raise ValueError(f"{name} {value}: the listener speaks TLS; write tls://")
     if scheme == "tls" and not listen.tls:
@@ -222,7 +222,7 @@ def _ipv4() -> list[str]:
             try:
                 answer = ioctl(probe.fileno(), siocgifaddr, request)
             except OSError:
-                continue  # it has none
+                continue  # no address
             found.append(socket.inet_ntoa(answer[20:24]))
     return found
 

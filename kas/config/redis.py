@@ -1,4 +1,4 @@
-"""The section ``redis`` of the configuration: what several kas share."""
+"""The section ``redis`` of the configuration: the storage that several kas share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "redis_address",
 ]
 
-#: Where Redis and its sentinels listen unless configured otherwise.
+#: The default port of Redis and its sentinels.
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 
@@ -44,9 +44,9 @@ _REDIS_ADDRESS = re.compile(
 
 def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
     """
-    Host and port of ``host:port``; *port* where none is written.
+    Return host and port of ``host:port``; *port* is the default.
 
-    :raises ValueError: it is something else.
+    :raises ValueError: it has another format.
     """
     if "://" in text:
         raise ValueError(
@@ -62,7 +62,7 @@ def read_password(path: Path) -> str:
     """
     Return the password in a file, without the end of its line.
 
-    :raises ValueError: there is none.
+    :raises ValueError: the file contains none.
     """
     try:
         password = read_secret_file(path).decode().rstrip("\r\n")
@@ -116,7 +116,7 @@ class RedisTls:
     key_file: ExistingFile | None = field(default=None, doc="its key")
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that sign Redis'; else the system's",
+        doc=("PEM certificates that sign Redis'; else the system's"),
         validator=authorities,
     )
 
@@ -129,14 +129,14 @@ class RedisTls:
 
 @attrs.frozen(kw_only=True)
 class Redis:
-    """``redis``: what several kas share."""
+    """``redis``: the storage that several kas share."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "pool_size", "read_timeout", "idle_timeout"
     )
 
     server: RedisServer | None = field(default=None, doc="one server")
-    sentinel: RedisSentinel | None = field(default=None, doc="several, with failover")
+    sentinel: RedisSentinel | None = field(default=None, doc=("several, with failover"))
     network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
     username: str = field(default="", doc="name for the ACL")
     password_file: ExistingFile | None = field(

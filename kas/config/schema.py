@@ -1,8 +1,8 @@
 """
 Schema of the configuration, with the names of GitLab's kas.
 
-It keeps the section of each feature module unread (`tunnel.config.Section`); the
-module's own schema reads it once the module is found.
+The section of each feature module stays unparsed (`tunnel.config.Section`) until the
+module is found, whose own schema parses it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class AgentListen(DrainingListen):
-    """``agent.listen``: where agentk connects to."""
+    """``agent.listen``: the listener for agentk."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("max_connection_age")
 
@@ -69,16 +69,21 @@ class AgentListen(DrainingListen):
     )
     listen_grace_period: Duration = field(
         default=5.0,
-        doc="how long requests are taken at least after the order to stop, where there "
-        "are other kas for the agents",
+        doc=(
+            "how long requests are taken at least after the order to stop, where there "
+            "are other kas for the agents"
+        ),
     )
     shutdown_grace_period: Duration = field(
-        default=10.0, doc="how long requests that run may take after the order to stop"
+        default=10.0,
+        doc=("how long requests that run may take after the order to stop"),
     )
     resume_grace_period: Duration = field(
         default=60.0,
-        doc="how long exec, port-forward, logs -f and watches outlive a broken path; "
-        "0s: not at all",
+        doc=(
+            "how long exec, port-forward, logs -f and watches outlive a broken path; "
+            "0s: not at all"
+        ),
     )
     connections_per_token_per_minute: int = field(
         default=40000,
@@ -105,17 +110,22 @@ class AgentSection:
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
     info_cache_ttl: Duration = field(
         default=300.0,
-        doc="how long kas caches GitLab's response for an agent's token, and thus how "
-        "long the tunnels of a revoked token stay; 0s: kas asks GitLab for each new "
-        "connection, and each minute for open ones",
+        doc=(
+            "how long kas caches GitLab's response for an agent's token, and thus how "
+            "long the tunnels of a revoked token stay; 0s: kas asks GitLab for each "
+            "new "
+            "connection, and each minute for open ones"
+        ),
     )
     info_cache_error_ttl: Duration = field(
         default=60.0, doc="how long GitLab's refusal of a token is remembered"
     )
     info_cache_outage_ttl: Duration = field(
         default=14400.0,
-        doc="how long an agent may come back on GitLab's last word while GitLab does "
-        "not answer",
+        doc=(
+            "how long an agent may come back on GitLab's last word while GitLab does "
+            "not answer"
+        ),
     )
     modules: dict[str, Section] = field(
         factory=dict, others=True, doc="sections of modules that have theirs here"
@@ -129,8 +139,10 @@ class ObservabilityListen(DrainingListen):
     address: str = field(default="127.0.0.1:8151", doc="host:port for probes, metrics")
     listen_grace_period: Duration = field(
         default=0.0,
-        doc="how long probes are answered at least after the order to stop; they are "
-        "answered as long as anything else runs",
+        doc=(
+            "how long probes are answered at least after the order to stop; they are "
+            "answered as long as anything else runs"
+        ),
     )
     shutdown_grace_period: Duration = field(
         default=10.0, doc="how long pages that are being made may take after that"
@@ -158,7 +170,9 @@ class ReadinessProbe:
     """``observability.readiness_probe``."""
 
     url_path: str = field(
-        default="/readiness", doc="200 while it can serve", validator=is_url_path
+        default="/readiness",
+        doc=("200 while it can serve"),
+        validator=is_url_path,
     )
 
 
@@ -184,8 +198,10 @@ class KasTracing(Tracing):
 
     sample_ratio: float = field(
         default=1.0,
-        doc="the part of the requests that is traced where their clients do not say; "
-        "theirs are traced as their traceparent says",
+        doc=(
+            "the part of the requests that is traced where their clients do not say; "
+            "theirs are traced as their traceparent says"
+        ),
         validator=_is_ratio,
     )
 
@@ -197,14 +213,16 @@ class Audit:
     file: Path = field(doc="takes one JSON object a line; SIGHUP opens it again")
     events: Literal["changes", "all"] = field(
         default="changes",
-        doc="changes: what changes something or runs a command, and what is refused; "
-        "all: every request",
+        doc=(
+            "changes: what changes something or runs a command, and what is refused; "
+            "all: every request"
+        ),
     )
 
 
 @attrs.frozen(kw_only=True)
 class Observability:
-    """``observability``: how to see what kas does."""
+    """``observability``: health, metrics, logs and traces of kas."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "event_reporting_period",
@@ -236,7 +254,7 @@ class Observability:
 
 @attrs.frozen(kw_only=True)
 class SignedListen(Listen):
-    """Where everyone comes with a token that is signed with a secret."""
+    """A listener whose clients authenticate with signed tokens."""
 
     authentication_secret_file: ExistingFile = field(
         doc="secret of the tokens that clients sign, in base64", validator=is_secret
@@ -250,7 +268,7 @@ class SignedListen(Listen):
 
 @attrs.frozen(kw_only=True)
 class ApiListen(SignedListen, DrainingListen):
-    """``api.listen``: calls of GitLab."""
+    """``api.listen``: the listener for GitLab."""
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
     # GitLab signs with its host name as the issuer, which differs per installation.
@@ -274,7 +292,10 @@ class Api:
 
 @attrs.frozen(kw_only=True)
 class PrivateApiListen(SignedListen):
-    """``private_api.listen``: calls of other kas, which end when this kas does."""
+    """
+    ``private_api.listen``: the listener for other kas, whose calls end when this kas
+    does.
+    """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = {
         **gitlabs("max_connection_age"),
@@ -301,7 +322,7 @@ class PrivateApi:
 
 @attrs.frozen(kw_only=True)
 class WebListen(DrainingListen):
-    """``web.listen``: pages and webhooks of modules."""
+    """``web.listen``: the listener for pages and webhooks of modules."""
 
     address: str = field(default="127.0.0.1:8156", doc="host:port for modules' pages")
 
@@ -318,8 +339,10 @@ class Web:
     )
     idle_timeout: Duration = field(
         default=60.0,
-        doc="how long a connection is kept between two requests, how long the body of "
-        "one may pause, and how long a client may read nothing of its answer",
+        doc=(
+            "how long a connection is kept between two requests, how long the body of "
+            "one may pause, and how long a client may read nothing of its answer"
+        ),
         validator=is_positive,
     )
     max_body_bytes: Size = field(
@@ -336,18 +359,23 @@ class Web:
 
 @attrs.frozen(kw_only=True)
 class KasConfiguration:
-    """The whole file; without one, kas runs alone with what is the default here."""
+    """The whole configuration; without a file, kas runs alone with these defaults."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "workspaces", "autoflow", "config"
     )
-    # The Linux package of GitLab writes 'config:' into every file.
+    # GitLab's Linux package writes 'config:' into every file.
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
-        "config": "a key of GitLab's kas whose command is not run here: write what "
-        "the command prints into this file, and leave 'config' empty"
+        "config": (
+            "a key of GitLab's kas whose command is not run here: write what "
+            "the command prints into this file, and leave 'config' empty"
+        )
     }
 
-    agent: AgentSection = field(factory=AgentSection, doc="what faces agents")
+    agent: AgentSection = field(
+        factory=AgentSection,
+        doc=("what faces agents"),
+    )
     observability: Observability = field(
         factory=Observability, doc="how to see what kas does"
     )
@@ -376,7 +404,7 @@ class KasConfiguration:
     redis: Redis | None = field(default=None, doc="what several kas share")
     workers: Workers = field(
         default=1,
-        doc="processes that share the work of this kas; auto: one for each core",
+        doc=("processes that share the work of this kas; auto: one for each core"),
     )
 
     def __attrs_post_init__(self) -> None:
@@ -392,7 +420,7 @@ def read_configuration(
     text: str, file: str, remark: Remark | None = None
 ) -> KasConfiguration:
     """
-    Read the configuration in *text*.
+    Parse the configuration in *text*.
 
     :param remark: called with each remark that is not an error.
     :raises tunnel.errors.ConfigurationError: with all errors.
@@ -408,7 +436,7 @@ def read_configuration_file(
     """
     Return the configuration in a file, or the defaults without a file.
 
-    :param copy: read in its place, see `read_file`.
+    :param copy: read instead of the file, see `read_file`.
     """
     if path is None:
         return KasConfiguration()

@@ -1,4 +1,4 @@
-"""How many processes share the work of one kas."""
+"""The number of processes that share the work of one kas."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = [
     "parse_workers",
 ]
 
-#: Workers of one kas.  Each watches each other one, and a machine that has more cores
-#: carries more kas, with a Redis.
+#: Workers of one kas. Each watches all others; a machine with more cores can run
+#: several kas with a Redis.
 MAX_WORKERS = 64
 
 #: CPU limit of systemd and Kubernetes (cgroup v2): microseconds of CPU time in a
@@ -37,7 +37,7 @@ def available_cores(limit: Path = _LIMIT) -> int:
         if quota != "max":
             cores = min(cores, math.ceil(int(quota) / int(period)))
     except (OSError, ValueError, ZeroDivisionError):
-        pass  # no cgroup v2, or none that says anything
+        pass  # no cgroup v2, or no limit in it
     return max(1, min(cores, MAX_WORKERS))
 
 
@@ -56,7 +56,7 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-#: Input of `parse_workers`, for messages.
+#: A description of valid input for `parse_workers`, for messages.
 EXPECTED = f"auto, or a number from 1 to {MAX_WORKERS}"
 
 #: Processes that share the work of one kas.

@@ -18,7 +18,7 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
 
-#: Kas that are asked at the same time; one machine has fewer.
+#: Kas processes that are queried at the same time; one machine has fewer.
 MAX_AT_ONCE = 32
 
 HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
@@ -26,20 +26,20 @@ HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 
 @attrs.frozen
 class Known:
-    """Information of the running kas about agents."""
+    """The running kas' information about agents."""
 
-    #: By id, as `kas.observability.overview` has them.
+    #: The agents by id, as in `kas.observability.overview`.
     agents: dict[str, dict[str, Any]]
-    #: Why some may be missing.
+    #: Reasons why some agents may be missing.
     problems: tuple[str, ...] = ()
-    #: Processes of kas that run and do not answer, with what there is to say of it.
+    #: Kas processes that run but do not respond, each with a description.
     hung: Mapping[int, str] = attrs.Factory(dict)
-    #: False: none of them answered.
+    #: Whether at least one kas responded.
     answered: bool = True
 
     @property
     def clusters(self) -> list[str]:
-        """Which agents do not reach their cluster, and why."""
+        """Descriptions of the agents that cannot reach their cluster."""
         found = (
             f"agent {printable(one['agent_name'])}: "
             f"{printable(connection['cluster_problem'])}"
@@ -51,7 +51,7 @@ class Known:
 
     @property
     def connected(self) -> list[str]:
-        """Names of agents with a connection."""
+        """The names of agents with a connection."""
         return [one["agent_name"] for one in self.agents.values() if one["connected"]]
 
 
@@ -94,7 +94,7 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
     """
     Return the cells below `HEAD`.
 
-    :param agent: None: kas does not know the agent.
+    :param agent: None if kas does not know the agent.
     """
     if agent is None:
         return ("unknown", "-", "-", "-", "-", "-")

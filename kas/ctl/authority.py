@@ -25,7 +25,7 @@ __all__ = [
     "system_cas_option",
 ]
 
-#: Says that a name which kas' certificate is not for is right.
+#: The option that skips the check of the name against kas' certificate.
 system_cas_option = click.option(
     "--system-cas",
     is_flag=True,
@@ -35,18 +35,24 @@ system_cas_option = click.option(
 
 
 class NoAuthority(TunnelError):
-    """kas has no CA certificate that a client could use; the text names the reason."""
+    """
+    Raised if kas has no CA certificate that a client could use; the text names the
+    reason.
+    """
 
 
 class WrongName(NoAuthority):
-    """Where kas itself answers, no client accepts its certificate for that name."""
+    """
+    Raised if kas' certificate is not valid for a name, so that clients of kas would
+    reject it.
+    """
 
 
 def refuse_wrong_name(option: str, error: NoAuthority) -> None:
     """
     Refuse a name that is probably mistyped, before a token is made for it.
 
-    :raises ConfigurationError: saying what can be done.
+    :raises ConfigurationError: with advice.
     """
     if isinstance(error, WrongName):
         raise ConfigurationError(
@@ -85,11 +91,11 @@ def own_authority(
 
     :param what: the listener, as named in `kas.state.running`.
     :param kas: the running kas.
-    :param host: the clients' name for it; None: its own address.
+    :param host: the clients' name for it; None for its own address.
     :raises NoAuthority: the listener uses another certificate, or it is not valid for
         *host*.
     """
-    # The same as kas does on its first start, should that be still to come.
+    # Create the certificate that kas would create on its first start.
     files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()
     if files.ca_file is None:
         raise NoAuthority(f"{files.certificate_file} is not signed by a CA of kas")

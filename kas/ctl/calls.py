@@ -1,4 +1,4 @@
-"""How `kasctl` calls a service of a module: at a kas of this machine, or at any."""
+"""Calls of the services of modules, at a kas on this machine or at any other."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ __all__ = ["Callee", "Server", "callee_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# A hundred thousand agents.
+# Bytes of a response: a hundred thousand agents fit.
 MAX_ANSWER = 64 * 1024 * 1024
 
-# For one request; the clock of the other side may differ.
+# Seconds that the token of one request is valid; the clocks of the two machines may
+# differ.
 LIFETIME = 30.0
 
 
@@ -51,11 +52,11 @@ class Callee(Protocol):
         self, method: str, request: dict[str, Any], timeout: float
     ) -> dict[str, Any]:
         """
-        One answer, as protobuf's JSON has it.
+        Call a method and return its response, as protobuf's JSON.
 
         :param method: ``package.Service/Method``.
         :param timeout: seconds.
-        :raises NoAnswer: saying what to look at.
+        :raises NoAnswer: with advice.
         """
 
 
@@ -93,12 +94,13 @@ class Here:
 
 @attrs.frozen
 class Server:
-    """An external API, and what it takes to be let in."""
+    """An external API, and the credentials for it."""
 
     url: str
     secret_file: Path
     issuer: str
-    #: Certificates of the CAs that sign the server's; None: the system's.
+    #: Certificates of the CAs that sign the server's certificate; None for the system's
+    #: CAs.
     authorities: Path | None = None
 
     def call(
@@ -177,7 +179,9 @@ class Server:
 
 
 def _fields() -> dict[str, str]:
-    """Return the fields of every request; the audit log has the last two."""
+    """
+    Return the header fields of every request; the audit log contains the last two.
+    """
     return {
         "Content-Type": "application/json",
         "User-Agent": f"kasctl/{__version__}",
@@ -213,7 +217,7 @@ def callee_options(function: _F) -> _F:
             name = CALLS + control.name.removeprefix(CONTROL)
             callee = Here(control.with_name(name))
         elif pid is not None:
-            raise ConfigurationError(["--pid says already which kas; give only one"])
+            raise ConfigurationError([("--pid says already which kas; give only one")])
         elif secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])
         else:
@@ -224,7 +228,9 @@ def callee_options(function: _F) -> _F:
 
 
 def _was_there(error: Exception) -> bool:
-    """Whether the other side was there, and did not understand."""
+    """
+    Tell whether the server accepted the connection, but did not understand the request.
+    """
     return isinstance(error, (ConnectionResetError, http.client.HTTPException))
 
 

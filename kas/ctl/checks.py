@@ -1,4 +1,4 @@
-"""``kasctl config``, and how to ask a running kas."""
+"""``kasctl config``, and requests to a running kas."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 DEFAULT_URL = "http://127.0.0.1:8151"
-# On the same machine; kas answers from memory.
+# Timeout in seconds: kas is on the same machine, and responds from memory.
 TIMEOUT = 3.0
-# A thousand agents are 300 KiB.
+# Bytes of a response: a thousand agents take 300 KiB.
 MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -54,7 +54,10 @@ def config() -> None:
 
 @command(config, "check")
 @click.option(
-    "--of", "module", metavar="MODULE", help="Not kas' file, but one of MODULE."
+    "--of",
+    "module",
+    metavar="MODULE",
+    help=("Not kas' file, but one of MODULE."),
 )
 @click.option(
     "--max-size",
@@ -64,9 +67,9 @@ def config() -> None:
 @click.argument("file", type=click.Path())
 def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None:
     """
-    Say everything that is wrong with a configuration file (exit status 0 or 1).
+    Report every problem of a configuration file (exit status 0 or 1).
 
-    With --of agent_configuration it is the file of an agent, as it lies in Git.
+    With --of agent_configuration it is the file of an agent, as stored in Git.
     """
     if max_size is not None and module is None:
         raise click.UsageError("--max-size goes with --of")
@@ -80,7 +83,7 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
         result = {"problems": [], "warnings": notes, "modules": [module]}
         ctl.result(result, f"{file} is usable as a file of {module}")
         return
-    # Here, because it imports every module that the file asks for.
+    # Imported here, because it imports every module that the file enables.
     from kas.config.loading import listeners, load
     from kas.observability.audit import file_problems
     from kas.workers.sharing import check_listeners
@@ -114,9 +117,10 @@ def check(ctl: Ctl, file: str, module: str | None, max_size: int | None) -> None
 @click.argument("module", required=False)
 def schema(ctl: Ctl, module: str | None) -> None:
     """
-    Print JSON Schema for editors: of kas' configuration file, or of another.
+    Print the JSON Schema of a configuration file, for editors.
 
-    MODULE names the other: agent_configuration is for files of agents in Git.
+    The default is kas' configuration file; with MODULE agent_configuration, it is the
+    file of agents in Git.
     """
     if module is None:
         found = json_schema(KasConfiguration, "Configuration of kas")
@@ -152,9 +156,7 @@ _CERTIFICATES = (
 def named_certificates(
     listeners: Iterable[tuple[str, Listen]],
 ) -> Iterator[tuple[str, Path]]:
-    """
-    Iterate over the certificates that a configuration names, by their place in it.
-    """
+    """Yield the certificates that a configuration names, each with its key."""
     for place, listen in listeners:
         for key in _CERTIFICATES:
             file: Path | None = getattr(listen, key, None)
@@ -163,7 +165,7 @@ def named_certificates(
 
 
 class NoAnswer(TunnelError):
-    """Nothing usable came from kas."""
+    """Raised if kas does not respond, or not usefully."""
 
 
 def unanswered(where: str, seconds: float | None = None) -> str:
@@ -191,7 +193,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
         raise NoAnswer(f"{url!r} is not a URL like {DEFAULT_URL}")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
-        # the same machine, nothing secret, and often a certificate for another name
+        # The server is on the same machine, nothing is secret, and its certificate is
+        # often for another name.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""All commands together."""
+"""The `kasctl` command group with all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client of the API server of a kubeconfig context, for `kasctl agent install`."""
+"""A client of the API server of a kubeconfig context, for `kasctl agent install`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _LIBRARY_PREFIX = "Invalid kube-config file. "
 
 class ClusterError(TunnelError):
     """
-    The API server refused a request or did not respond.
+    Raised if the API server refused a request or did not respond.
 
-    :ivar status: of HTTP; 0: no response.
+    :ivar status: the HTTP status; 0 without a response.
     """
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -91,10 +91,10 @@ class ClusterClient:
         self, body: Mapping[str, Any], *, force: bool = False, dry_run: bool = False
     ) -> str:
         """
-        Apply an object on the server's side; returns ``created``, ``changed`` or
+        Apply an object with server-side apply and return ``created``, ``changed`` or
         ``unchanged``.
 
-        :param force: take fields over that belong to other programs.
+        :param force: take over fields that belong to other field managers.
         :raises ClusterError: the API server refuses it.
         """
         metadata, kind = body["metadata"], body["kind"]
@@ -127,7 +127,7 @@ class ClusterClient:
 
 
 def _plain(client: object, found: object) -> object:
-    """Keep the library from wrapping a response."""
+    """Return a response as it is, so that the library does not wrap it."""
     return found
 
 
@@ -144,7 +144,7 @@ def connect(
     """
     Read a kubeconfig and ask the API server of *context* for its version.
 
-    :param kubeconfig: None: ``$KUBECONFIG``, or the usual file.
+    :param kubeconfig: None for ``$KUBECONFIG``, or the default file.
     :raises ConfigurationError: the library is missing, or the context is wrong.
     :raises ClusterError: the API server does not respond.
     """
@@ -165,14 +165,14 @@ def connect(
     where = f"context {context!r} of {files}"
 
     class TimedClient(ApiClient):
-        """Client whose every request has a timeout."""
+        """A client whose every request has a timeout."""
 
         def call_api(self, *arguments: Any, **rest: Any) -> Any:
             rest["_request_timeout"] = rest.get("_request_timeout") or TIMEOUTS
             return super().call_api(*arguments, **rest)
 
     configuration = Configuration()
-    # Three further attempts to connect would take three times as long.
+    # The library's three retries of a connection would take four times as long.
     configuration.retries = False
     _load(files, context, configuration)
     where = f"{where} ({configuration.host})"
@@ -214,7 +214,7 @@ def _load(files: str, context: str, configuration: Any) -> None:
     except (ConfigException, OSError, ValueError) as error:
         text = " ".join(str(error).split())
         if text.startswith(_LIBRARY_PREFIX):
-            # The rest may quote a whole user, with the token.
+            # The rest may quote a whole user, including the token.
             text = text.removeprefix(_LIBRARY_PREFIX).partition(" in ")[0]
         raise ConfigurationError(
             [f"context {context!r} of {files}: {printable(text)}"]
@@ -223,7 +223,7 @@ def _load(files: str, context: str, configuration: Any) -> None:
         # The library does not check types.
         raise ConfigurationError([f"{files}: is not a kubeconfig"]) from None
     if complaints:
-        # A plugin gave no credential, and the library goes on without.
+        # A plugin did not provide a credential, and the library continues without one.
         text = printable(" ".join("; ".join(complaints).split()))
         raise ConfigurationError([f"context {context!r} of {files}: {text}"])
 
@@ -234,7 +234,7 @@ def _complaints() -> Iterator[list[str]]:
     found: list[str] = []
 
     class Collector(logging.Handler):
-        """Handler that keeps the texts."""
+        """A log handler that collects the texts."""
 
         def emit(self, record: logging.LogRecord) -> None:
             found.append(record.getMessage())
@@ -251,9 +251,10 @@ def _complaints() -> Iterator[list[str]]:
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """
-    Turn the library's exceptions, whose texts have headers, bodies and tracebacks.
+    Convert exceptions of the library, whose texts contain headers, bodies and
+    tracebacks.
 
-    :raises ClusterError: with the reason alone.
+    :raises ClusterError: with the reason only.
     """
     from kubernetes.client.exceptions import ApiException
     from kubernetes.dynamic.exceptions import ResourceNotFoundError

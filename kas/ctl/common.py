@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 @attrs.frozen
 class Ctl:
-    """The options of a command, and where it prints."""
+    """The options of a command, and its output."""
 
     state_directory: str | None
     as_json: bool
@@ -108,7 +108,7 @@ class Ctl:
                 ask(path, "GET", "/")
                 alive[number] = path
             except Hung:
-                # The command that comes next reports this.
+                # The next command reports this.
                 alive[number] = path
             except ConfigurationError:
                 continue  # left by a dead kas
@@ -128,8 +128,8 @@ class Ctl:
         """
         Have a kas write a change to its audit log, with the user who made it.
 
-        The change is made already: without an entry the command succeeds, and a note
-        tells the user.
+        The change was made already: if the entry cannot be written, the command
+        succeeds with a note to the user.
 
         :param path: the control socket of the kas.
         """
@@ -148,7 +148,7 @@ class Ctl:
 
     @staticmethod
     def now() -> datetime:
-        """Return the time of day in whole seconds, which suffice in a file."""
+        """Return the time of day in whole seconds, the precision of files."""
         return datetime.now(UTC).replace(microsecond=0)
 
     def result(self, content: object, text: str) -> None:
@@ -159,7 +159,8 @@ class Ctl:
         :raises BrokenPipeError: the reader of standard output has ended.
         """
         if sys.stdout is None:
-            # the descriptor was closed when we began, and click would drop the text
+            # The descriptor was closed when kasctl started, and click would silently
+            # drop the text.
             raise ConfigurationError(["standard output: cannot be written (closed)"])
         try:
             click.echo(json.dumps(content, indent=2) if self.as_json else text)
@@ -173,13 +174,14 @@ class Ctl:
 
     def note(self, text: str) -> None:
         """
-        Print advice for users, where a program that reads the output does not see it.
+        Print advice for users to standard error, where it does not disturb programs
+        that read the output.
         """
         if not self.as_json:
             click.echo(text, err=True)
 
     def table(self, content: object, head: Sequence[str], rows: Any) -> None:
-        """Print a list, as columns for users."""
+        """Print a list, in columns for users."""
         lines = [tuple(head), *(tuple(str(cell) for cell in row) for row in rows)]
         widths = [max(len(cell) for cell in column) for column in zip(*lines)]  # noqa: B905
         text = "\n".join(
@@ -197,7 +199,7 @@ def one_of(
     """
     Return the selected kas; None if none runs.
 
-    :param found: by process.
+    :param found: the kas, by process id.
     :param pid: the process id from an option.
     :param path: the state directory that they share.
     :param shown: all of them, for errors.
@@ -209,14 +211,14 @@ def one_of(
         )
     if pid is None and len(found) > 1:
         raise ConfigurationError(
-            [f"{path}: several kas share it: {shown}; name one with --pid"]
+            [(f"{path}: several kas share it: {shown}; name one with --pid")]
         )
     return found[pid] if pid is not None else next(iter(found.values()), None)
 
 
 def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], Any]:
     """
-    Declare a command, whose first argument is a `Ctl`.
+    Declare a command whose first argument is a `Ctl`.
 
     Expected exceptions become messages and exit status 1, never a traceback.
     """
@@ -241,7 +243,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
             try:
                 function(ctl, **rest)
             except BrokenPipeError:
-                # `kasctl agent list | head -1`: it has seen what it wanted to see
+                # As in `kasctl agent list | head -1`: the reader has seen enough.
                 raise SystemExit(1) from None
             except (TunnelError, OSError) as error:
                 problems = getattr(error, "problems", (in_words(error),))
@@ -261,7 +263,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
 
 
 def _discard_output() -> None:
-    """Drop what is still to be written: Python would try it again when it ends."""
+    """Discard pending output: Python would try to write it again when it exits."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -280,7 +282,7 @@ class _Duration(click.ParamType[timedelta]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> timedelta:
-        """Seconds, minutes, hours, days, as in the configuration file."""
+        """Convert seconds, minutes, hours or days, as in the configuration file."""
         if isinstance(value, timedelta):
             return value
         try:
@@ -294,7 +296,7 @@ DURATION = _Duration()
 
 
 class _Size(click.ParamType[int]):
-    """Bytes, as `tunnel.config` reads them."""
+    """A size in bytes, as `tunnel.config` reads it."""
 
     name = "size"
 
@@ -330,7 +332,7 @@ class _Lifetime(_Duration):
             return None
         found = super().convert(value, param, ctx)
         if found < timedelta(seconds=1):
-            # the identity file has whole seconds
+            # The identity file stores whole seconds.
             self.fail(
                 f"a token that is valid for {value} opens nothing; write 1s or more"
             )
@@ -355,11 +357,11 @@ def shown_time(time: datetime) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 agent``, ``2 agents``."""
+    """Return a number with a noun: ``1 agent``, ``2 agents``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-#: Characters of a peer's text that are shown: a page, and no megabytes.
+#: Characters of a peer's text that are shown: about a page.
 _SHOWN = 2000
 
 
@@ -373,7 +375,9 @@ def printable(text: str) -> str:
 
 
 pid_option = click.option(
-    "--pid", type=int, help="Which kas, where several share the state directory."
+    "--pid",
+    type=int,
+    help=("Which kas, where several share the state directory."),
 )
 
 issuer_option = click.option(
@@ -411,7 +415,7 @@ token_file = click.option(
 
 @contextmanager
 def no_token_made() -> Iterator[None]:
-    """Errors of standard output say that the token in it is not valid."""
+    """Add to errors of standard output that no token was made."""
     try:
         yield
     except BrokenPipeError:

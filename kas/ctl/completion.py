@@ -1,4 +1,4 @@
-"""Names of agents and users for the shell, which asks for them at each Tab."""
+"""Completion of names of agents and users, which the shell requests at each Tab."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _identities(context: click.Context) -> Identities:
 def complete_agents(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """Agents that may connect."""
+    """Return the agents that may connect."""
     return [
         agent.name
         for agent in _identities(context).agents
@@ -39,7 +39,7 @@ def complete_agents(
 def complete_users(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """Users that are not revoked."""
+    """Return the users that are not revoked."""
     return [
         user.name
         for user in _identities(context).users

@@ -1,4 +1,4 @@
-"""Client of the control sockets of the kas that run with a state directory."""
+"""A client of the control sockets of the kas that run with a state directory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["Hung", "UnixConnection", "ask"]
 
-#: Seconds for one answer: kas does nothing long for it, and dials others for two.
+#: Seconds for one response: kas does no slow work for it, except connecting to other
+#: kas for two seconds.
 _TIMEOUT = 2.5
 
 
 class Hung(ConfigurationError):
-    """A kas that runs, and does not answer."""
+    """Raised if a kas runs but does not respond."""
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket; *timeout* in seconds."""
+    """An HTTP connection over a Unix socket; *timeout* in seconds."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("kas", timeout=timeout)
@@ -42,7 +43,7 @@ def ask(
 
     :param path: the control socket.
     :param content: sent as JSON.
-    :raises ConfigurationError: kas sends none; `Hung` if its process exists.
+    :raises ConfigurationError: kas does not respond; `Hung` if its process exists.
     """
     body = None if content is None else json.dumps(content)
     connection = UnixConnection(path, _TIMEOUT)
@@ -52,7 +53,7 @@ def ask(
         text = answer.read().decode(errors="replace")
         found = json.loads(text) if answer.status == 200 else None
     except (TimeoutError, BlockingIOError):
-        # the second: it does not take the connections that wait, either
+        # BlockingIOError: kas does not accept waiting connections either.
         pid = path.stem.rpartition(".")[2]
         raise Hung(
             [
@@ -69,5 +70,5 @@ def ask(
         connection.close()
     if not isinstance(found, dict):
         what = text.strip() or "nothing"
-        raise ConfigurationError([f"{path}: kas answered {answer.status}: {what}"])
+        raise ConfigurationError([(f"{path}: kas answered {answer.status}: {what}")])
     return found

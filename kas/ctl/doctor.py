@@ -1,4 +1,4 @@
-"""``kasctl doctor``: looks at everything that can keep kas from working."""
+"""``kasctl doctor``: checks everything that can keep kas from working."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tunnel.transport.tls import ALPN_TUNNEL
 
 __all__ = ["declare"]
 
-#: Seconds for everything that waits for an answer, together.
+#: Seconds for all checks that wait for a response, together.
 PATIENCE = 3.5
 
 #: Problems of agents that are shown.
@@ -53,7 +53,7 @@ SHOWN_PROBLEMS = 20
 
 _T = TypeVar("_T")
 
-#: Listeners, as a running kas and as a configuration file call them.
+#: Names of listeners: of a running kas, and in a configuration file.
 _NAMES = {
     KUBERNETES_API: "API proxy",
     "agent.kubernetes_api.listen": "API proxy",
@@ -76,7 +76,7 @@ class Finding:
 
 
 class _Wrong(TunnelError):
-    """A check found something; says what to do."""
+    """Raised if a check finds a problem; the text says what to do."""
 
 
 def declare(group: click.Group) -> None:
@@ -87,20 +87,22 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--configuration-file",
     type=click.Path(),
-    help="The file that kas was started with  [default: what the running kas says of "
-    "its addresses, else the defaults]",
+    help=(
+        "The file that kas was started with  [default: what the running kas says of "
+        "its addresses, else the defaults]"
+    ),
 )
 @pid_option
 def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
     """Check state, certificates, ports, agents and Redis (exit status 0 or 1)."""
     if configuration_file is not None and pid is not None:
-        raise ConfigurationError(["--pid says already which kas; give only one"])
+        raise ConfigurationError([("--pid says already which kas; give only one")])
     running = None if configuration_file is not None else ctl.running(pid)
     findings = []
     for finding in _Doctor(ctl, configuration_file, running).findings():
         findings.append(finding)
         if not ctl.as_json:
-            # at once: some of what follows takes seconds
+            # Print each finding at once: some of the next ones take seconds
             word = "ok  " if finding.ok else "FAIL"
             ctl.result(None, f"{word}  {finding.check}: {finding.message}")
     ok = all(finding.ok for finding in findings)
@@ -113,7 +115,7 @@ def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
 
 @attrs.define(eq=False)
 class _Asked(Generic[_T]):
-    """Something that may take long: in a thread, which the end does not wait for."""
+    """A slow operation in a thread, which need not end before the program does."""
 
     check: Callable[[], _T]
     _done: threading.Event = attrs.field(factory=threading.Event, init=False)
@@ -134,7 +136,7 @@ class _Asked(Generic[_T]):
         """
         Return the result.
 
-        :param until: when to give up, as `time.monotonic` counts.
+        :param until: when to give up, by `time.monotonic`.
         """
         if not self._done.wait(max(0.0, until - time.monotonic())):
             raise _Wrong(f"no answer within {PATIENCE:g} s; does kas hang?")
@@ -144,7 +146,7 @@ class _Asked(Generic[_T]):
 
 
 class _Doctor:
-    """The checks, ordered so that each explains the next."""
+    """The checks, ordered so that each one explains failures of the next."""
 
     def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:
         self._ctl = ctl
@@ -156,7 +158,7 @@ class _Doctor:
         self._agents = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Run every check, whatever becomes of those before."""
+        """Run every check, whatever the results of the earlier ones."""
         for name, check in (
             ("configuration", self._check_configuration),
             ("state directory", self._check_state),
@@ -166,7 +168,7 @@ class _Doctor:
             yield _finding(name, check)
         for name, path in self._other_certificates():
             yield _finding(name, functools.partial(self._check_dates, path))
-        # All at once: a kas that hangs costs its time only one time.
+        # Start all at once, so that a hanging kas costs its timeout only once.
         until = time.monotonic() + PATIENCE
         kas = self._whom_to_ask()
         about = [_Asked(functools.partial(self._ask, one)) for one in kas[:1]]
@@ -177,7 +179,7 @@ class _Doctor:
         if not kas:
             return
         if not path_of(self._ctl.existing(), kas[0].pid).exists():
-            # its log says why
+            # The log of kas says why.
             text = "not looked at: kas has no control socket"
             yield Finding("agents and other kas", True, text)
             return
@@ -237,8 +239,8 @@ class _Doctor:
 
     def _other_certificates(self) -> list[tuple[str, Path]]:
         """
-        Return the operator's certificates except the agents' listener's, which has its
-        own check.
+        Return the operator's certificates, except the certificate of the agents'
+        listener, which has its own check.
         """
         if self._running is not None:
             found = [
@@ -260,7 +262,7 @@ class _Doctor:
         return others
 
     def _own_certificate(self) -> Path | None:
-        """Return the certificate that kas created and renews."""
+        """Return the certificate that kas created and renews; None if there is none."""
         state = self._state
         return None if state is None else state.file(pki.SERVER_CERTIFICATE)
 
@@ -270,7 +272,7 @@ class _Doctor:
         return f"{path} is valid until {validity(path)[1]:%Y-%m-%d}"
 
     def _check_configuration(self) -> str:
-        # Here, because it imports every module that the file asks for.
+        # Imported here, because it imports every module that the file enables.
         from kas.config.loading import listeners, load
         from kas.workers.folder import check_path
         from kas.workers.sharing import check_listeners
@@ -280,7 +282,8 @@ class _Doctor:
                 f"process {self._running.pid} runs with the configuration of its "
                 "start; 'kasctl config check FILE' checks a file for the next start"
             )
-        # A readable part shows where to look, whatever load() reports about the rest.
+        # Where the file can be read, it shows which addresses to check, whatever else
+        # load() reports.
         self._configuration = read_configuration_file(self._file)
         self._listens = list(listeners(self._configuration, []))
         _, modules = load(self._file)
@@ -376,7 +379,7 @@ class _Doctor:
         if certificate.not_valid_before_utc > self._ctl.now():
             raise _Wrong(f"{path} is not valid yet; is the clock right?")
         if left < EXPIRY_NOTICE:
-            # kas does so a month before
+            # kas renews it a month before
             raise _Wrong(
                 f"{path} expires in {left.days} days, and kas did not make it again: "
                 "see its log"
@@ -416,7 +419,7 @@ class _Doctor:
     def _handshake(self, plain: socket.socket) -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols([ALPN_TUNNEL])
-        # which certificate it is gets compared below; names and CAs are the clients'
+        # The certificate is compared below; its name and CA matter to clients only
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         with context.wrap_socket(plain) as secure:
@@ -482,7 +485,7 @@ def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
 
 
 def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
-    """Return checks of the running kas's own knowledge, which need no secret here."""
+    """Return the checks of the running kas' own information, which need no secret."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("clusters", functools.partial(_check_clusters, about)),
         ("modules of agents", functools.partial(_check_modules, about)),
@@ -564,13 +567,17 @@ def _check_peers(about: dict[str, Any]) -> str:
         raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
     text = f"{known} other kas known, {sessions} up; others begin when needed"
-    # It may be well by now, and was not when all were dialled a moment ago.
+    # These problems may be over, but existed a moment ago when all addresses were
+    # dialled.
     found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))
     return "; ".join([text, *found, *([compare] if problems else [])])
 
 
 def _address(listen: Listen) -> tuple[int, Any, str] | None:
-    """Family, address and text for connecting; None for what only Twisted knows."""
+    """
+    Return the family, address and text to connect to; None for an endpoint that only
+    Twisted understands.
+    """
     if listen.endpoint:
         return None
     if listen.network == "unix":

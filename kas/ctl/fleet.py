@@ -1,4 +1,6 @@
-"""`kasctl drain` and `kasctl rebalance`: move agents to other kas without a fault."""
+"""
+`kasctl drain` and `kasctl rebalance`: move agents to other kas without interruptions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["declare"]
 
-#: Seconds between two looks at how far it is.
+#: Seconds between two checks of the progress.
 _STEP = 0.5
 
 
@@ -109,7 +111,7 @@ def _rebalance(ctl: Ctl, pid: int | None) -> None:
     """
     Send agents above the mean of all kas to the others.
 
-    kas does it by itself every few seconds where it has a tenth too many.
+    kas does this by itself every few seconds if it has a tenth more than the mean.
     """
     path = ctl.control_socket(pid)
     asked = ask(path, "POST", "/rebalance").get("asked", 0)

@@ -1,4 +1,4 @@
-"""``kasctl gitops``: the state of GitOps projects, and decisions for operators."""
+"""``kasctl gitops``: the state of GitOps projects, and decisions of operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["declare"]
 
 _SERVICE = "txkas.gitops.v1.GitopsControl"
 
-#: Seconds: kas waits for an agent that connects again, and agentk asks its cluster.
+#: Timeout in seconds: kas waits for an agent to reconnect, and agentk queries its
+#: cluster.
 TIMEOUT = 40.0
 
 _NO_DRIFT = "no drift is known; of projects with 'drift.mode: off' none is looked for"
@@ -46,10 +47,10 @@ project_argument = click.argument("project")
 @callee_options
 def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -> None:
     """
-    Show how far the projects of an agent are.
+    Show the state of an agent's projects.
 
-    AGENT is its name or its id, PROJECT the name of one in the agent's configuration,
-    or the id of one without a name.
+    AGENT is its name or its id. PROJECT is the name of a project in the agent's
+    configuration, or the id of a project without a name.
     """
     request = {"agent": agent, "project": project, "objects": objects}
     answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
@@ -96,7 +97,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     parts = [name or "(no files yet)", state]
     if commit:
         parts.append(f"at {commit}")
-    # It is looked at again and again: this says nothing of since when it is so.
+    # The time of the last check, not the beginning of this state.
     looked = f", last looked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     resume = f"until: kasctl gitops resume {_quoted(agent, name)}"
@@ -108,7 +109,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if following := project.get("nextCommit"):
         reason = project.get("nextReason") or "agentk has not applied it yet"
         of_it = f"commit {following[:12]}: "
-        # A problem has more of the reason, which is cut sooner.
+        # A problem contains more of the reason, which is truncated earlier.
         same = [one for one in problems if one.removeprefix(of_it).startswith(reason)]
         problems = [one for one in problems if one not in same[:1]]
         reason = same[0].removeprefix(of_it) if same else reason
@@ -116,7 +117,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     for problem in problems:
         if state == "suspended" and problem == "suspended: nothing is changed":
             continue
-        # The command stands below, with the agent as it was asked for.
+        # The command is printed below, with the name that the user gave for the agent.
         said = problem.partition("; to delete: kasctl gitops approve ")[0]
         yield f"  {printable(said if project.get('release') else problem)}"
     if drifted := project.get("drifted"):
@@ -139,8 +140,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
 
 def _quoted(*words: str) -> str:
     """
-    Quote words for a shell, because users copy the line, and an agent wrote some of
-    them.
+    Quote words for a shell: users copy the line, and some words come from an agent.
     """
     return " ".join(shlex.quote(printable(one)) for one in words)
 
@@ -174,11 +174,11 @@ def _preview(
     every: bool,
 ) -> None:
     """
-    Show what a commit would change in the cluster, and change nothing.
+    Show the changes that a commit would make in the cluster, without making them.
 
-    Also what of that others have changed since it was applied, and it would take back.
-    Without --ref, --commit or --merge-request: the commit that the project follows.
-    The exit status is 1 where an object of it could not be applied.
+    The changes include the drift that agentk would revert. Without --ref, --commit or
+    --merge-request, the commit is the one that the project follows. The exit status is
+    1 if an object of the commit could not be applied.
     """
     refs: list[dict[str, str]] = []
     if ref:
@@ -268,9 +268,9 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
 @callee_options
 def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -> None:
     """
-    Allow a held-back prune.
+    Approve a prune that is held back.
 
-    `kasctl gitops status` shows RELEASE, which means exactly these objects at exactly
+    `kasctl gitops status` shows RELEASE, which is valid for exactly these objects at
     this commit.
     """
     request = {"agent": agent, "project": project, "release": release}
@@ -285,9 +285,9 @@ def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -
 @callee_options
 def _drift(ctl: Ctl, callee: Callee, agent: str, project: str, ended: bool) -> None:
     """
-    Show which objects others have changed since they were applied.
+    Show the objects that other clients have changed since they were applied.
 
-    Where agentk repairs drift it is over in an instant: see --ended.
+    If agentk repairs drift, it ends at once: see --ended.
     """
     request = {"agent": agent, "project": project, "ended": ended}
     answer = callee.call(f"{_SERVICE}/GetDrift", request, TIMEOUT)
@@ -326,7 +326,7 @@ def _object_name(found: dict[str, Any]) -> str:
 
 
 def _second(time: str) -> str:
-    """Without what is less than a second."""
+    """Return a time without fractions of a second."""
     return time.partition(".")[0].rstrip("Z") + "Z" if time else ""
 
 
@@ -335,7 +335,7 @@ def _second(time: str) -> str:
 @project_argument
 @callee_options
 def _history(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
-    """Show which commits of a project were applied, the last one last."""
+    """Show the applied commits of a project, the newest last."""
     request = {"agent": agent, "project": project}
     answer = callee.call(f"{_SERVICE}/GetHistory", request, TIMEOUT)
     rows = [
@@ -359,9 +359,9 @@ def _history(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
 @callee_options
 def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> None:
     """
-    Show what objects were before agentk deleted them or took their fields.
+    Show the states of objects from before agentk deleted them or took their fields.
 
-    With STATE, the id of one: its manifest, as `kubectl apply -f -` takes it.
+    With STATE, the id of a state, print its manifest, for `kubectl apply -f -`.
     """
     request = {"agent": agent, "project": project, "id": state}
     answer = callee.call(f"{_SERVICE}/GetKept", request, TIMEOUT)
@@ -387,9 +387,9 @@ def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> Non
 
 def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
     """
-    Return the manifest of the requested state, and of nothing else.
+    Return the manifest of the requested state only.
 
-    Its reader is kubectl, which would apply any object that an agent sends.
+    It is passed to kubectl, which would apply any object that an agent sends.
     """
     try:
         if [one.get("id") for one in states] != [state]:
@@ -414,11 +414,11 @@ def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
 @callee_options
 def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> None:
     """
-    Apply a commit of before, and stay there until `kasctl gitops resume`.
+    Apply an earlier commit, and stay there until `kasctl gitops resume`.
 
-    COMMIT is the beginning of an id that `kasctl gitops history` shows; without it, the
-    last other commit that was applied in full.  Objects that were pruned since then
-    come back, and limits of pruning hold as for any commit.  A suspended project is
+    COMMIT is the beginning of an id that `kasctl gitops history` shows; the default is
+    the last other commit that was applied in full. Objects that were pruned since then
+    return, and the limits of pruning apply as for any commit. A suspended project is
     resumed.
     """
     request = {"agent": agent, "project": project, "commit": commit}
@@ -430,7 +430,9 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
 
 
 wait_option = click.option(
-    "--wait", is_flag=True, help="Wait until the project is current; 1 if it fails."
+    "--wait",
+    is_flag=True,
+    help=("Wait until the project is current; 1 if it fails."),
 )
 timeout_option = click.option(
     "--timeout",
@@ -483,11 +485,11 @@ def _repair(
     timeout: float,
 ) -> None:
     """
-    Apply objects of a project again, and take their fields back from others.
+    Apply objects of a project again, and take their fields back from other managers.
 
     Each of OBJECTS is KIND[.GROUP]/[NAMESPACE/]NAME, such as Deployment.apps/web/shop;
-    without any, all objects of the project.  This also works for fields that are a
-    conflict, and with `drift.mode: report`.
+    the default is all objects of the project. This also takes fields in conflict, and
+    works with `drift.mode: report`.
     """
     references = [_reference(one) for one in objects]
     before = _project_status(callee, agent, project)
@@ -503,7 +505,7 @@ def _repair(
 
 
 def _reference(text: str) -> dict[str, str]:
-    # The status lists them with a space.
+    # The status lists objects with a space.
     kind, *place = text.replace(" ", "/", 1).split("/")
     if not kind or len(place) not in (1, 2) or not all(place):
         raise click.UsageError(
@@ -522,7 +524,7 @@ def _project_status(callee: Callee, agent: str, project: str) -> dict[str, Any]:
     return found
 
 
-#: States that end a wait, and seconds between two looks.
+#: States that end a wait, and seconds between two checks.
 _ENDS = ("current", "failed", "held", "suspended")
 PAUSE = 0.5
 
@@ -544,7 +546,8 @@ def _wait_until_applied(
         is_new = found.get("workedAt") != before.get("workedAt")
         other = state == "suspended" or found.get("pinned", commit) != commit
         done = found.get("commit") == commit and is_new
-        # Objects stay until another project takes them, and that goes on.
+        # Some objects stay until another project takes them, which is still in
+        # progress.
         goes_on = found.get("handsOver", False)
         ended = other or (state in _ENDS and done and not goes_on)
         # A commit that cannot be used is refused without a pass.
@@ -564,7 +567,7 @@ def _wait_until_applied(
 @project_argument
 @callee_options
 def _suspend(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
-    """Have agentk change nothing of a project, until `kasctl gitops resume`."""
+    """Stop all changes of a project until `kasctl gitops resume`."""
     request = {"agent": agent, "project": project}
     callee.call(f"{_SERVICE}/Suspend", request, TIMEOUT)
     ctl.result({"suspended": True}, f"agentk changes nothing of {project} any more")

@@ -1,4 +1,7 @@
-"""``kasctl agent`` and ``kasctl user``: who may connect, and who may ask."""
+"""
+``kasctl agent`` and ``kasctl user``: agents that may connect, and users that may reach
+them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ __all__ = ["Rights", "access_options", "declare", "make_rights"]
 
 _T = TypeVar("_T", Agent, User)
 
-# Long enough to replace a Secret in a cluster by hand, short enough to be the end.
+# Long enough to replace a Secret in a cluster by hand, yet short.
 GRACE = "24h"
 
 
@@ -101,10 +104,10 @@ def _hand_over(
     ctl: Ctl, kind: str, content: Callable[[_T], dict[str, Any]], path: Path | None
 ) -> Iterator[Show[_T]]:
     """
-    Provide a function that hands a new token over: prints it, or writes it to a file.
+    Provide a function that prints a new token, or writes it to a file.
 
-    It does so before the identity file changes, so that no token becomes valid that the
-    user did not get.
+    It does so before the identity file changes, so that every valid token was received
+    by the user.
     """
     if path is None:
         yield functools.partial(_print_token, ctl, kind, content)
@@ -161,7 +164,7 @@ def _authority(ctl: Ctl) -> Path | None:
     try:
         files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
     except ConfigurationError as error:
-        # The token is made, and kas will refuse to start for the same reason.
+        # The token was made already, and kas will refuse to start for the same reason.
         ctl.note(str(error))
         return None
     return files.ca_file
@@ -182,7 +185,7 @@ def add_agent(
 ) -> None:
     """Allow a cluster to connect, and print its token."""
     if token_file is not None and token_file.exists():
-        # Perhaps another agent reads it, and would be this one from then on.
+        # Another agent may read the file, and would then connect as this one.
         raise ConfigurationError(
             [f"{token_file}: is there already; name another file, or remove it"]
         )
@@ -193,7 +196,7 @@ def add_agent(
 
 @command(agent, "list")
 def list_agents(ctl: Ctl) -> None:
-    """Show every agent, and what is connected to any kas."""
+    """Show every agent, and its connections to any kas."""
     listed = ctl.store().load().agents
     now = ctl.now()
     known = agents.look(ctl, ctl.all_running())
@@ -229,7 +232,7 @@ def list_agents(ctl: Ctl) -> None:
                 )
                 for one in listed
             ),
-            # GitLab has the rest of their data.
+            # GitLab holds the other data of these agents.
             *(
                 (
                     one["agent_id"],
@@ -251,7 +254,7 @@ def list_agents(ctl: Ctl) -> None:
 
 
 def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the information of a running kas; None if none runs."""
+    """Return the connection details of an agent; empty if it is not connected."""
     keys = ("connected", "last_seen", "connections")
     return {key: None if found is None else found[key] for key in keys}
 
@@ -269,7 +272,10 @@ def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
 def rotate_agent(
     ctl: Ctl, name: str, grace: timedelta, token_file: Path | None
 ) -> None:
-    """Print a new token; the one before ends after a grace time, older ones now."""
+    """
+    Print a new token; the previous one stays valid for a grace time, older ones end
+    now.
+    """
     with _hand_over(ctl, "agent", _agent_content, token_file) as show:
         ctl.store().rotate_agent(name, grace, show)
     _explain_start(ctl, token_file)
@@ -278,7 +284,7 @@ def rotate_agent(
 @command(agent, "revoke")
 @click.argument("name", shell_complete=complete_agents)
 def revoke_agent(ctl: Ctl, name: str) -> None:
-    """End every token of an agent; kas cuts its tunnels within two seconds."""
+    """End every token of an agent; kas closes its tunnels within two seconds."""
     found = ctl.store().revoke_agent(name)
     ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is revoked")
 
@@ -286,7 +292,7 @@ def revoke_agent(ctl: Ctl, name: str) -> None:
 @command(agent, "remove")
 @click.argument("name", shell_complete=complete_agents)
 def remove_agent(ctl: Ctl, name: str) -> None:
-    """Forget an agent, and that any user could reach it."""
+    """Remove an agent, and all permissions to reach it."""
     found = ctl.store().remove_agent(name)
     ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is removed")
 
@@ -302,14 +308,16 @@ agents_option = click.option(
 
 
 def access_options(function: Any) -> Any:
-    """``--as``, ``--group``, ``--as-agent``, ``--read-only`` and what they need."""
+    """Add ``--as``, ``--group``, ``--as-agent``, ``--read-only`` and their options."""
     for option in (
         expires_option,
         click.option(
             "--read-only",
             is_flag=True,
-            help="Let through only what changes nothing; no Secrets, no exec, attach "
-            "or port-forward.  Without --as: with agentk's rights.",
+            help=(
+                "Let through only what changes nothing; no Secrets, no exec, attach "
+                "or port-forward.  Without --as: with agentk's rights."
+            ),
         ),
         click.option(
             "--secrets", is_flag=True, help="With --read-only: let Secrets be read."
@@ -317,11 +325,15 @@ def access_options(function: Any) -> Any:
         click.option(
             "--force",
             is_flag=True,
-            help="Allow --as and --group to name users and groups of Kubernetes "
-            "itself, which begin with 'system:'.",
+            help=(
+                "Allow --as and --group to name users and groups of Kubernetes "
+                "itself, which begin with 'system:'."
+            ),
         ),
         click.option(
-            "--as-agent", is_flag=True, help="Act with the rights of agentk itself."
+            "--as-agent",
+            is_flag=True,
+            help=("Act with the rights of agentk itself."),
         ),
         click.option(
             "--group",
@@ -337,19 +349,19 @@ def access_options(function: Any) -> Any:
 
 @attrs.frozen
 class Rights:
-    """With whose rights a user acts, as the options say it."""
+    """The permissions that the options give to a user."""
 
     impersonation: Impersonation | None
     read_only: bool
     secrets: bool
-    #: False: no option said anything.
+    #: Whether any of the options was given.
     given: bool
 
     def require(self, name: str) -> None:
         """
-        Rights of a new user have to be said.
+        Require that the permissions of a new user were given.
 
-        :raises click.UsageError: they are not.
+        :raises click.UsageError: they were not.
         """
         if not self.given:
             raise click.UsageError(
@@ -367,7 +379,7 @@ def make_rights(
     secrets: bool,
     force: bool,
 ) -> Rights:
-    """Return the rights that these options describe together."""
+    """Return the permissions that these options describe together."""
     if secrets and not read_only:
         raise click.UsageError("--secrets goes with --read-only")
     named = (username or "", *groups)
@@ -460,7 +472,7 @@ def _acts_as(found: User) -> str:
 @command(user, "revoke")
 @click.argument("name", shell_complete=complete_users)
 def revoke_user(ctl: Ctl, name: str) -> None:
-    """End the token of a user; kas cuts what it has open within two seconds."""
+    """End the token of a user; kas closes the user's connections within two seconds."""
     found = ctl.store().revoke_user(name)
     ctl.result({"user": _user_content(found)}, f"user {found.name} is revoked")
 
@@ -469,7 +481,7 @@ def revoke_user(ctl: Ctl, name: str) -> None:
 @click.argument("name", shell_complete=complete_users)
 @agents_option
 def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
-    """Let a user reach more agents; what it has open goes on."""
+    """Let a user reach more agents; open connections stay open."""
     _show_reach(ctl, ctl.store().grant_user(name, agents))
 
 
@@ -477,7 +489,10 @@ def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
 @click.argument("name", shell_complete=complete_users)
 @agents_option
 def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
-    """Take agents from a user; kas cuts what the user has open within two seconds."""
+    """
+    Take agents from a user; kas closes the user's connections to them within two
+    seconds.
+    """
     _show_reach(ctl, ctl.store().ungrant_user(name, agents))
 
 
@@ -491,6 +506,6 @@ def _show_reach(ctl: Ctl, found: User) -> None:
 @command(user, "remove")
 @click.argument("name", shell_complete=complete_users)
 def remove_user(ctl: Ctl, name: str) -> None:
-    """Forget a user; kas cuts what it has open within two seconds."""
+    """Remove a user; kas closes the user's connections within two seconds."""
     found = ctl.store().remove_user(name)
     ctl.result({"user": _user_content(found)}, f"user {found.name} is removed")

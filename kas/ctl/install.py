@@ -35,9 +35,9 @@ from tunnel.errors import ConfigurationError
 __all__ = ["Waiting", "declare"]
 
 TIMEOUT = "2m"
-#: Seconds between two looks at kas and the cluster.
+#: Seconds between two checks of kas and the cluster.
 INTERVAL = 1.0
-#: In a dry run, in place of a token that does not exist yet.
+#: Placeholder for a token that does not exist yet, in a dry run.
 PLACEHOLDER = "dry-run"
 
 _DEPLOYMENT = "agentk"
@@ -145,7 +145,7 @@ def _install(
 @attrs.define(eq=False)
 class _Installation:
     """
-    The objects of one agent on their way into the cluster.
+    The objects of one agent while they are applied.
 
     :ivar outcomes: for each applied object, as JSON.
     """
@@ -195,9 +195,10 @@ class _Installation:
 
     def try_out(self, token: str | None) -> None:
         """
-        Apply everything in a dry run, except the namespace, which the others need.
+        Apply all objects in a dry run, except the namespace, which must exist for the
+        others.
 
-        :param token: None: it does not exist yet.
+        :param token: None if it does not exist yet.
         :raises ClusterError: the API server refuses an object.
         """
         hint = "No token was made"
@@ -214,9 +215,9 @@ class _Installation:
 
     def hand_over(self, found: Agent | None, token: str) -> None:
         """
-        Apply the Secret; an error keeps a new token from becoming valid.
+        Apply the Secret; if that fails, a new token does not become valid.
 
-        :param found: None: the token is not new.
+        :param found: None if the token is not new.
         """
         hint = "No token was made" if found is not None else "Repeat the command"
         self._later = []
@@ -261,7 +262,7 @@ class _Installation:
 
 
 def _owner(token: str, known: Sequence[Agent]) -> tuple[Agent | None, bool]:
-    """Return the agent whose token it is, and whether that has no end."""
+    """Return the agent with a token, and whether the token never expires."""
     sha256 = digest(token.encode()).hex()
     for one in known:
         for kept in one.tokens:
@@ -280,7 +281,9 @@ def _token_of(secret: dict[str, Any]) -> str | None:
 
 
 def _without(text: str, token: str) -> str:
-    """Return an API server's text without the token, should it quote the Secret."""
+    """
+    Return a message of the API server without the token, in case it quotes the Secret.
+    """
     if token:
         encoded = base64.b64encode(token.encode()).decode("ascii")
         for hidden in (token, encoded):
@@ -291,7 +294,7 @@ def _without(text: str, token: str) -> str:
 @attrs.define(eq=False)
 class Waiting:
     """
-    Looks at kas and at the cluster until the new pods are connected.
+    Polls kas and the cluster until the new pods are connected.
 
     :param kubectl: the command that the advice begins with.
     """
@@ -309,7 +312,7 @@ class Waiting:
         """
         Return the name of a connected pod of the newest revision.
 
-        :raises ConfigurationError: none is connected in time; says where to look.
+        :raises ConfigurationError: none is connected in time; with advice.
         """
         began = self._seconds()
         shown = ""
@@ -325,7 +328,9 @@ class Waiting:
             self._sleep(INTERVAL)
 
     def _look(self) -> tuple[str | None, str]:
-        """Return a connected pod, and otherwise the state of things."""
+        """
+        Return the name of a connected pod, or None and a description of the state.
+        """
         known = agents.look(self._ctl, self._ctl.all_running())
         if known is None:
             return None, "no kas runs here"
@@ -356,7 +361,7 @@ class Waiting:
         )
 
     def _newest(self) -> str | None:
-        """Return the name of the ReplicaSet that the Deployment wants now."""
+        """Return the name of the newest ReplicaSet of the Deployment."""
         place = (self._namespace,)
         deployment = self._cluster.find("apps/v1", "Deployment", _DEPLOYMENT, *place)
         if deployment is None:
@@ -364,7 +369,7 @@ class Waiting:
         uid, wanted = deployment["metadata"]["uid"], _template(deployment)
         for one in self._cluster.select("apps/v1", "ReplicaSet", *place, _LABELS):
             owners = one["metadata"].get("ownerReferences") or []
-            # Neither the revision nor the observed generation tells: the controller
+            # Neither the revision nor the observed generation suffices: the controller
             # scales the old pods before it creates new ones.
             if _template(one) == wanted and uid in [owner["uid"] for owner in owners]:
                 return str(one["metadata"]["name"])
@@ -384,7 +389,7 @@ class Waiting:
 
 
 def _template(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the template of pods, without the label by which a ReplicaSet differs."""
+    """Return the pod template, without the label that distinguishes ReplicaSets."""
     template: dict[str, Any] = dict(found["spec"]["template"])
     metadata = dict(template.get("metadata") or {})
     labels = dict(metadata.get("labels") or {})
@@ -393,7 +398,7 @@ def _template(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(pod: dict[str, Any]) -> str:
-    """Return why a pod does not run; if it does, that it is not connected."""
+    """Return why a pod does not run, or that it runs without a connection."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}

@@ -1,7 +1,8 @@
 """
-Tokens that `kasctl login` keeps: in files that only this user can read.
+Tokens that `kasctl login` keeps, in files that only this user can read.
 
-kubectl starts ``kasctl login --exec`` for each of its commands, so this imports little.
+kubectl starts ``kasctl login --exec`` for each of its commands, so this file imports
+little.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import NamedTuple
 
 __all__ = ["KeptTokens", "Tokens", "all_kept", "cache_folder"]
 
-#: Bytes of a file; kas takes ID tokens of 16 KiB, a refresh token can be as long.
+#: Bytes of a file; kas accepts ID tokens of 16 KiB, and a refresh token can be as long.
 MAX_FILE = 256 * 1024
 
-#: How often, and after how many seconds each, the lock is tried before it is said.
+#: Number of attempts to lock before the user is informed, and seconds between them.
 _QUIET_LOOKS = 40
 _PAUSE = 0.05
 
@@ -31,7 +32,7 @@ class Tokens(NamedTuple):
     """
     Tokens from the identity provider.
 
-    :ivar expires_at: seconds since 1970; of the ID token.
+    :ivar expires_at: expiry of the ID token, in seconds since 1970.
     :ivar refresh_token: None if the provider issues none.
     """
 
@@ -55,7 +56,7 @@ class Tokens(NamedTuple):
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where the files are."""
+    """Return the folder of the files."""
     base = environ.get("XDG_CACHE_HOME", "")
     # A relative path must be ignored (XDG Base Directory Specification).
     return Path(base if os.path.isabs(base) else Path.home() / ".cache", "txkas")
@@ -65,7 +66,7 @@ class KeptTokens:
     """
     The tokens of one user at one provider, for one client and its scopes.
 
-    :param name: of the file.
+    :param name: the name of the file.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -82,7 +83,9 @@ class KeptTokens:
         return cls(folder, f"oidc-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
 
     def read(self) -> Tokens | None:
-        """None: nothing is kept, or nothing that this user alone could read."""
+        """
+        Return the tokens; None if there are none, or if other users could read them.
+        """
         try:
             descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
@@ -106,15 +109,15 @@ class KeptTokens:
         return tokens if usable else None
 
     def write(self, tokens: Tokens) -> None:
-        """Replace what is kept, at once."""
-        # Twisted's logger comes with it; most commands only read.
+        """Replace the tokens atomically."""
+        # This import includes Twisted's logger, and most commands only read.
         from tunnel.toolkit.files import replace_file
 
         self._make_folder()
         replace_file(self._file, json.dumps(tokens._asdict()).encode(), durable=False)
 
     def remove(self) -> bool:
-        """Whether there was one."""
+        """Remove the tokens; return whether there were any."""
         try:
             self._file.unlink()
         except FileNotFoundError:
@@ -124,9 +127,10 @@ class KeptTokens:
     @contextmanager
     def locked(self, waits: Callable[[], object]) -> Iterator[None]:
         """
-        One process at a time renews them; its end, however it comes, lets others on.
+        Hold the lock that lets only one process at a time renew the tokens; it ends
+        with the process.
 
-        :param waits: called when another one takes longer than a renewal does.
+        :param waits: called when another process takes longer than a renewal should.
         """
         import fcntl
 
@@ -150,12 +154,12 @@ class KeptTokens:
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._folder.stat().st_mode & 0o077:
-            # Fails where it belongs to another user.
+            # Fails if the folder belongs to another user.
             self._folder.chmod(0o700)
 
 
 def all_kept(folder: Path) -> list[KeptTokens]:
-    """Everything that is kept there."""
+    """Return all tokens in the folder."""
     return [
         KeptTokens(folder, file.stem) for file in sorted(folder.glob("oidc-*.json"))
     ]

@@ -54,7 +54,7 @@ from tunnel.program.opened import Opened
 from tunnel.toolkit.files import in_words
 from tunnel.toolkit.urls import is_private
 
-# client-go sends no token over plain HTTP, so the default has to be TLS
+# client-go does not send tokens over plain HTTP, so the default is TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"
 
 
@@ -105,14 +105,14 @@ def kubeconfig(
     identities = store.load()
     named = [_active(identities, agent) for agent in agents]
     if output_file is not None and output_file.exists() and not merge:
-        # Perhaps it has other clusters in it, or is in use.
+        # It may contain other clusters, or be in use.
         raise ConfigurationError(
             [
                 f"{output_file}: is there already; name another file, remove it, or "
                 "add to what is in it with --merge"
             ]
         )
-    # Where a token is made for it, a name that is probably mistyped is refused.
+    # If a token is made for it, a probably mistyped name is refused.
     lenient = system_cas or plugin is not None or token_file is not None
     url, authority = _reached(ctl, store.state, server, ca_file, pid, lenient)
     if plugin is not None:
@@ -174,20 +174,24 @@ for _option in (
         "--oidc-scope",
         "oidc_scopes",
         multiple=True,
-        help="A scope to ask the identity provider for, such as email; repeatable.",
+        help=("A scope to ask the identity provider for, such as email; repeatable."),
     ),
     click.option("--oidc-client-id", help="As oidc.client_id of kas."),
     click.option(
         "--oidc-issuer",
         metavar="URL",
-        help="Write no token into it: kubectl signs users in with this identity "
-        "provider, oidc.issuer of kas.",
+        help=(
+            "Write no token into it: kubectl signs users in with this identity "
+            "provider, oidc.issuer of kas."
+        ),
     ),
     click.option(
         "--merge",
         is_flag=True,
-        help="Add to the file that is there, and keep what is in it: --output-file, "
-        "else $KUBECONFIG or ~/.kube/config.",
+        help=(
+            "Add to the file that is there, and keep what is in it: --output-file, "
+            "else $KUBECONFIG or ~/.kube/config."
+        ),
     ),
     click.option(
         "--output-file",
@@ -205,15 +209,19 @@ for _option in (
     click.option(
         "--ca-file",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="CA of the server's certificate  [default: kas' development CA, where "
-        "its certificate is for that server; else the CAs of kubectl's machine]",
+        help=(
+            "CA of the server's certificate  [default: kas' development CA, where "
+            "its certificate is for that server; else the CAs of kubectl's machine]"
+        ),
     ),
     system_cas_option,
     click.option(
         "--server",
         metavar="URL",
-        help="URL of kas' Kubernetes API proxy  [default: what the running kas says, "
-        f"else {DEFAULT_SERVER}]",
+        help=(
+            "URL of kas' Kubernetes API proxy  [default: what the running kas says, "
+            f"else {DEFAULT_SERVER}]"
+        ),
     ),
     click.option(
         "--user",
@@ -224,8 +232,10 @@ for _option in (
         "--all",
         "every",
         is_flag=True,
-        help="Every agent that the user may reach; a new user may reach all agents, "
-        "also future ones.",
+        help=(
+            "Every agent that the user may reach; a new user may reach all agents, "
+            "also future ones."
+        ),
     ),
     click.option(
         "--agent",
@@ -408,13 +418,13 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
 
 
 def port_of(listener: Opened) -> int | None:
-    """Return the port of a listener; None: it is a unix socket."""
+    """Return the port of a listener; None for a Unix socket."""
     port = listener.address.rpartition(":")[2]
     return int(port) if port.isdecimal() else None
 
 
 def _is_at(listener: Opened, host: str) -> bool:
-    """Whether a host is surely the one where kas listens."""
+    """Tell whether a host is certainly the address of a listener."""
     if _is_loopback(host) or listener.address.rpartition(":")[0].strip("[]") == host:
         return True
     try:
@@ -448,7 +458,7 @@ def _default_user(agents: Sequence[Agent]) -> str:
 
 
 def _reachable(identities: Identities, user: User | None) -> list[Agent]:
-    """All agents that a user may reach."""
+    """Return all agents that a user may reach."""
     names = (ALL_AGENTS,) if user is None else user.agents
     found = [
         agent
@@ -462,7 +472,7 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
 
 def _connected_first(ctl: Ctl, agents: Sequence[Agent]) -> list[Agent]:
     """
-    Sort connected agents first: the first one is in the example, and the current
+    Sort connected agents first: the first one is used in the example and as the current
     context.
     """
     known = look(ctl, ctl.all_running()) if len(agents) > 1 else None
@@ -504,7 +514,7 @@ def _known(
     identities: Identities, name: str, rotate: bool, rights: Rights
 ) -> User | None:
     """
-    Return an existing user who may get a new token; None: the user does not exist.
+    Return an existing user who may get a new token; None if the user does not exist.
     """
     for found in identities.users:
         if found.name != name:
@@ -546,12 +556,12 @@ def _check_access(user: User, agents: Sequence[Agent]) -> None:
             )
 
 
-#: The "user" of a kubeconfig, at the agent with a name.
+#: A function that returns the "user" of a kubeconfig for an agent.
 _Credential = Callable[[str], dict[str, Any]]
 
 
 def _named(token: str, agent: str) -> dict[str, Any]:
-    # some commands (kubectl proxy, get --raw) leave the path of the server out
+    # Some commands (kubectl proxy, get --raw) omit the path of the server's URL
     return {"token": f"user:{agent}:{token}"}
 
 
@@ -607,10 +617,10 @@ def _content(
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     clusters, users, contexts = [], [], []
     for agent in agents:
-        # Names that do not collide with names of other files in a merge.
+        # Names that do not collide with names from other files when merged.
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
-        # kubectl keeps what an API server has by its URL, so each needs one of its own
+        # kubectl caches data of an API server by its URL, so each agent needs its own
         cluster = {"server": f"{url}/agents/{agent.name}", **trust}
         clusters.append({"name": cluster_name, "cluster": cluster})
         users.append({"name": user_name, "user": credential(agent.name)})

@@ -1,4 +1,4 @@
-"""A kubeconfig that is there already, and what is merged into it."""
+"""An existing kubeconfig, and merging into it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ __all__ = [
     "read",
 ]
 
-# Users have hundreds of clusters; client-go reads files of any size.
+# Bytes of a kubeconfig; users have hundreds of clusters, and client-go has no limit.
 MAX_FILE = 16 * 1024 * 1024
 
 
 class NameTaken(TunnelError):
-    """A context has no name left that does not lead elsewhere; says what to do."""
+    """
+    Raised if every name for a context is in use for another target; the text says what
+    to do.
+    """
 
 
 _LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -51,9 +54,9 @@ def default_path(environ: Mapping[str, str]) -> Path:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """
-    Keep kubectl from writing the file meanwhile, by the lock that kubectl uses.
+    Keep kubectl from writing the file in the meantime, with kubectl's own lock.
 
-    :raises ConfigurationError: the lock is there.
+    :raises ConfigurationError: the lock exists.
     """
     lock = Path(f"{path}.lock")
     try:
@@ -74,7 +77,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> dict[str, Any]:
     """
-    Read the file; return an empty one if it does not exist.
+    Read the file; return an empty kubeconfig if it does not exist.
 
     :raises ConfigurationError: it is not a kubeconfig; it stays unchanged.
     """
@@ -114,13 +117,14 @@ def _is_kubeconfig(content: dict[str, Any]) -> bool:
 
 def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """
-    Put what is in *new*, which is ours, into *old*; the names of its contexts there.
+    Merge the kubeconfig *new*, which kasctl made, into *old*; return the names of its
+    contexts.
 
-    Clusters and users of these names are replaced: no other program uses such names.  A
-    context that leads to another cluster, or there as another user, stays: ours is
-    called like its cluster then, and where that is taken too ``USER@AGENT``.
+    Clusters and users with these names are replaced, because no other program uses such
+    names. A context that leads to another cluster or user is kept: the new context then
+    gets the name of its cluster, or ``USER@AGENT`` if that is taken, too.
 
-    :raises NameTaken: all three are; *old* is to be thrown away.
+    :raises NameTaken: all three names are taken; *old* must be discarded.
     """
     old.setdefault("apiVersion", "v1")
     old.setdefault("kind", "Config")
@@ -151,13 +155,13 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _leads(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Cluster and user of a context."""
+    """Return the cluster and user of a context."""
     context = entry.get("context") or {}
     return context.get("cluster"), context.get("user")
 
 
 def moved(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Which clusters of *old* lead to another URL after `merge`, for their users."""
+    """Return warnings about clusters of *old* whose URL `merge` changed."""
     there = {
         one.get("name"): (one.get("cluster") or {}).get("server")
         for one in old.get("clusters") or []
@@ -182,7 +186,7 @@ def _replace(content: dict[str, Any], key: str, entry: dict[str, Any]) -> None:
 
 
 def back_up(path: Path) -> Path | None:
-    """Copy the file to ``FILE.bak``; None when there is none."""
+    """Copy the file to ``FILE.bak``; return None if it does not exist."""
     try:
         before = path.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Groups that load only the needed commands."""
+"""Command groups that load only the commands that are needed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ __all__ = ["LazyGroup"]
 
 class LazyGroup(click.Group):
     """
-    Group that loads the file of a command on demand: loading all of them takes a third
-    of a second.
+    A group that loads the file of a command on demand: loading all takes a third of a
+    second.
 
-    :param files: by the name of a command, the file beside this one whose ``declare``
-        adds it.
+    :param files: for each command, the file in this package whose ``declare`` adds it.
     """
 
     def __init__(self, *arguments: Any, files: Mapping[str, str], **rest: Any) -> None:
@@ -29,7 +28,7 @@ class LazyGroup(click.Group):
         return sorted({*self.commands, *self._files})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them."""
+        """Return a command, loading it if necessary."""
         if cmd_name in self._files and cmd_name not in self.commands:
             file: Any = import_module(f"kas.ctl.{self._files[cmd_name]}")
             file.declare(self)
@@ -39,8 +38,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """
-        Return the requested command; load all of them to list the names if it does not
-        exist.
+        Return the requested command; if it does not exist, load all of them to list
+        their names.
         """
         if args[0] not in self.list_commands(ctx):
             for name in self._files:

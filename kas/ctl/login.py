@@ -1,8 +1,8 @@
 """
 ``kasctl login`` and ``logout``: tokens of an identity provider, for kubectl.
 
-kubectl starts ``kasctl login --exec`` for each of its commands, so the imports for a
-sign-in happen only when a user signs in.
+kubectl starts ``kasctl login --exec`` for each of its commands, so the libraries for a
+sign-in are imported only when a user signs in.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["declare", "login"]
 
-#: Seconds before its end at which an ID token is renewed: a command may take as long.
+#: Seconds before its expiry at which an ID token is renewed: a command may take that
+#: long.
 MARGIN = 60.0
 
-#: Remaining lifetime in seconds for which a token is used if it cannot be renewed now.
+#: Minimum of seconds that a token must be valid to be used if it cannot be renewed now.
 _LAST = 5.0
 
 _API_VERSION = "client.authentication.k8s.io/v1"
@@ -41,7 +42,7 @@ def declare(group: click.Group) -> None:
 
 
 @click.command("login", short_help="Sign in with an identity provider, for kubectl.")
-@click.option("--issuer", metavar="URL", required=True, help="As oidc.issuer of kas.")
+@click.option("--issuer", metavar="URL", required=True, help=("As oidc.issuer of kas."))
 @click.option("--client-id", required=True, help="As oidc.client_id of kas.")
 @click.option(
     "--scope",
@@ -65,16 +66,21 @@ def declare(group: click.Group) -> None:
     default=0,
     help="Port of 127.0.0.1 that the browser comes back to  [default: a free one]",
 )
-@click.option("--no-browser", is_flag=True, help="Print the URL, and open no browser.")
+@click.option(
+    "--no-browser", is_flag=True, help=("Print the URL, and open no browser.")
+)
 @click.option(
     "--exec",
     "for_kubectl",
     is_flag=True,
-    help="Print what kubectl takes from a credential plugin; sign in only where the "
-    "tokens that are kept cannot be used or renewed.",
+    help=(
+        "Print what kubectl takes from a credential plugin; sign in only where the "
+        "tokens that are kept cannot be used or renewed."
+    ),
 )
 @click.option(
-    "--agent", help="With --exec: name the agent in the credential, beside the path."
+    "--agent",
+    help=("With --exec: name the agent in the credential, beside the path."),
 )
 def login(
     issuer: str,
@@ -90,7 +96,7 @@ def login(
     """
     Sign in with an identity provider, for kubectl.
 
-    The tokens are kept in $XDG_CACHE_HOME/txkas or ~/.cache/txkas, and renewed there.
+    The tokens are cached in $XDG_CACHE_HOME/txkas or ~/.cache/txkas, and renewed there.
     """
     if agent is not None and not for_kubectl:
         raise click.UsageError("--agent goes with --exec")
@@ -132,10 +138,10 @@ def login(
 @click.option("--scope", "scopes", multiple=True, help="As they were given to login.")
 def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) -> None:
     """
-    Remove the tokens that kasctl login keeps.
+    Remove the cached tokens of kasctl login.
 
-    All of them, without options.  An ID token that a program has stays valid until it
-    expires.
+    Without options, remove all of them. An ID token that a program has received stays
+    valid until it expires.
     """
     if (issuer is None) != (client_id is None) or (scopes and issuer is None):
         raise click.UsageError(
@@ -149,7 +155,7 @@ def _logout(issuer: str | None, client_id: str | None, scopes: tuple[str, ...]) 
     removed = 0
     with _problems_shown():
         for one in found:
-            # A renewal that is under way would bring them back.
+            # Without the lock, a renewal in progress would store them again.
             with one.locked(_waits):
                 removed += one.remove()
     _say("The tokens are removed." if removed else "No tokens are kept.")
@@ -162,7 +168,7 @@ def current(
     now: Callable[[], float],
 ) -> Tokens:
     """
-    Return usable tokens: cached ones, renewed ones, or those of a new sign-in.
+    Return usable tokens: cached, renewed, or from a new sign-in.
 
     Of several processes, one renews the tokens, and the others use its result.
     """
@@ -184,7 +190,7 @@ def current(
 
 def _lasts(tokens: Tokens, now: Callable[[], float]) -> bool:
     """
-    Return whether the tokens stay valid for a while.
+    Tell whether the tokens stay valid for a while.
 
     Tokens with a lifetime of minutes need a quarter of it; otherwise each call would
     renew them.
@@ -224,7 +230,7 @@ def _shown(seconds: float) -> str:
 
 
 def _say(text: str) -> None:
-    """On standard error: kubectl reads the other one."""
+    """Print a line to standard error, because kubectl reads standard output."""
     click.echo(text, err=True)
 
 
@@ -237,7 +243,10 @@ def _has_terminal() -> bool:
 
 
 def _has_browser(environ: Mapping[str, str]) -> bool:
-    """One with a window: a browser of the terminal would be in kubectl's way."""
+    """
+    Tell whether there is a graphical browser: a browser in the terminal would disturb
+    kubectl.
+    """
     named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform == "darwin" or any(environ.get(name) for name in named)
 
@@ -246,7 +255,7 @@ def _open_browser(url: str) -> None:
     import threading
     import webbrowser
 
-    # Some end only when the person closes them.
+    # Some browsers return only when the user closes them.
     threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 

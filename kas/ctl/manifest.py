@@ -1,4 +1,4 @@
-"""``kasctl agent manifest``: all that a cluster needs to run agentk."""
+"""``kasctl agent manifest``: all objects that a cluster needs to run agentk."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: deploy/kustomize/agentk for a whole cluster: in a checkout these are links to it.
+#: The files of deploy/kustomize/agentk; in a checkout these are links to them.
 _TEMPLATES = [
     Path(__file__).with_name(name) for name in ("agentk.yaml", "agentk_rights.yaml")
 ]
 
 NAMESPACE = "txkas"
-#: The Secret whose key ``token`` has the token of the agent.
+#: The Secret whose key ``token`` contains the agent's token.
 CREDENTIAL = "agentk-token"
-#: It shows no Secrets and changes nothing.
+#: The default role, which shows no Secrets and changes nothing.
 ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
 #: The module that keeps records in agentk's own namespace.
@@ -72,7 +72,7 @@ GITOPS = "gitops"
 #: Memory of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB each,
 #: which rarely need it at the same time.  Beyond its limit the kernel may kill the pod.
 GITOPS_MEMORY = "2Gi"
-#: Ports of other listeners of kas, as the documentation has them.
+#: Usual ports of other listeners of kas, as documented.
 _USUAL_PORTS = {
     8151: OBSERVABILITY,
     8153: EXTERNAL_API,
@@ -85,7 +85,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @attrs.frozen(kw_only=True)
 class AgentOptions:
-    """Options of every command that makes a manifest."""
+    """The options of every command that makes a manifest."""
 
     image: str
     kas_address: str | None
@@ -109,31 +109,41 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--image",
         required=True,
-        help="An image with txkas in it, of a registry that the cluster can reach.",
+        help=("An image with txkas in it, of a registry that the cluster can reach."),
     ),
     click.option(
         "--kas-address",
         metavar="URL",
-        help="Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  "
-        "[default: where the running kas listens for agents, if that is one address]",
+        help=(
+            "Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  "
+            "[default: where the running kas listens for agents, if that is one "
+            "address]"
+        ),
     ),
     click.option(
         "--ca-file",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="CA of kas' certificate  [default: kas' development CA, where its "
-        "certificate is for that address]",
+        help=(
+            "CA of kas' certificate  [default: kas' development CA, where its "
+            "certificate is for that address]"
+        ),
     ),
     system_cas_option,
     click.option(
-        "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
+        "--namespace",
+        default=NAMESPACE,
+        show_default=True,
+        help=("Where agentk runs."),
     ),
     click.option(
         "--cluster-role",
         default=ROLE,
         show_default=True,
         metavar="ROLE",
-        help="The ClusterRole with whose rights agentk runs: what users may do through "
-        "kas is at most that.",
+        help=(
+            "The ClusterRole with whose rights agentk runs: what users may do through "
+            "kas is at most that."
+        ),
     ),
     click.option(
         "--impersonate",
@@ -146,9 +156,11 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "modules",
         multiple=True,
         metavar="MODULE",
-        help="Turn on a module of agentk that is off by default, such as gitops, with "
-        "the rights that it needs in agentk's own namespace; may be given several "
-        "times.",
+        help=(
+            "Turn on a module of agentk that is off by default, such as gitops, with "
+            "the rights that it needs in agentk's own namespace; may be given several "
+            "times."
+        ),
     ),
     click.option(
         "--force",
@@ -191,8 +203,8 @@ def _manifest(
     """
     Print a manifest for `kubectl apply -f -` that runs agentk in a cluster.
 
-    The manifest contains the agent's token, and kas keeps only its hash.  So this adds
-    a new agent, and an existing agent needs --rotate for a new token.
+    The manifest contains the agent's token, and kas keeps only its hash.  So this
+    command adds a new agent; an existing agent needs --rotate to get a new token.
     """
     chosen = AgentOptions(**options)
     check_options(ctl, chosen)
@@ -231,7 +243,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
     """
     Refuse mistyped options.
 
-    :raises click.UsageError: naming the option.
+    :raises click.UsageError: the text names the option.
     """
     if not _NAMESPACE.fullmatch(options.namespace):
         raise click.UsageError(
@@ -246,7 +258,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
         if not _MODULE.fullmatch(module):
             raise click.UsageError(f"--module: {module!r} is not a module's name")
         known = {one.name for one in installed(AgentModule)}
-        # The image may have others.
+        # The image may contain other modules.
         if module not in known and (near := get_close_matches(module, known, 1)):
             raise click.UsageError(
                 f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
@@ -265,7 +277,7 @@ def prepare(
     """
     Check the address of kas and find its CA, before a token is made.
 
-    :return: the store of agents, and a function that returns all objects for a token.
+    :returns: the store of agents, and a function that returns all objects for a token.
     """
     address = parse_kas_address(options.kas_address or _listened(ctl))
     if not options.force and _is_local(address.host):
@@ -306,7 +318,7 @@ def make_token(
     """
     Register the agent, or rotate its token.
 
-    :param show: gets the token before it becomes valid.
+    :param show: receives the token before it becomes valid.
     :raises IdentityError: the agent exists, and *rotate* is false.
     """
     there = {one.name for one in store.load().agents}
@@ -322,7 +334,10 @@ def make_token(
 
 
 def _listened(ctl: Ctl) -> str:
-    """Where agents reach the kas that runs here, if that is the same from elsewhere."""
+    """
+    Return the address at which agents reach the kas that runs here, if it is the same
+    elsewhere.
+    """
     for one in ctl.all_running():
         found = one.find(AGENTS)
         if found is None:
@@ -341,7 +356,7 @@ def _listened(ctl: Ctl) -> str:
 
 
 def _is_local(host: str) -> bool:
-    """Tell whether each machine takes *host* for itself."""
+    """Tell whether *host* always means the local machine."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -428,7 +443,7 @@ def fill_in(
     """
     Return the template with the values of one cluster, secrets included.
 
-    :param authority: None: agentk trusts the CAs of its image.
+    :param authority: None if agentk trusts the CAs of its image.
     :param role: the ClusterRole of agentk in the whole cluster.
     """
     found = {one["kind"]: one for one in documents}
@@ -437,7 +452,7 @@ def fill_in(
             one["metadata"]["namespace"] = namespace
     found["Namespace"]["metadata"]["name"] = namespace
     binding = found["ClusterRoleBinding"]
-    # of the whole cluster, where several agents may be
+    # The binding is cluster-wide, and several agents may be in one cluster.
     binding["metadata"]["name"] = f"{namespace}-agentk"
     binding["roleRef"]["name"] = role
     for subject in (*binding["subjects"], *found["RoleBinding"]["subjects"]):
@@ -478,9 +493,10 @@ def _turned_on(
     documents: list[dict[str, Any]], namespace: str, modules: Collection[str]
 ) -> list[dict[str, Any]]:
     """
-    Have agentk of *documents* read a configuration file that turns modules on.
+    Make agentk in *documents* read a configuration file that enables modules.
 
-    :return: that file, and the rights that the modules need in agentk's own namespace.
+    :returns: that file, and the permissions that the modules need in agentk's own
+        namespace.
     """
     deployment = next(one for one in documents if one["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]

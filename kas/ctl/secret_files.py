@@ -1,4 +1,4 @@
-"""Files with tokens: whole or not there, and only their owner can read them."""
+"""Files with tokens: complete or missing, and readable only for their owner."""
 
 from __future__ import annotations
 

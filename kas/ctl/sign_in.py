@@ -45,42 +45,42 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["Provider", "SignInFailed", "Unreachable"]
 
-#: Seconds for one answer of the provider, the lookup of its name included.
+#: Seconds for one response of the provider, including the lookup of its name.
 TIMEOUT = 15.0
 
 #: Time limit of a sign-in in seconds; the lock is held until then.
 SIGN_IN_TIMEOUT = 600.0
 
-#: Bytes of an answer of the provider.
+#: Bytes of a response of the provider.
 MAX_BODY = 256 * 1024
 
 #: Maximum characters of a token, as in kas.
 MAX_TOKEN = 16 * 1024
 
-#: Maximum difference of the provider's clock in seconds.
+#: Tolerated difference of the provider's clock, in seconds.
 CLOCK_SKEW = 60.0
 
-#: Seconds between two questions whether a device code was entered: where the provider
-#: names none (RFC 8628, 3.2), and what is added when it says slow_down (3.5).
+#: Seconds between two polls of a device code if the provider does not name an interval
+#: (RFC 8628, 3.2), and the increment after slow_down (3.5).
 POLL_INTERVAL = 5.0
 SLOW_DOWN = 5.0
 
-#: Errors of a renewal that only the person can end (RFC 6749, 5.2; OpenID Connect Core,
-#: 3.1.2.6, which some providers answer here, too).
+#: Errors of a renewal after which the user must sign in again (RFC 6749, 5.2; OpenID
+#: Connect Core, 3.1.2.6, which some providers also use here).
 _SIGN_IN_AGAIN = frozenset(
     {"invalid_grant", "interaction_required", "login_required", "consent_required"}
 )
 
-#: Connections to the place where the browser comes back to: one has six.
+#: Connections to the redirect listener: a browser opens six.
 MAX_CONNECTIONS = 16
 
 #: Seconds for which a connection of the browser may be silent.
 _BROWSER_TIMEOUT = 10.0
 
-#: Characters of what the provider says.
+#: Characters of a message from the provider.
 _MAX_REASON = 200
 
-#: Where the browser comes back to.
+#: Path of the browser's redirect.
 _CALLBACK = "/callback"
 
 _PAGE = """\
@@ -91,27 +91,28 @@ _PAGE = """\
 
 _T = TypeVar("_T")
 
-#: Takes a URL, and form fields to post; gives status and JSON object.
+#: A function that requests a URL, or posts form fields; it returns the status and the
+#: JSON object.
 Fetch = Callable[[str, "Mapping[str, str] | None"], tuple[int, dict[str, Any]]]
 
 
 class SignInFailed(TunnelError):
-    """The person is not signed in; the text says why."""
+    """Raised if the user could not be signed in; the text gives the reason."""
 
 
 class Unreachable(SignInFailed):
-    """The provider does not answer, or with an error of its own."""
+    """Raised if the provider does not respond, or fails."""
 
 
 class Provider:
     """
-    An identity provider, as one client of it.
+    An identity provider, as seen by one client.
 
-    :param scopes: besides ``openid``, and ``offline_access`` where the provider has it.
-    :param ca_file: CAs that may sign its certificate, besides the system's.
-    :param show: takes lines for the person.
-    :param now: the time of day.
-    :param seconds: a clock that only goes forward.
+    :param scopes: in addition to ``openid``, and to ``offline_access`` if supported.
+    :param ca_file: CAs for its certificate, in addition to the system's.
+    :param show: shows a line to the user.
+    :param now: returns the time of day.
+    :param seconds: returns the time of a monotonic clock.
     :param sleep: waits for some seconds.
     """
 
@@ -150,7 +151,8 @@ class Provider:
 
         :param port: port for the browser's redirect; 0 for any free port.
         :param open_browser: opens the URL.
-        :raises SignInFailed: within `SIGN_IN_TIMEOUT`.
+        :raises SignInFailed: also if the user does not sign in within
+            `SIGN_IN_TIMEOUT`.
         """
         start = self._endpoint("authorization_endpoint")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
@@ -168,8 +170,9 @@ class Provider:
             url = f"{start}{'&' if urlsplit(start).query else '?'}{urlencode(asked)}"
             self._show(f"Sign in with a browser on this machine:\n{url}")
             if open_browser is not None:
-                # Every user of this machine can read the arguments of a program, and
-                # anyone who opened that URL would be signed in here.
+                # Open a local URL that redirects: other users of this machine can read
+                # the arguments of a program, and could use the provider's URL to sign
+                # in here as themselves.
                 listener.urls.put(url)
                 open_browser(f"http://127.0.0.1:{listener.server_port}{listener.start}")
             try:
@@ -184,7 +187,7 @@ class Provider:
         """
         Sign a user in with a browser on another machine, with a code.
 
-        :raises SignInFailed: when the code has expired.
+        :raises SignInFailed: also if the code expires.
         """
         where = self._endpoint("device_authorization_endpoint")
         status, answer = self._fetch(where, self._asked())
@@ -233,9 +236,9 @@ class Provider:
 
     def renew(self, kept: Tokens) -> Tokens | None:
         """
-        Renew the cached tokens; None: the user has to sign in again.
+        Renew the cached tokens; None if the user has to sign in again.
 
-        :raises SignInFailed: `Unreachable`, the old ones may still be valid.
+        :raises SignInFailed: `Unreachable`, the old tokens may still be valid.
         """
         if kept.refresh_token is None:
             return None
@@ -247,7 +250,7 @@ class Provider:
             }
         )
         if status == 200 and "id_token" not in answer:
-            return None  # OpenID Connect Core, 12.2: it need not give one
+            return None  # OpenID Connect Core, 12.2: an ID token is optional
         if status != 200:
             error = answer.get("error")
             if isinstance(error, str) and error in _SIGN_IN_AGAIN:
@@ -279,7 +282,7 @@ class Provider:
         demanded = self._described().get(
             "authorization_response_iss_parameter_supported"
         )
-        # RFC 9207: else another provider could be handed the code.
+        # RFC 9207: otherwise the code could be sent to another provider.
         if said != self._issuer and (said is not None or demanded is True):
             raise SignInFailed("the answer in the browser is of another issuer (iss)")
         code = answer.get("code")
@@ -325,7 +328,7 @@ class Provider:
         scopes = dict.fromkeys(("openid", *self._scopes, *more))
         asked = {"client_id": self._client_id, "scope": " ".join(scopes)}
         if "offline_access" in scopes:
-            # Without it the scope has to be ignored (OpenID Connect Core, 11).
+            # Without it, the provider must ignore the scope (OpenID Connect Core, 11).
             asked["prompt"] = "consent"
         return asked
 
@@ -360,7 +363,7 @@ def _refused(
     """
     Return the error of the provider.
 
-    :param hidden: sent values that must not be in the text.
+    :param hidden: secret values that must not appear in the text.
     """
     parts = [answer.get("error"), answer.get("error_description")]
     text = ": ".join(str(one) for one in parts if one) or "it does not say why"
@@ -377,7 +380,7 @@ def _unusable(why: str) -> SignInFailed:
 
 
 def _payload(token: str) -> bytes:
-    """Return the claims of a token without a check of its signature."""
+    """Return the claims of a token without verifying its signature."""
     parts = token.split(".")
     try:
         if len(parts) != 3:
@@ -396,7 +399,7 @@ def _subject(tokens: Tokens) -> object:
 
 
 def person_of(tokens: Tokens) -> str:
-    """Whom the tokens are of, for that person to read."""
+    """Return the name of the tokens' user, to show to that user."""
     claims = json.loads(_payload(tokens.id_token))
     names = (claims.get(one) for one in ("preferred_username", "email", "name", "sub"))
     found = next((one for one in names if isinstance(one, str) and one), "nobody")
@@ -415,16 +418,16 @@ def _same(found: object, wanted: str) -> bool:
 
 def _is_plain(url: str) -> bool:
     """
-    Return whether a terminal shows the URL unchanged, and the URL can take a query.
+    Tell whether a terminal shows the URL unchanged, and a query can be appended to it.
     """
     return url.isascii() and url.isprintable() and not set(url) & set(" #\"'<>")
 
 
 def _seconds(found: object, default: float) -> float:
-    """Return a number of seconds that the provider named, at least one."""
+    """Return a number of seconds from the provider, at least one."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return default
-    # Compared as it is: an int may be too large for a float.
+    # Compare before converting: an int may be too large for a float.
     return default if found != found else float(max(1, min(found, SIGN_IN_TIMEOUT)))
 
 
@@ -433,7 +436,7 @@ def _seconds(found: object, default: float) -> float:
 
 class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None is followed: a secret would go to a URL that is not checked."""
+        """Follow no redirect: a secret would be sent to an unverified URL."""
 
 
 def _fetcher(ca_file: Path | None) -> Fetch:
@@ -442,7 +445,7 @@ def _fetcher(ca_file: Path | None) -> Fetch:
         alpn=(ALPN_HTTP,),
         minimum_version=ssl.TLSVersion.TLSv1_2,
     )
-    # Plain http is for this machine only, and never for a proxy.
+    # Plain http is allowed for this machine only, and never through a proxy.
     proxies = {name: url for name, url in getproxies().items() if name == "https"}
     opener = build_opener(
         HTTPSHandler(context=context), ProxyHandler(proxies), _NoRedirect()
@@ -485,7 +488,7 @@ def _within(limit: float, ask: Callable[[], _T]) -> _T:
     """
     Return the result of *ask*, or raise its exception; give up after *limit* seconds.
 
-    Timeouts of sockets apply to each read, and not to the lookup of a name.
+    Socket timeouts apply to each read, and not to name lookups.
     """
     results: queue.SimpleQueue[tuple[list[_T], Exception | None]] = queue.SimpleQueue()
 
@@ -514,7 +517,7 @@ def _reason(error: Exception) -> str:
     return clean(str(text), _MAX_REASON)
 
 
-# Where the browser comes back to.
+# The listener for the browser's redirect.
 
 
 class _Listener(ThreadingHTTPServer):
@@ -523,7 +526,7 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, port: int, state: str) -> None:
         self.answers: queue.Queue[dict[str, str]] = queue.Queue()
         self.state = state
-        #: Where the browser is sent to from *start*, once.
+        #: The URL to which *start* redirects the browser, once.
         self.urls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.start = f"/start/{secrets.token_urlsafe(32)}"
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
@@ -542,7 +545,7 @@ class _Listener(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: what it would print can have the code in it."""
+        """Do nothing: the traceback could contain the code."""
 
 
 class _Page(NamedTuple):
@@ -590,7 +593,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = dict(parse_qsl(parts.query, max_num_fields=20))
         except ValueError:
             answer = {}
-        # Any page in the browser can send it here; only ours knows the state.
+        # Any page in the browser could redirect here, but only the real one knows the
+        # state.
         if not _same(answer.get("state"), self.server.state):
             return _Page(
                 400,
@@ -603,7 +607,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the code is in it."""
+        """Do nothing: the line would contain the code."""
 
 
 @contextmanager

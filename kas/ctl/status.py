@@ -1,4 +1,4 @@
-"""``kasctl status``: what a running kas does, and which agents it knows."""
+"""``kasctl status``: the state of a running kas, and the agents that it knows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def declare(group: click.Group) -> None:
 @pid_option
 @click.option(
     "--url",
-    help="Where kas' observability listener is  [default: what the running kas says, "
-    f"else {DEFAULT_URL}]",
+    help=(
+        "Where kas' observability listener is  [default: what the running kas says, "
+        f"else {DEFAULT_URL}]"
+    ),
 )
 @click.option(
     "--server",
@@ -73,7 +75,7 @@ def _status(
     found: Server | None = None
     given = url or server or configuration_file
     if pid is not None and (server or configuration_file or url):
-        raise ConfigurationError(["--pid says already which kas; give only one"])
+        raise ConfigurationError([("--pid says already which kas; give only one")])
     if server is not None:
         if secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])
@@ -102,7 +104,7 @@ def _status(
         whole = ctl.all_running() if given is None else ()
         known = agents.look(ctl, whole)
         if known is not None and running is not None and running.pid in known.hung:
-            # its other ports would take as long
+            # Its other ports would time out, too
             raise ConfigurationError([known.hung[running.pid]])
         try:
             _show_process(ctl, url or DEFAULT_URL, known)
@@ -163,7 +165,7 @@ def _plain(value: object) -> str:
         return "yes" if value else "no"
     if value is None:
         return "none"
-    # agents say of themselves what they like
+    # Agents choose these texts
     return printable(str(value))
 
 

@@ -1,4 +1,4 @@
-"""``kasctl token``: a token for the external API, for curl and for trying things."""
+"""``kasctl token``: tokens for the external API, for curl and for tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Cache of agents at other kas, and the schedule of lookups.
+A cache of the agents at other kas, and the schedule of its lookups.
 
-It has an entry for each agent with recent requests.  Events of the store and lookups
-change it; a lookup is rare, shared by all requests, and never all happen at once.
+It has an entry for each agent with recent requests. Events of the store and lookups
+change it. A lookup is rare and shared by all requests; lookups never start all at once.
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ __all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 #: Seconds after which an entry that no request used is dropped.
 UNUSED_SECONDS: Final = 300.0
 
-#: Agents with an entry.  Ten times the agents that a kas is made for; a client with a
-#: valid credential can only name agents that exist.
+#: Agents with an entry: ten times as many as one kas is designed for. Clients with
+#: valid credentials can only name existing agents.
 MAX_ENTRIES = 100_000
 
-#: Instances (pods) of one agent that are kept.  Two or three are usual; an agent that
-#: makes up new ones without end gains nothing by it.
+#: Instances (pods) of one agent that are kept. Two or three are usual; the limit
+#: protects against an agent that invents new ones.
 MAX_INSTANCES: Final = 256
 
 #: Instances of one agent that the cache remembers as gone, so that late events do not
-#: bring them back.  Events overtake each other by seconds at most, and this many pods
-#: of one agent do not end in seconds.
+#: bring them back. Events are late by seconds at most, and fewer pods of one agent end
+#: in that time.
 MAX_GONE: Final = 32
 
-#: No look-up has answered yet.
+#: No lookup has succeeded yet.
 NEVER: Final = -1
 
-#: Seconds between two lookups of one agent, for any number of requests.  Long enough to
-#: cost nothing, short enough that a waiting user does not notice.
+#: Seconds between two lookups of one agent, for any number of requests: long enough to
+#: cost little, and short enough for a waiting user.
 LOOK_INTERVAL: Final = 1.0
 
-#: Seconds between two look-ups of one agent where the last found nothing and events
-#: come in: an agent that connects is one, and this is only a net below that.
+#: Seconds between two lookups of one agent if the last one found nothing and events
+#: arrive: the agent's connection causes an event, and these lookups are only a safety
+#: net.
 ABSENT_INTERVAL: Final = 30.0
 
-#: The same, more or less a half, where no stream waits for the agent and no events come
-#: in.  An entry that is wrong shows itself when a request goes there, so all that these
-#: find are further instances, and every kas pays for them with a call to each other.
+#: The same, plus or minus half, if no stream waits for the agent and no events arrive.
+#: A wrong entry is detected when a request uses it, so these lookups can only find
+#: further instances, and each one costs a call to every other kas.
 REACHED_INTERVAL: Final = 20.0
 
-#: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
-#: a few milliseconds, and the peers' private API is not flooded while it is down.
+#: Lookups at the same time; others wait for their turn. Redis needs a few milliseconds
+#: for them, and the private API of the peers is not flooded while Redis is down.
 MAX_LOOKUPS = 256
 
 
 class Cache:
     """
-    Cache with one entry for each agent with requests.
+    A cache with one entry for each agent with requests.
 
-    :param random: between 0 and 1, spreads the due times of entries.
-    :ivar entries: ordered by use, the most recent one last.
+    :param random: returns a number between 0 and 1, to spread the due times of entries.
+    :ivar entries: the entries in order of use, the most recent one last.
     """
 
     def __init__(self, clock: IReactorTime, random: Callable[[], float]) -> None:
@@ -72,7 +73,9 @@ class Cache:
         self.entries: OrderedDict[str, CacheEntry] = OrderedDict()
 
     def wanted(self, agent_id: str) -> CacheEntry:
-        """Its entry, which is kept from now on, whatever it says."""
+        """
+        Return the entry of an agent, which is kept from now on even if it is empty.
+        """
         now = self._clock.seconds()
         entry = self.entries.get(agent_id)
         if entry is None:
@@ -90,7 +93,7 @@ class Cache:
             entry.forget_kas(kas_id)
 
     def doubt_kas(self, kas_id: bytes) -> None:
-        """Doubt a kas's agents: the next request for each looks it up again."""
+        """Doubt the agents of a kas: the next request for each looks it up again."""
         for entry in self.entries.values():
             if any(record.kas_id == kas_id for record in entry.records()):
                 entry.doubt()
@@ -108,22 +111,22 @@ class Cache:
             self.entries.pop(agent_id).drop()
 
     def stop(self) -> None:
-        """Look up nothing any more."""
+        """Cancel all lookups."""
         for entry in self.entries.values():
             entry.cancel()
 
 
 class LookUps:
     """
-    Scheduler of lookups, which starts each when it is due.
+    A scheduler of lookups, which starts each when it is due.
 
     :param look_up: performs one lookup.
-    :param here: agents that are connected to this kas.
-    :param awaited: agents that streams wait for.
-    :param cut_off: kas whose agents the store cannot know.
-    :ivar listening: events arrive, so that entries stay correct.
-    :ivar epoch: number of gaps in the events so far: entries of an earlier epoch are
-        old.
+    :param here: the agents that are connected to this kas.
+    :param awaited: the agents that streams wait for.
+    :param cut_off: the kas whose agents the store cannot know.
+    :ivar listening: whether events arrive, so that entries stay correct.
+    :ivar epoch: the number of gaps in the events so far: entries of an earlier epoch
+        are out of date.
     """
 
     _log: ClassVar = Logger()
@@ -143,22 +146,21 @@ class LookUps:
         self._cut_off = cut_off
         self.listening = False
         self.epoch = 0
-        #: When the last gap began.
+        #: The time when the last gap began.
         self._gap = -math.inf
         self._stopped = False
-        #: At this moment.
+        #: The number of running lookups.
         self.running = 0
         self._queue: OrderedDict[str, CacheEntry] = OrderedDict()
 
     def stop(self) -> None:
-        """Begin no more."""
+        """Start no more lookups."""
         self._stopped = True
         self._queue.clear()
 
     def events_come_in(self, on: bool) -> None:
         """
-        Note whether events arrive from now on, and have every agent looked up once
-        more.
+        Note whether events arrive from now on, and look every agent up once more.
 
         Events may have been missed in both cases.
 
@@ -170,12 +172,14 @@ class LookUps:
         self.listening = on
 
     def grow_old(self) -> None:
-        """Something may have been missed: every agent is looked up once more."""
+        """Look every agent up once more, because events may have been missed."""
         self.epoch += 1
 
     def is_due(self, entry: CacheEntry, known: bool) -> bool:
         """
-        Return whether a requested entry needs a lookup; *known*: it has a location.
+        Tell whether a requested entry needs a lookup.
+
+        :param known: whether it has a location.
         """
         if entry.looking:
             return False
@@ -187,7 +191,7 @@ class LookUps:
             reached = known or agent_id in self._here
             if not reached or agent_id in self._awaited:
                 return True
-            # Not all of them at once when a gap begins.
+            # Spread the lookups after the beginning of a gap.
             wait = REACHED_INTERVAL * (0.5 + entry.spread)
             return now >= max(entry.looked, self._gap) + wait
         if entry.epoch != self.epoch:
@@ -197,7 +201,7 @@ class LookUps:
         return now >= entry.looked + ABSENT_INTERVAL or bool(self._cut_off(entry))
 
     def when_due(self, entry: CacheEntry) -> None:
-        """Once the interval of this agent is over."""
+        """Look an entry up when the interval of its agent is over."""
         if self._stopped or (entry.timer is not None and entry.timer.active()):
             return
         if entry.looking:
@@ -210,7 +214,7 @@ class LookUps:
             entry.timer = self._clock.callLater(wait, self.now, entry)
 
     def now(self, entry: CacheEntry) -> None:
-        """As soon as it is its turn."""
+        """Look an entry up as soon as a slot is free."""
         entry.cancel()
         if entry.looking or self._stopped:
             return
@@ -244,9 +248,9 @@ class LookUps:
 
 class _Instance:
     """
-    One run of one agentk: its newest connection, or that this one is gone.
+    The newest connection of one run of an agentk, or the fact that it is gone.
 
-    :ivar event: number of the event that said so; 0 when a look-up did.
+    :ivar event: the number of the event that reported it; 0 for a lookup.
     """
 
     def __init__(self, generation: int, record: AgentRecord | None, event: int) -> None:
@@ -257,44 +261,46 @@ class _Instance:
 
 class CacheEntry:
     """
-    Where one agent is, as far as is known.
+    The known locations of one agent.
 
-    Of each instance only the connection with the highest generation counts, and that
-    one is gone for good once an event said so: whichever way events and look-ups
-    overtake each other, what remains is the newest.
+    For each instance, only the connection with the highest generation counts, and it is
+    gone for good after an event has said so: in whatever order events and lookups
+    arrive, the newest state remains.
 
     :param used: when a request last used it.
-    :param spread: between 0 and 1: spreads in time what would be due for all at once.
+    :param spread: a number between 0 and 1, to spread lookups that would all be due at
+        once.
     """
 
     def __init__(self, agent_id: str, used: float, spread: float = 0.5) -> None:
         self.agent_id = agent_id
         self.used = used
         self.spread = spread
-        #: The next look-up may begin.
+        #: The earliest time of the next lookup.
         self.next_look = 0.0
-        #: When the last one ended.
+        #: When the last lookup ended.
         self.looked = -math.inf
-        #: One runs, or waits for its turn.
+        #: Whether a lookup runs or waits for its turn.
         self.looking = False
-        #: Another one has to follow, which begins later than that.
+        #: Whether another lookup has to begin after the present one.
         self.again = False
-        #: Events are complete since this one (`LookUps.epoch`); NEVER: they are not.
+        #: The epoch (`LookUps.epoch`) since which events are complete; NEVER if they
+        #: are not.
         self.epoch = NEVER
         self.timer: IDelayedCall | None = None
-        #: The cache keeps it no longer.
+        #: Whether the cache has dropped the entry.
         self.dropped = False
         self._instances: dict[bytes, _Instance] = {}
 
     def cancel(self) -> None:
-        """Look nothing up by a timer."""
+        """Cancel the scheduled lookup."""
         cancel_call(self.timer)
         self.timer = None
 
     def doubt(self) -> None:
         """
-        Note that events were missed: look this entry up again, also after a running
-        look-up, whose result may be out of date.
+        Note that events were missed: look this entry up again, even after a running
+        lookup, whose result may be out of date.
         """
         self.epoch = NEVER
         self.again = self.looking
@@ -310,7 +316,7 @@ class CacheEntry:
         return [known.record for known in instances if known.record is not None]
 
     def connected(self, record: AgentRecord, event: int) -> bool:
-        """Take in a connection; False when it is nothing new."""
+        """Apply a new connection; return False if it is already known."""
         agent = record.agent
         known = self._instances.get(agent.instance_id)
         if known is not None:
@@ -334,7 +340,7 @@ class CacheEntry:
         if known is not None and known.generation > generation:
             self._instances[instance_id] = known
             return
-        # At the end, because the first ones are forgotten first.
+        # At the end, because the first entries are forgotten first.
         self._instances[instance_id] = _Instance(generation, None, event)
         gone = [key for key, one in self._instances.items() if one.record is None]
         for key in gone[:-MAX_GONE]:
@@ -365,7 +371,7 @@ class CacheEntry:
         return any(new)
 
     def forget(self, wrong: AgentRecord) -> None:
-        """Forget a location that led nowhere; a new report of it is tried again."""
+        """Forget a location that did not work; a new report of it is tried again."""
         known = self._instances.get(wrong.agent.instance_id)
         if known is not None and known.record is not None:
             same = known.record.kas_id == wrong.kas_id
@@ -373,14 +379,16 @@ class CacheEntry:
                 del self._instances[wrong.agent.instance_id]
 
     def forget_kas(self, kas_id: bytes) -> None:
-        """Forget the connections at a dead kas."""
+        """Forget the connections to a dead kas."""
         for key, known in tuple(self._instances.items()):
             if known.record is not None and known.record.kas_id == kas_id:
                 del self._instances[key]
 
 
 def newest(records: Iterable[AgentRecord]) -> list[AgentRecord]:
-    """Of each instance of each agent the connection with the highest generation."""
+    """
+    Return the connection with the highest generation for each instance of each agent.
+    """
     best: dict[tuple[str, bytes], AgentRecord] = {}
     for record in records:
         key = (record.agent.agent_id, record.agent.instance_id)

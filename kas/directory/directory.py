@@ -1,14 +1,13 @@
 """
-The directory of a kas: which kas holds which agent.
+The directory of a kas: the agents, and the kas to which each is connected.
 
-    routing ──routes/wait──> Directory <──events, leases── Store (Redis)
-                               │  └──────find, put────────^
-                               └──ask──> the peers themselves, while it is down;
-                                         peers that are cut off from it, always
+routing ──routes/wait──> Directory <──events, leases── Store (Redis) │  └──────find,
+put────────^ └──ask──> the peers themselves, while Redis is down; if a peer is cut off
+from Redis, always
 
-Memory serves all requests.  An entry stays correct without further lookups, because
-every change is published.  Only after a gap in the events, or for an unknown agent, the
-directory reads the store: once for all requests for the same agent.
+All requests are served from memory.  An entry stays correct without further lookups,
+because every change is published.  Only after a gap in the events, or for an unknown
+agent, the directory reads the store: once for all requests for the same agent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Directory"]
 
-#: Seconds between two looks for what has to be dropped.
+#: Seconds between two searches for entries to drop.
 SWEEP_INTERVAL: Final = 60.0
 
 
@@ -41,11 +40,11 @@ class Directory:
     """
     The connections here, and the cached connections at other kas.
 
-    Only `agents` and `last_seen` wait for the store: a request calls `routes`, follows
-    the entry, and waits with `wait` for a better one.
+    Only `agents` and `last_seen` wait for the store. A request calls `routes`, tries
+    the results, and waits with `wait` for better ones.
 
     :param me: this kas, as others see it.
-    :param store: None: this kas is alone.  Then no timer runs, and no agent is
+    :param store: None if this kas is alone; then no timer runs, and no agent is
         elsewhere.
     :param sessions: used to query peers directly if the store has no answer.
     :param siblings: addresses of the other workers of this kas, which are known without
@@ -70,7 +69,7 @@ class Directory:
     ) -> None:
         self._me = me
         self._store = store
-        #: Whether there can be other kas with agents: else it knows no routes.
+        #: Whether other kas with agents may exist; if not, there are no routes.
         self.is_shared: Final = store is not None
         clock: IReactorTime = runtime.reactor
         self._clock = clock
@@ -79,10 +78,10 @@ class Directory:
         self._siblings = siblings
         self.on_superseded = on_superseded
         self.on_connected = on_connected
-        #: For metrics: lookups in the store, lookups at peers, events.
+        #: For metrics: lookups in the store, lookups at peers, and events.
         self.lookups = self.asked = self.events_received = 0
         self._mine: dict[tuple[str, bytes], AgentRecord] = {}
-        #: How many of these an agent has.
+        #: The number of connections here, by agent.
         self._here: Counter[str] = Counter()
         self._cache = Cache(clock, runtime.random)
         self._waiters = Waiters()
@@ -103,7 +102,7 @@ class Directory:
 
     async def start(self) -> None:
         """
-        Begin to record our connections and to listen for events.
+        Begin to record our connections and to receive events.
 
         An unreachable store is not an error: the directory retries.
         """
@@ -113,7 +112,7 @@ class Directory:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)
 
     async def stop(self) -> None:
-        """Remove everything that is ours, within a short time, and let go."""
+        """Remove our records within a short time, and disconnect."""
         self._running = False
         for call in (self._sweeping, self._polling):
             cancel_call(call)
@@ -129,11 +128,11 @@ class Directory:
 
     @property
     def entries(self) -> int:
-        """Entries of the cache, for metrics."""
+        """The number of entries in the cache, for metrics."""
         return len(self._cache.entries)
 
     def update(self, me: KasRecord) -> None:
-        """Set this kas's own record, which others get with the next lease."""
+        """Set this kas' own record, which others receive with the next lease."""
         self._me = me
         if self._store is not None:
             self._store.update(me)
@@ -168,7 +167,9 @@ class Directory:
             self._store.remove(record)
 
     def _compare(self, theirs: AgentRecord) -> None:
-        """Hold what another kas has against what we have."""
+        """
+        Compare a connection of another kas with our connection of the same instance.
+        """
         agent = theirs.agent
         mine = self._mine.get((agent.agent_id, agent.instance_id))
         if mine is None or self._store is None:
@@ -177,18 +178,18 @@ class Directory:
             what = "ending what {agent_id} left"
             for_each((mine,), self.on_superseded, what, agent_id=agent.agent_id)
         elif mine.agent.generation > agent.generation:
-            # That kas holds a dead connection and does not know.
+            # The other kas has a dead connection and does not know it.
             self._store.announce(mine)
 
-    # Connections of others.
+    # Connections at other kas.
 
     def routes(self, agent_id: str) -> Sequence[AgentRecord]:
         """
-        Where *other* kas hold this agent, as far as is known now; the newest of each
-        instance, never two of one.
+        Return the known connections of an agent at *other* kas: the newest one of each
+        instance.
 
-        Costs no command.  An entry that is unknown or old is looked up in the
-        background, at most once per interval and agent however often it is asked for.
+        This needs no command to the store. An unknown or old entry is looked up in the
+        background, at most once per interval and agent, however often it is requested.
         """
         if self._store is None:
             return ()
@@ -200,7 +201,7 @@ class Directory:
 
     def look_again(self, agent_id: str, wrong: AgentRecord | None = None) -> None:
         """
-        Forget *wrong*, which led nowhere, and look the agent up again.
+        Forget *wrong*, a connection that did not work, and look the agent up again.
 
         This happens at most once per interval; then the waiters are called.
         """
@@ -213,8 +214,8 @@ class Directory:
 
     def wait(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *callback* once, when `routes` may have become better: a connection came,
-        or a look-up found one.  The result ends it.
+        Call *callback* once, when `routes` may have improved: an agent connected, or a
+        lookup found a connection. Call the result to cancel.
         """
         if self._store is None:
             return lambda: None
@@ -233,8 +234,8 @@ class Directory:
 
     def is_current(self) -> bool:
         """
-        Return whether events of the other kas arrive; otherwise their records may be
-        old.
+        Tell whether events of the other kas arrive; otherwise their records may be out
+        of date.
         """
         return self._lookups.listening
 
@@ -243,16 +244,18 @@ class Directory:
         self._known.seen(kas)
 
     def own(self) -> Sequence[AgentRecord]:
-        """Every connection that this kas holds."""
+        """Return every connection of this kas."""
         return list(self._mine.values())
 
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:
         """
-        All connections of an agent, of a project, or at all; ours included.
+        Return all connections of an agent, of a project, or of all agents, including
+        our own.
 
-        :raises tunnel.errors.CallError: UNAVAILABLE: neither store nor peers answer.
+        :raises tunnel.errors.CallError: UNAVAILABLE: neither the store nor peers
+            respond.
         """
         mine = [
             record
@@ -282,9 +285,10 @@ class Directory:
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected, in seconds since 1970, to any kas.
+        Return when each agent was last connected to any kas, in seconds since 1970.
 
-        It omits agents without a known time; it is empty if the store does not respond.
+        Agents without a known time are omitted; the result is empty if the store does
+        not respond.
         """
         if self._store is None or not agent_ids:
             return {}
@@ -298,7 +302,7 @@ class Directory:
         for record in entry.records():
             if not self._known.is_believed(record.kas_id):
                 continue
-            # An earlier kas that listened at our URL.
+            # An earlier kas that had our URL.
             if record.kas_url == self._me.url:
                 continue
             mine = self._mine.get((entry.agent_id, record.agent.instance_id))
@@ -311,7 +315,7 @@ class Directory:
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
     ) -> None:
-        """Another kas gained or lost connections."""
+        """Apply connects and disconnects at another kas."""
         self.events_received += 1
         number = self.events_received
         for record in disconnected:
@@ -325,7 +329,7 @@ class Directory:
             self._known.wrote(record.kas_id, record.kas_url)
             self.on_connected(record)
             agent_id = record.agent.agent_id
-            # Only what requests asked for is kept: not every agent at every kas.
+            # Apply events only to cached agents, not to every agent at every kas.
             entry = self._cache.entries.get(agent_id)
             if entry is None and agent_id in self._waiters.waiting:
                 entry = self._cache.wanted(agent_id)
@@ -334,19 +338,19 @@ class Directory:
                 self._waiters.wake(agent_id)
 
     def found(self, records: Sequence[AgentRecord]) -> None:
-        """Take the records that a running look-up has found so far."""
+        """Apply the records that a running lookup has found so far."""
         for record in self._not_mine(records):
             entry = self._cache.entries.get(record.agent.agent_id)
             if entry is not None:
                 self._taken(entry, [record], entry.connected(record, 0))
 
     def listening(self, on: bool) -> None:
-        """Whether events come in from now on; every entry is old now."""
+        """Note whether events arrive from now on; every entry is out of date now."""
         self._lookups.events_come_in(on)
         self._poll_later(0.0)
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
-        """All other kas that live, as the store has them now."""
+        """Apply the complete list of the other living kas in the store."""
         self._known.leases(alive)
 
     def lease(self, alive: KasRecord) -> None:
@@ -354,11 +358,14 @@ class Directory:
         self._known.lease(alive)
 
     def left(self, kas_id: bytes) -> None:
-        """Another kas said goodbye."""
+        """Handle another kas that announced its end."""
         self._known.left(kas_id)
 
     def rewrote(self, kas_id: bytes) -> None:
-        """Another kas wrote everything again; what it does not have now is gone."""
+        """
+        Handle another kas that wrote all its records again: connections that are
+        missing there are gone.
+        """
         self._cache.doubt_kas(kas_id)
 
     # Other kas, and direct queries to them.
@@ -377,14 +384,16 @@ class Directory:
         self._poll_later()
 
     def _cut_off(self, entry: CacheEntry) -> list[KasRecord]:
-        """Those to ask themselves, because the store cannot know their agents."""
+        """
+        Return the kas to query directly, because the store cannot know their agents.
+        """
         agent_id = entry.agent_id
         if agent_id in self._here and agent_id not in self._waiters.waiting:
             return []
         return self._known.answering()
 
     def _anyone(self) -> list[KasRecord]:
-        """Whom to ask while the store is down."""
+        """Return the kas to query while the store is down."""
         known = self._known.all()
         urls = {one.url for one in known}
         return [
@@ -392,7 +401,7 @@ class Directory:
             *(KasRecord(b"", one) for one in self._siblings if one not in urls),
         ]
 
-    # Looking up.
+    # Lookups.
 
     async def _look_up(self, entry: CacheEntry) -> None:
         assert self._store is not None
@@ -401,7 +410,8 @@ class Directory:
         try:
             found = await self._store.find(entry.agent_id)
         except StoreDown:
-            # Without an answer nothing is known from now on, whatever events say.
+            # Without a response, the entry is unreliable from now on, whatever events
+            # arrive.
             entry.epoch = NEVER
             await self._ask_peers(entry, self._anyone())
             return
@@ -420,7 +430,7 @@ class Directory:
         try:
             found = await self._sessions.ask(entry.agent_id, peers)
         except Exception as error:
-            # Peers that do not answer are logged by their sessions.
+            # Peers that do not respond are logged by their sessions.
             self._log.debug(
                 "no peer said where {agent_id} is: {error}",
                 agent_id=entry.agent_id,
@@ -428,11 +438,11 @@ class Directory:
             )
             return
         theirs = self._not_mine(found)
-        # Not all of them may have answered, so what was known before stays.
+        # Some peers may not have responded, so known connections stay.
         new = [entry.connected(record, 0) for record in newest(theirs)]
         for record in theirs:
             self._known.heard(record.kas_id)
-        # Known before, and not believed any more: now it is.
+        # A known connection that was in doubt is now confirmed.
         self._taken(entry, theirs, any(new) or not had)
 
     def _not_mine(self, records: Sequence[AgentRecord]) -> list[AgentRecord]:
@@ -447,7 +457,7 @@ class Directory:
     # Timers.
 
     def _poll_later(self, wait: float | None = None) -> None:
-        """Streams wait: where events may be missing, look by ourselves."""
+        """Poll for waiting streams if events may be missed."""
         if not self._running or not self._waiters.waiting:
             return
         if self._polling is not None and self._polling.active():

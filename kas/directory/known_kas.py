@@ -1,11 +1,11 @@
 """
-The other kas that a directory knows: who lives, and who can only be asked directly.
+The other kas that a directory knows, and whether they are alive.
 
-    lease in the store ───> living; what the store says of its agents is all of them
-    lease is over ────────> lapsed; the store says nothing of its agents any more
-       its session answers ──> still known, and asked itself
-       nothing is heard ─────> dialled now and then, forgotten after `LAPSED_SECONDS`
-    it said goodbye, or another one has its address ──> forgotten at once
+lease in the store ───> living; the store knows all of its agents lease expired
+────────> lapsed; the store does not know its agents any more its session answers ──>
+still known, and queried directly no sign of life ──────> dialled now and then,
+forgotten after `LAPSED_SECONDS` it announced its end, or another one has its address
+──> forgotten at once
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from kas.directory.records import AgentRecord, KasRecord
 
 __all__ = ["KnownPeers", "Sessions"]
 
-#: Seconds that the records of a kas are still believed when its lease is gone from the
-#: store: after a flush every kas writes its own again, within this time.
+#: Seconds that the records of a kas are still trusted after its lease has disappeared
+#: from the store: after a flush, every kas writes its lease again within this time.
 LEASE_GRACE: Final = 30.0
 
-#: Seconds since the last sign of life for which kas dials another one without a lease:
-#: a kas that is only cut off from the store responds at once, and after this time a
-#: broken path between kas is repaired, or the kas was replaced.
+#: Seconds since the last sign of life for which this kas dials a kas without a lease: a
+#: kas that is only cut off from the store responds at once, and later a broken path
+#: between kas was repaired, or the kas was replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds for which a silent peer is remembered while the store is down.  Without
-#: peers, an agent that is not cached cannot be found, so this is long.
+#: Seconds for which a silent peer is remembered while the store is down.  It is long,
+#: because without peers an agent that is not cached cannot be found.
 PEER_SECONDS: Final = 3600.0
 
-#: Peers; a fleet has a handful, and each crash adds one for `LAPSED_SECONDS`.
+#: Maximum number of peers; a fleet has a handful, and each crash adds one for
+#: `LAPSED_SECONDS`.
 MAX_PEERS = 1000
 
 
@@ -42,17 +43,21 @@ class Sessions(Protocol):
     """Methods of the sessions between kas that a directory uses."""
 
     def answers(self, kas: KasRecord) -> bool:
-        """There is a session with it, and it was heard of lately."""
+        """
+        Tell whether a session exists with another kas that sent something recently.
+        """
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
-        """Open one; call *callback* once there is one, or cannot be."""
+        """Open a session; call *callback* when it is open, or has failed."""
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
-        """Query *peers* about an agent, with a timeout; failures count as no answer."""
+        """
+        Query *peers* about an agent, with a timeout; a failure counts as no response.
+        """
 
 
 class _Peer:
-    """Another kas, and when its last sign of life was."""
+    """Another kas, and the time of its last sign of life."""
 
     def __init__(self, record: KasRecord, seen: float) -> None:
         self.record = record
@@ -63,9 +68,9 @@ class KnownPeers:
     """
     All other kas that this one knows.
 
-    It costs nothing while every one of them has its lease.
+    It needs no timers while all of them have their leases.
 
-    :param sessions: None: no kas can be queried directly.
+    :param sessions: None if no kas can be queried directly.
     :param reached: called when a kas without a lease responds.
     :param gone: called when a kas is forgotten, with all its agents.
     :param settled: called when a kas has its lease again and has written all its
@@ -92,13 +97,13 @@ class KnownPeers:
         self._peers: dict[bytes, _Peer] = {}
         #: Kas whose lease has expired.
         self._lapsed: dict[bytes, _Peer] = {}
-        #: Kas that have a lease again, and since when.
+        #: Kas that have a lease again, each with the time of its return.
         self._returned: dict[bytes, float] = {}
-        #: Others at our address: since when, and never again once it was said.
+        #: Other kas with our address: since when; infinite after it was logged.
         self._namesakes: dict[bytes, float] = {}
 
     def all(self) -> list[KasRecord]:
-        """Alive or not long gone."""
+        """Return all kas that are alive or disappeared recently."""
         return [peer.record for peer in self._peers.values()]
 
     def living(self) -> list[KasRecord]:
@@ -111,8 +116,8 @@ class KnownPeers:
 
     def is_incomplete(self, kas_id: bytes) -> bool:
         """
-        Return whether a kas may have agents that the store lacks: its lease is over, or
-        was until a moment ago.
+        Tell whether a kas may have agents that the store lacks: it has no lease, or had
+        none until recently.
         """
         return kas_id in self._lapsed or kas_id in self._returned
 
@@ -125,7 +130,7 @@ class KnownPeers:
         ]
 
     def is_believed(self, kas_id: bytes) -> bool:
-        """Return whether a kas's records of its agents may still be true."""
+        """Tell whether a kas' records of its agents may still be true."""
         peer = self._lapsed.get(kas_id)
         return (
             peer is None
@@ -157,7 +162,7 @@ class KnownPeers:
         self._peers[kas.kas_id] = _Peer(kas, self._clock.seconds())
 
     def wrote(self, kas_id: bytes, url: str) -> None:
-        """Note that a kas wrote into the store, and so renewed its lease."""
+        """Note that a kas wrote to the store, and so renewed its lease."""
         if kas_id in self._peers:
             self.heard(kas_id)
         else:
@@ -165,7 +170,7 @@ class KnownPeers:
         self._returns(kas_id)
 
     def lease(self, alive: KasRecord) -> None:
-        """Its lease is in the store."""
+        """Record a kas whose lease is in the store."""
         self.seen(alive)
         self._returns(alive.kas_id)
         for kas_id, peer in tuple(self._lapsed.items()):
@@ -195,7 +200,7 @@ class KnownPeers:
             self._returned[kas_id] = self._clock.seconds()
 
     def _pursue(self, kas_id: bytes) -> None:
-        """See whether a kas without a lease can be asked itself."""
+        """Check whether a kas without a lease can be queried directly."""
         peer = self._lapsed[kas_id]
         now = self._clock.seconds()
         if self._answers(peer.record):
@@ -231,18 +236,19 @@ class KnownPeers:
 
     def _forget(self, kas_id: bytes) -> None:
         self._drop(kas_id)
-        # Nothing would say any more that what it had is not believed.
+        # No event would later revoke the trust in its records.
         self._gone(kas_id)
 
     def _namesake(self, kas: KasRecord) -> None:
         now = self._clock.seconds()
         if kas.kas_id not in self._namesakes and len(self._namesakes) >= MAX_PEERS:
             self._namesakes.clear()
-        # A leftover of a restart loses its lease after a while.
+        # The record of a kas from before a restart loses its lease after a while.
         since = self._namesakes.setdefault(kas.kas_id, now)
         if now - since < 2 * LEASE_GRACE:
             return
         self._namesakes[kas.kas_id] = math.inf
         self._log.warn(
-            "another kas has our address {url}; each needs one of its own", url=kas.url
+            ("another kas has our address {url}; each needs one of its own"),
+            url=kas.url,
         )

@@ -1,4 +1,4 @@
-"""The records that a directory is made of, as values."""
+"""The records in a directory, as values."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ __all__ = ["AgentRecord", "KasRecord"]
 #: Maximum characters of a text in a record; texts that kas writes are shorter.
 MAX_TEXT = 1024
 
-#: The end of the year 9999: what a store says must not break the programs that show it.
+#: The end of the year 9999: an invalid time in the store must not break programs that
+#: show it.
 LATEST = 253_402_300_799.0
 
 
 @attrs.frozen
 class AgentRecord:
-    """One connection of an agent, and which kas holds it."""
+    """One connection of an agent, and the kas to which it is connected."""
 
     agent: ConnectedAgent
-    #: The process, 16 random bytes: another one may listen at the same URL later.
+    #: The id of the process, 16 random bytes: another process may later listen at the
+    #: same URL.
     kas_id: bytes
-    #: Where its peers reach it: ``tls://host:port``, ``tcp://…`` or ``unix:///path``.
+    #: The URL for its peers: ``tls://host:port``, ``tcp://…`` or ``unix:///path``.
     kas_url: str
 
     def to_message(self) -> pb.AgentRecord:
-        """As it travels and is stored."""
+        """Return the message that is sent and stored."""
         agent = self.agent
         kubernetes = agent.kubernetes_version
         return pb.AgentRecord(
@@ -54,7 +56,7 @@ class AgentRecord:
 
     @classmethod
     def from_message(cls, message: pb.AgentRecord) -> AgentRecord:
-        """From `to_message`; its texts are cleaned."""
+        """Convert a message of `to_message`; its texts are cleaned."""
         clean_message(message, MAX_TEXT)
         return cls(
             ConnectedAgent(
@@ -87,14 +89,14 @@ class KasRecord:
 
     kas_id: bytes
     url: str
-    #: Connections of agents that it holds.
+    #: The number of agent connections.
     agents: int = 0
-    #: It stops.
+    #: Whether it is stopping.
     draining: bool = False
     version: str = ""
 
     def to_message(self) -> pb.KasRecord:
-        """As it travels and is stored."""
+        """Return the message that is sent and stored."""
         return pb.KasRecord(
             kas_id=self.kas_id,
             url=self.url,
@@ -105,7 +107,7 @@ class KasRecord:
 
     @classmethod
     def from_message(cls, message: pb.KasRecord) -> KasRecord:
-        """From `to_message`; as `AgentRecord.from_message`."""
+        """Convert a message of `to_message`; its texts are cleaned."""
         clean_message(message, MAX_TEXT)
         return cls(
             message.kas_id,

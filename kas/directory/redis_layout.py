@@ -1,5 +1,5 @@
 """
-Layout of Redis.  All keys begin with ``<key_prefix>:txkas1:``.
+The layout of the data in Redis. All keys begin with ``<key_prefix>:txkas1:``.
 
 ==================  ====  ==========================================  ==================
 Key                 Type  Content                                     Expires
@@ -52,25 +52,27 @@ __all__ = [
     "read_events",
 ]
 
-#: A kas that wrote no lease for so long is dead, or as good as that.
+#: Milliseconds after which a kas that did not renew its lease is considered dead.
 LEASE_MS = 30_000
 
-#: Records that no kas refreshes expire.  Long, because refreshes are the cost; a dead
-#: kas's records are ignored from the end of its lease, and removed by the others.
+#: Milliseconds after which records expire that no kas refreshes. It is long, because
+#: refreshes are expensive; the records of a dead kas are ignored after the end of its
+#: lease, and removed by the other kas.
 RECORD_MS = 2 * 3600 * 1000
 
-#: How long one kas may take to clean up behind another before a third one tries.
+#: Milliseconds that one kas may take to remove a dead kas' records before another one
+#: tries.
 CLEAN_MS = 60_000
 
 #: How long Redis remembers when an agent was last connected: for an agent that is away
 #: for longer, the exact time does not matter.  100 bytes for each.
 SEEN_MS = 90 * 24 * 3600 * 1000
 
-#: Bytes of one message on the channel; far below what Redis allows a subscriber that is
-#: slow (32 MiB) even when some hundred come at once.
+#: Bytes of one message on the channel: some hundreds of them stay far below the limit
+#: of Redis for a slow subscriber (32 MiB).
 EVENT_BYTES = 64 * 1024
 
-#: Bytes of a message that is read at all.  Ours are smaller.
+#: Bytes of a message that is accepted. Our messages are smaller.
 MAX_EVENT_BYTES = 1024 * 1024
 
 _PLACE = struct.Struct(">qB")
@@ -78,7 +80,7 @@ _PLACE = struct.Struct(">qB")
 
 @attrs.frozen
 class Place:
-    """Which connection it is, as far as where it stands goes."""
+    """The identity of a connection in the keys and fields of Redis."""
 
     agent_id: str
     instance_id: bytes
@@ -86,7 +88,7 @@ class Place:
 
     @classmethod
     def of(cls, record: AgentRecord) -> Place:
-        """Where *record* belongs."""
+        """Return the place of *record*."""
         agent = record.agent
         return cls(agent.agent_id, agent.instance_id, agent.project_id)
 
@@ -103,7 +105,7 @@ class Place:
     @classmethod
     def from_field(cls, field: bytes) -> Place:
         """
-        From `to_field`.
+        Parse a result of `to_field`.
 
         :raises ValueError: another program wrote it.
         """
@@ -117,7 +119,7 @@ class Place:
 
 @attrs.frozen
 class Layout:
-    """Keys, and the commands that change them."""
+    """The keys, and the commands that change them."""
 
     prefix: str
 
@@ -126,12 +128,12 @@ class Layout:
 
     @property
     def channel(self) -> str:
-        """Where `Events` are published."""
+        """The channel on which `Events` are published."""
         return f"{self.prefix}:txkas1:events"
 
     @property
     def everyone(self) -> bytes:
-        """The set of all kas."""
+        """The key of the set of all kas."""
         return self._key("kas")
 
     def lease(self, kas_id: bytes) -> bytes:
@@ -154,11 +156,14 @@ class Layout:
         return self._key(f"cleaning:{kas_id.hex()}")
 
     def seen(self, agent_id: str) -> bytes:
-        """When an agent was last connected."""
+        """Return the key of the time when an agent was last connected."""
         return self._key(f"seen:{agent_id}")
 
     def note_seen(self, places: Iterable[Place], now: float) -> list[Command]:
-        """Write down that the agents at *places* were connected until *now*."""
+        """
+        Return the commands that record that the agents at *places* were connected until
+        *now*.
+        """
         ids = dict.fromkeys(place.agent_id for place in places)
         when = str(round(now * 1000))
         return [("SET", self.seen(one), when, "PX", SEEN_MS) for one in ids]
@@ -188,11 +193,14 @@ class Layout:
         ]
 
     def is_of(self, key: bytes, place: Place) -> bool:
-        """Whether what a kas writes at *place* stands, among others, at *key*."""
+        """Tell whether a record at *place* is stored under *key*, among others."""
         return key in (self.agent(place.agent_id), self.project(place.project_id))
 
     def put(self, kas_id: bytes, records: Sequence[AgentRecord]) -> list[Command]:
-        """Write *records* of one kas, all with the same time to live."""
+        """
+        Return the commands that write *records* of one kas, all with the same time to
+        live.
+        """
         commands: list[Command] = []
         projects: dict[int, list[bytes]] = defaultdict(list)
         held: list[bytes] = []
@@ -216,7 +224,7 @@ class Layout:
         return commands
 
     def remove(self, kas_id: bytes, places: Iterable[Place]) -> list[Command]:
-        """Remove what one kas wrote at *places*."""
+        """Return the commands that remove the records of one kas at *places*."""
         commands: list[Command] = []
         projects: dict[int, list[bytes]] = defaultdict(list)
         held: list[bytes] = []
@@ -244,9 +252,9 @@ class Layout:
         """
         Return the commands that notify all kas, in as many messages as needed.
 
-        :param left: this kas stops.
+        :param left: the id of a kas that stops.
         :param lost: a key that lost its content.
-        :param rewrote: this kas wrote everything again.
+        :param rewrote: the id of a kas that wrote all its records again.
         """
         commands: list[Command] = []
         events, size = pb.Events(), 0
@@ -289,7 +297,7 @@ class Layout:
 
 
 def read_events(data: bytes) -> pb.Events | None:
-    """Parse a message of the channel; None: another program sent it."""
+    """Parse a message of the channel; None if another program sent it."""
     try:
         if len(data) > MAX_EVENT_BYTES:
             raise DecodeError
@@ -303,5 +311,5 @@ def _in_agent(place: Place, kas_id: bytes) -> bytes:
 
 
 def _in_project(place: Place, kas_id: bytes) -> bytes:
-    # An agent chooses its instance id itself: it must not hide another one's.
+    # An agent chooses its own instance id, and must not replace another agent's record.
     return place.instance_id + kas_id + place.agent_id.encode()

@@ -28,27 +28,27 @@ from kas.redis import (
 
 __all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
-#: Maximum number of kas to read.  A fleet has a handful; more come only from a crash
-#: loop, and dead ones are removed one by one.
+#: Maximum number of kas to read. A fleet has a handful; only a crash loop creates more,
+#: and dead ones are removed one by one.
 MAX_KAS = 1000
 
-#: Keys that are read by one command: Redis does nothing else meanwhile.
+#: Keys that are read by one command, because Redis does nothing else in the meantime.
 MAX_KEYS = 1000
 
 #: Digits of a time in milliseconds: far beyond the year 9999.
 MAX_DIGITS = 15
 
-#: Fields of dead kas that a look-up removes on its way.
+#: Fields of dead kas that a lookup removes on its way.
 MAX_DEAD_FIELDS = 100
 
 
 @attrs.define(eq=False)
 class StoreReader:
     """
-    Reads for one kas.
+    A reader of the records of other kas.
 
-    :ivar listener: called with kas that live; None: it stopped.
-    :ivar leases: the other kas that live, as of the last lease of ours.
+    :ivar listener: notified of living kas; None after the end.
+    :ivar leases: the other living kas, as of our last lease.
     """
 
     _client: RedisClient
@@ -57,7 +57,7 @@ class StoreReader:
     listener: StoreListener | None = None
     leases: dict[bytes, KasRecord] = attrs.field(factory=dict, init=False)
 
-    # Which live.
+    # Living kas.
 
     async def fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """Return the leases of these kas."""
@@ -83,7 +83,7 @@ class StoreReader:
             self.listener.leases(list(leases.values()))
         return dead
 
-    # Which agents they hold.
+    # Their agents.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Return the connections of an agent at living kas."""
@@ -105,7 +105,7 @@ class StoreReader:
         return found
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each was last connected, in seconds since 1970."""
+        """Return when each agent was last connected, in seconds since 1970."""
         found: dict[str, float] = {}
         for begin in range(0, len(agent_ids), MAX_KEYS):
             ids = agent_ids[begin : begin + MAX_KEYS]
@@ -151,10 +151,10 @@ class StoreReader:
         fields: Mapping[bytes, AgentRecord | None],
     ) -> None:
         """
-        Remove what dead kas left under *key*.
+        Remove the records of dead kas under *key*.
 
-        Their leases go with it: a kas that came back to life just now sees by that, at
-        the next transaction, that it has to write everything again.
+        Their leases are removed, too: a kas that has just recovered notices that at its
+        next transaction, and writes all its records again.
         """
         gone = [
             field
@@ -169,7 +169,7 @@ class StoreReader:
 
 
 def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
-    """Parse a stored lease; None: it does not exist."""
+    """Parse a stored lease; None if it does not exist."""
     if data is None or isinstance(data, RedisRefused):
         return None
     try:
@@ -179,7 +179,7 @@ def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
 
 
 def read_record(data: bytes | None) -> AgentRecord | None:
-    """Parse a stored connection; None: it does not exist."""
+    """Parse a stored connection; None if it does not exist."""
     if data is None:
         return None
     try:

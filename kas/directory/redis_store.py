@@ -6,10 +6,10 @@ Store of a directory in Redis, which writes our records and keeps them correct.
     find, listed ─> `kas.directory.redis_reading`
 
 Every transaction reads our lease before it writes it again, with an increasing number.
-If the lease is missing or has an older number, this is not the store that we last wrote
-to: it was flushed, it failed over to an older state, or we were paused so long that
-others removed our records.  Then we write all our records again.  We do the same
-whenever Redis comes back, so an outage needs no memory of changes.
+If the lease is missing or has an older number, the store has lost our last writes: it
+was flushed, it failed over to an older state, or we were paused for so long that others
+removed our records.  Then we write all our records again. We do the same whenever Redis
+comes back, so changes during an outage need not be remembered.
 """
 
 from __future__ import annotations
@@ -54,43 +54,45 @@ __all__ = ["RedisStore"]
 
 T = TypeVar("T")
 
-#: Seconds between two leases: three fit into the life of one.
+#: Seconds between two leases: a lease lives three times as long.
 LEASE_INTERVAL = 10.0
 
-#: Seconds within which each record is written once more; they live twice as long.
+#: Seconds within which each record is written again; records live twice as long.
 KEEP_SECONDS = 3600.0
 
-#: Seconds for which changes are collected: a storm of connections becomes few
-#: transactions, and no client notices.
+#: Seconds for which changes are collected: many simultaneous connections need few
+#: transactions, and no client notices the delay.
 BATCH_SECONDS = 0.02
 
-#: Changes in one transaction, and what is read or removed at once.  Some hundred
-#: commands keep Redis from others for a millisecond.
+#: Changes in one transaction, and records that are read or removed at once. A few
+#: hundred commands block Redis for a millisecond.
 BATCH_RECORDS = 200
 
-#: Seconds between two transactions while everything is written again: 10,000 records
+#: Seconds between two transactions while all records are written again: 10,000 records
 #: take less than five seconds, and Redis is free for others most of that time.
 REWRITE_PAUSE = 0.05
 
-#: Keys of another type that are removed at the same time; others are met again.
+#: Keys of another type that are removed at the same time; further ones are removed when
+#: they are encountered again.
 MAX_STRANGE = 1000
 
-#: Transactions that clean up behind one kas at most; what is left is for the next time.
+#: Maximum number of transactions that remove the records of one kas; the rest is
+#: removed the next time.
 CLEAN_ROUNDS = 100
 
-#: Seconds between two of them: no request waits for this, and others need Redis.
+#: Seconds between two of them: this is not urgent, and others need Redis.
 CLEAN_PAUSE = 0.1
 
-#: Seconds for removing what is ours before the process ends.
+#: Seconds for removing our records before the process ends.
 STOP_SECONDS = 2.0
 
 
 @attrs.define(eq=False)
 class RedisStore:
     """
-    Implements `kas.directory.store.Store`.
+    The implementation of `kas.directory.store.Store` with Redis.
 
-    :param clock: for everything but connections; the reactor itself but for tests.
+    :param clock: for everything except connections; the reactor, except in tests.
     """
 
     _me: KasRecord
@@ -100,14 +102,15 @@ class RedisStore:
         default=attrs.Factory(lambda self: self._runtime.reactor, takes_self=True),
         kw_only=True,
     )
-    #: For metrics: how often everything was written again, messages not understood.
+    #: For metrics: how often all records were written again, and the messages that were
+    #: not understood.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
     #: Keys of another type that were removed.
     removed: int = attrs.field(default=0, init=False)
     #: Keys of another type that are being removed.
     _strange: set[bytes] = attrs.field(factory=set, init=False)
-    #: When the next one is said.
+    #: When the next removal may be logged.
     _say_removed: float = attrs.field(default=-math.inf, init=False)
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
@@ -124,14 +127,15 @@ class RedisStore:
     _timers: Timers = attrs.field(init=False)
     #: Background tasks, each at most once at a time.
     _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
-    #: In our lease: rises with each batch that is written.
+    #: The number in our lease, which increases with each batch.
     _sequence: int = attrs.field(default=0, init=False)
-    #: Number of the last lease that was sent; -1: none since Redis came back.
+    #: The number of the last lease that was sent; -1 if none was sent since Redis came
+    #: back.
     _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    #: The state that the listener knows.
+    #: The state that was reported to the listener.
     _listening: bool = attrs.field(default=False, init=False)
-    #: Everything has to be written again, for this reason.
+    #: The reason why all records have to be written again; empty if they need not.
     _stale: str = attrs.field(default="", init=False)
     _log = Logger()
 
@@ -148,12 +152,12 @@ class RedisStore:
         self._timers = Timers(self._clock)
 
     def start(self, listener: StoreListener) -> None:
-        """Connect, in the background."""
+        """Connect in the background."""
         self._listener = self._reader.listener = listener
         self.client.start(self)
 
     async def stop(self) -> None:
-        """Remove everything that is ours, within `STOP_SECONDS`, and let go."""
+        """Remove our records within `STOP_SECONDS`, and disconnect."""
         self._stopping = True
         self._reader.listener = None
         self._timers.cancel_all()
@@ -175,13 +179,16 @@ class RedisStore:
     # Our records.
 
     def update(self, me: KasRecord) -> None:
-        """Written with the next lease; that kas drains is written at once."""
+        """
+        Set our record, which is written with the next lease; a drain is written at
+        once.
+        """
         before, self._me = self._me, me
         if before.draining != me.draining:
             self._later("lease", 0.0, self._lease_due)
 
     def put(self, record: AgentRecord) -> None:
-        """Write a connection of ours down and tell everyone."""
+        """Store a connection of ours, and notify all kas."""
         place = Place.of(record)
         key = (place.agent_id, place.instance_id)
         before = self._mine.get(key)
@@ -192,7 +199,7 @@ class RedisStore:
         self._change(place, None)
 
     def announce(self, record: AgentRecord) -> None:
-        """Tell everyone once more."""
+        """Notify all kas once more."""
         self._change(Place.of(record), None)
 
     def remove(self, record: AgentRecord) -> None:
@@ -205,7 +212,7 @@ class RedisStore:
 
     def _change(self, place: Place, gone: AgentRecord | None) -> None:
         if self._stopping or not self.client.up:
-            # All that is ours is written again when Redis is back.
+            # All our records are written again when Redis is back.
             return
         self._changed[place] = gone
         if "write" not in self._running and "write" not in self._timers:
@@ -226,11 +233,11 @@ class RedisStore:
             await self._send(batch)
 
     def _send(self, places: Mapping[Place, AgentRecord | None]) -> Deferred[list[Any]]:
-        """Make Redis have what we have at *places*, and tell everyone."""
+        """Write our present connections at *places* to Redis, and notify all kas."""
         here, gone, ended = [], [], []
         for place, before in places.items():
             mine = self._mine.get((place.agent_id, place.instance_id))
-            # As it is now, not as it was when it changed: what is sent later wins.
+            # Use the present record instead of the changed one: later writes win.
             if mine is not None and Place.of(mine) == place:
                 here.append(mine)
             else:
@@ -243,35 +250,35 @@ class RedisStore:
         commands += self._layout.publish(here, ended)
         return self._transaction(commands, changes=True)
 
-    # States of Redis.
+    # States of the connection to Redis.
 
     def redis_up(self) -> None:
         """Note that Redis works, again or for the first time."""
-        # Everything is written again anyway.
+        # All records are written again anyway.
         self._sent = -1
         self._later("lease", 0.0, self._lease_due)
         self._rewrite("")
         self._update_listening()
 
     def redis_down(self) -> None:
-        """Note that Redis does not work, and queue nothing for it."""
+        """Note that Redis does not work; nothing is queued for it."""
         self._changed.clear()
         self._update_listening()
 
     def redis_listening(self, on: bool) -> None:
-        """Whether events come in."""
+        """Note whether events arrive."""
         self._update_listening()
 
     def _update_listening(self) -> None:
-        # Where we cannot write, others can hardly publish: that nothing is heard means
-        # nothing then, although the connection for events stands.
+        # If we cannot write, others can hardly publish: the lack of events proves
+        # nothing then, although the connection for events is open.
         on = self.client.up and self.client.listening
         if on != self._listening and self._listener is not None and not self._stopping:
             self._listening = on
             self._listener.listening(on)
 
     def redis_message(self, data: bytes) -> None:
-        """Events of some kas, perhaps of this one."""
+        """Handle the events of a kas, perhaps of this one."""
         listener, me = self._listener, self._me.kas_id
         if not data or listener is None or self._stopping:
             return
@@ -297,7 +304,10 @@ class RedisStore:
     # Keys of another type, and the records that were lost with them.
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """No other program has a place below our prefix: remove it, and write again."""
+        """
+        Remove a key of another type, because no other program may use our prefix, and
+        write it again.
+        """
         # SET replaces a key of any type.
         if self._stopping or key in self._strange or key == self._own_lease:
             return
@@ -343,9 +353,10 @@ class RedisStore:
         self, commands: Sequence[Command], *, changes: bool = False
     ) -> Deferred[list[Any]]:
         """
-        Do *commands* with our lease, and see whether Redis has what we wrote.
+        Execute *commands* with our lease, and check whether Redis still has our
+        records.
 
-        :param changes: they write what has to be there from now on.
+        :param changes: whether the commands write records that must exist from now on.
         """
         self._sequence += changes
         lease = self._own_lease
@@ -387,7 +398,7 @@ class RedisStore:
         keep_held: Command = ("PEXPIRE", layout.held(me), RECORD_MS)
         if self._mine:
             commands.append(keep_held)
-        # Records that are being written now may be missing yet.
+        # Records that are being written now may still be missing.
         settled = not {"write", "rewrite"} & self._running.keys()
         results = await self._transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
@@ -402,7 +413,7 @@ class RedisStore:
         found.update(await self._reader.fetch_leases(strangers))
         dead = self._reader.learn(members, found)
         if dead:
-            # One at a time, and not every kas the same one.
+            # One at a time, and every kas chooses at random.
             chosen = dead[int(self._runtime.random() * len(dead)) % len(dead)]
             self._run("clean", self._clean(chosen))
 
@@ -410,8 +421,8 @@ class RedisStore:
         """
         Return our records that are due, so that each is written in time.
 
-        They are written, and not merely kept from expiring: other fields of the same
-        key may exist although ours were evicted with it.
+        They are written, and not merely refreshed: if Redis evicted the key, it may
+        exist again with the fields of others, but without ours.
         """
         count = math.ceil(len(self._mine) * LEASE_INTERVAL / KEEP_SECONDS)
         due = []
@@ -421,7 +432,7 @@ class RedisStore:
             due.append(record)
         return due
 
-    # Behind dead kas.
+    # Records of dead kas.
 
     async def _clean(self, kas_id: bytes) -> None:
         removed = await self._remove_dead(kas_id)
@@ -440,15 +451,15 @@ class RedisStore:
         comes back in between, its next transaction finds the lease missing, and it
         writes everything again.
 
-        :return: the number removed; None: another kas is already doing it, or the kas
-            is alive.
+        :returns: the number of removed records; None if another kas is already removing
+            them, or if the kas is alive.
         """
         client, layout = self.client, self._layout
         lease, held = layout.lease(kas_id), layout.held(kas_id)
         lock = layout.cleaning(kas_id)
         me = self._me.kas_id
         if await client.call("SET", lock, me, "NX", "PX", CLEAN_MS) is None:
-            # Is it a lock at all?  A value of another type is removed
+            # Check that the key is a lock: a value of another type is removed
             # (`redis_wrong_type`).
             await client.call("GET", lock)
             return None
@@ -472,7 +483,7 @@ class RedisStore:
                 except ValueError:
                     strange.append(field)
             commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
-            # Until now its agents were seen, as far as is known.
+            # As far as is known, its agents were connected until now.
             commands += layout.note_seen(places, self._runtime.now())
             if strange:
                 commands.append(("HDEL", held, *strange))
@@ -481,12 +492,12 @@ class RedisStore:
             await deferLater(self._clock, CLEAN_PAUSE)
         return removed
 
-    # Everything again.
+    # Rewriting of all records.
 
     def _rewrite(self, reason: str) -> None:
         if reason:
             self._log.info(
-                "Redis lost what this kas wrote, which writes it again: {reason}",
+                ("Redis lost what this kas wrote, which writes it again: {reason}"),
                 reason=reason,
             )
         self._stale = reason or "Redis is back"
@@ -502,8 +513,8 @@ class RedisStore:
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
                 await deferLater(self._clock, REWRITE_PAUSE)
-            # Otherwise no kas would learn of connections that ended during the outage
-            # and are not leftovers, because Redis lost them, too.
+            # Otherwise other kas would not learn of connections that ended during the
+            # outage and whose records Redis has lost.
             told = self._layout.publish(rewrote=self._me.kas_id)
             await self.client.transaction(told)
 
@@ -528,7 +539,7 @@ class RedisStore:
 
     async def _leave(self) -> None:
         layout, me = self._layout, self._me.kas_id
-        # First what makes all of it invalid.
+        # Remove the lease first, which invalidates all records.
         await self.client.transaction([("DEL", layout.lease(me))])
         gone = {Place.of(record): record for record in self._mine.values()}
         places = [*gone, *(place for place in self._changed if place not in gone)]
@@ -569,7 +580,7 @@ class RedisStore:
         if name in self._running or self._stopping:
             work.close()
             return
-        # It begins at once, and may see that it runs.
+        # It begins at once, and may check whether it is running.
         self._running[name] = Deferred()
         running = Deferred.fromCoroutine(work)
         self._running[name] = running
@@ -581,11 +592,12 @@ class RedisStore:
             self._write_later()
         if not isinstance(result, Failure):
             return
-        # That Redis is down, or refuses a command, was logged by the client.
+        # Failures and refusals of Redis were logged by the client.
         if result.check(RedisUnavailable, RedisRefused, CancelledError) is None:
             self._log.failure("{what} in Redis", result, what=name)
         if name in ("write", "rewrite") and self.client.up:
-            # Too much waited: the connection works, so nothing else would repeat it.
+            # Too many commands were waiting: the connection works, so nothing else
+            # would repeat this one.
             again = partial(self._rewrite, "a write failed")
             self._later("again", LEASE_INTERVAL * self._runtime.random(), again)
 

@@ -1,13 +1,13 @@
 """
 The store of a directory whose kas has several workers, and no Redis.
 
-    worker 1 ──Watch──> worker 2: what changes there, from now on
-       └─────FindAll──> ... what it holds now
+worker 1 ──Watch──> worker 2: changes there, from now on └─────FindAll──> ... its
+present agents
 
 The workers of one kas know each other's address from the start, run on one machine, and
-end together; so nothing has to be written down for them.  Each tells the others what
-changes, over the private API that all kas have, and is asked for what it holds.  A
-worker that dies ends what others watch there, and all that it had is gone with it.
+end together; so nothing has to be stored for them. Each worker sends its changes to the
+others over the private API of all kas, and responds to queries about its agents. If a
+worker dies, the watches on it end, and the others forget its agents.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
 
-#: Seconds for which changes are collected: a storm of connections becomes few messages.
+#: Seconds for which changes are collected: many simultaneous connections need few
+#: messages.
 BATCH_SECONDS = 0.02
 
-#: Seconds between two messages that say how a worker is: balancing needs its number of
-#: agents, and nothing else does.
+#: Seconds between two messages about the state of a worker: only balancing needs it,
+#: for the number of agents.
 STATE_INTERVAL = 5.0
 
 #: Changes that wait for a sibling that does not read; a sibling that is further behind
-#: starts again.  Each has some 300 bytes, and all of them go into one message.
+#: starts again. Each takes about 300 bytes, and all of them go into one message.
 MAX_PENDING = 10_000
 
-#: Uses in one message to a sibling that begins to watch: some 70 bytes each, and a
-#: message may have four MiB.  Agents alone may be a hundred thousand.
+#: Uses in one message to a sibling that begins to watch: about 70 bytes each, and a
+#: message may have 4 MiB. The agents alone may need a hundred thousand.
 MAX_USES = 10_000
 
-#: Seconds before a sibling that died is asked again, at first and at most: another one
-#: takes its place in about a second.
+#: First and longest pause, in seconds, before another attempt to watch a sibling that
+#: died: it is replaced in about a second.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 #: Agents for which the last time at a sibling is remembered, 100 bytes each.
@@ -57,7 +58,7 @@ MAX_SEEN = 100_000
 
 
 class SiblingCalls(Protocol):
-    """How the other workers are asked, by their address."""
+    """Calls to the other workers, by their address."""
 
     def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
         """
@@ -84,12 +85,12 @@ class WorkersListener(Protocol):
 
     def began(self, worker: str) -> None:
         """
-        React to the start of a watch: from now on all changes arrive; earlier ones may
-        be lost.
+        Handle the start of a watch: all changes arrive from now on; earlier ones may be
+        lost.
         """
 
     def used(self, worker: str, limit: str, key: str, amount: int) -> None:
-        """Something that is limited was used there."""
+        """Count a use of a limited resource at another worker."""
 
     def ended(self, worker: str) -> None:
         """Forget a worker that ended, and its work in progress."""
@@ -126,16 +127,16 @@ class _Watcher:
 @attrs.define(eq=False)
 class SiblingStore:
     """
-    Implements `kas.directory.store.Store`.
+    The implementation of `kas.directory.store.Store` with sibling workers.
 
-    :param urls: of the private API of each other worker.
+    :param urls: the URL of the private API of each other worker.
     """
 
     _me: KasRecord
     _urls: Sequence[str]
     _calls: SiblingCalls
     _runtime: Runtime
-    #: Set by who shares more than the directory.
+    #: Set if workers share more than the directory.
     workers: WorkersListener | None = attrs.field(default=None, init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
     #: Watched siblings, with their last records.
@@ -161,7 +162,7 @@ class SiblingStore:
         self._timers = Timers(self._runtime.reactor)
 
     def start(self, listener: StoreListener) -> None:
-        """Watch the others, in the background, again and again."""
+        """Watch the other workers in the background, with retries."""
         self._listener = listener
         listener.listening(True)
         for url in self._urls:
@@ -169,12 +170,14 @@ class SiblingStore:
         self._timers.later("state", STATE_INTERVAL, self._tell_state)
 
     async def stop(self) -> None:
-        """Let go; that nothing is here any more the others see by themselves."""
+        """
+        Stop watching; the other workers notice by themselves that this one is gone.
+        """
         self._stopping = True
         self._listener = None
         self._timers.cancel_all()
         for one in self._following:
-            # Some wait for the next try: their cancellation is no failure to log.
+            # Some wait for the next attempt: their cancellation is not a failure.
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         for watcher in tuple(self._watchers):
@@ -183,15 +186,15 @@ class SiblingStore:
     # Our own connections.
 
     def put(self, record: AgentRecord) -> None:
-        """Tell everyone of a connection of ours."""
+        """Notify all workers of a connection of ours."""
         self._move(record, here=True)
 
     def announce(self, record: AgentRecord) -> None:
-        """Tell everyone once more."""
+        """Notify all workers once more."""
         self.put(record)
 
     def remove(self, record: AgentRecord) -> None:
-        """Tell everyone that it is gone."""
+        """Notify all workers that a connection is gone."""
         self._move(record, here=False)
 
     def _move(self, record: AgentRecord, *, here: bool) -> None:
@@ -201,13 +204,16 @@ class SiblingStore:
             self._changed()
 
     def update(self, me: KasRecord) -> None:
-        """How this worker is: told every few seconds, and at once where it drains."""
+        """
+        Set the state of this worker, which is sent every few seconds, and at once when
+        it drains.
+        """
         before, self._me = self._me, me
         if before.draining != me.draining:
             self._tell_state()
 
     def stored(self, name: str, event: StoreEvent) -> None:
-        """Tell everyone that a module changed what all workers share."""
+        """Notify all workers that a module changed a shared value."""
         if self._is_told():
             self._batch.stored.add(
                 name=name,
@@ -218,7 +224,7 @@ class SiblingStore:
             self._changed()
 
     def used(self, limit: str, key: str, amount: int) -> None:
-        """Tell everyone of a use of something that is limited."""
+        """Notify all workers of a use of a limited resource."""
         if self._is_told():
             self._batch.uses.add(limit=limit, key=key, amount=amount)
             self._changed()
@@ -231,7 +237,7 @@ class SiblingStore:
             self._changed()
         self._timers.later("state", STATE_INTERVAL, self._tell_state)
         for kas in self._alive.values():
-            # While nothing changes there, too.
+            # Even if nothing changes there.
             if self._listener is not None:
                 self._listener.lease(kas)
 
@@ -281,12 +287,12 @@ class SiblingStore:
                 if self._stopping:
                     raise CallError(Status.UNAVAILABLE, "kas is shutting down")
                 if watcher not in self._watchers:
-                    raise CallError(Status.RESOURCE_EXHAUSTED, "too far behind")
+                    raise CallError(Status.RESOURCE_EXHAUSTED, ("too far behind"))
                 yield watcher.take()
         finally:
             self._watchers.discard(watcher)
 
-    # Connections of others.
+    # Connections at other workers.
 
     async def _follow(self, url: str) -> None:
         backoff = Backoff(self._runtime.random, RETRY_FIRST, RETRY_MOST)
@@ -316,7 +322,7 @@ class SiblingStore:
             kas = self._alive[url] = KasRecord.from_message(message.kas)
             listener.lease(kas)
         if new:
-            # Earlier changes do not arrive.
+            # Earlier changes will not arrive.
             listener.listening(True)
             if self.workers is not None:
                 self.workers.began(url)
@@ -347,7 +353,7 @@ class SiblingStore:
         """
         Return the connections of an agent at living workers.
 
-        :raises StoreDown: one of them does not answer.
+        :raises StoreDown: one of them does not respond.
         """
         return await self._ask(pb.FindRequest(agent_id=agent_id))
 
@@ -355,17 +361,17 @@ class SiblingStore:
         """
         Return the connections of a project, or all, at living workers.
 
-        :raises StoreDown: one of them does not answer.
+        :raises StoreDown: one of them does not respond.
         """
         return await self._ask(pb.FindRequest(project_id=project_id))
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each left a sibling, as far as this worker saw it."""
+        """Return when each agent left a sibling, as far as this worker noticed it."""
         return {one: self._seen[one] for one in agent_ids if one in self._seen}
 
     async def _ask(self, request: pb.FindRequest) -> list[AgentRecord]:
-        # A sibling that is not watched has just died or just started; the watch reports
-        # agents that connect there.
+        # A sibling that is not watched has just died or just started; the watch will
+        # report agents that connect there.
         asking: list[Coroutine[Any, Any, Sequence[pb.AgentRecord]]] = [
             self._calls.find_all_at(url, request) for url in self._alive
         ]
@@ -378,7 +384,7 @@ class SiblingStore:
         found: list[AgentRecord] = []
         for answer in answers:
             if answer is None:
-                # Its agents are not gone because it is slow.
+                # Its agents are not gone only because it is slow.
                 raise StoreDown("another worker does not answer")
             found += map(AgentRecord.from_message, answer)
         return found
@@ -395,7 +401,8 @@ class SiblingStore:
         self, asking: Coroutine[Any, Any, Sequence[pb.AgentRecord]]
     ) -> Sequence[pb.AgentRecord]:
         """
-        Get one answer, and pass it to the listener before all others have arrived.
+        Wait for one response, and report it to the listener before all others have
+        arrived.
         """
         answer = await asking
         if answer and self._listener is not None:

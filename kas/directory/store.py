@@ -1,4 +1,4 @@
-"""Interface of the store in which every kas records its own agents."""
+"""The interface of the store in which every kas records its own agents."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ __all__ = ["Store", "StoreDown", "StoreListener"]
 
 
 class StoreDown(TunnelError):
-    """The store does not answer now; the message says why and holds no secret."""
+    """
+    Raised if the store does not respond now; the message says why, without secrets.
+    """
 
 
 class StoreListener(Protocol):
-    """The directory, as its store calls it."""
+    """The directory, as its store uses it."""
 
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
     ) -> None:
         """
-        React to connections that another kas gained or lost.
+        Handle connects and disconnects at another kas.
 
         They arrive in the order in which that kas made them, and may arrive twice.  Of
         a lost connection, only agent, instance, generation and kas are known.
@@ -35,23 +37,23 @@ class StoreListener(Protocol):
 
     def listening(self, on: bool) -> None:
         """
-        Whether events come in from now on.
+        Note whether events arrive from now on.
 
         Each change means that some may have been missed.
         """
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
-        """All other kas that live, as the store has them now."""
+        """Apply the complete list of the other living kas."""
 
     def lease(self, alive: KasRecord) -> None:
         """Record the lease of a kas that a read of the store found."""
 
     def left(self, kas_id: bytes) -> None:
-        """Another kas stopped, and said so."""
+        """Handle another kas that announced its end."""
 
     def rewrote(self, kas_id: bytes) -> None:
         """
-        React to another kas that wrote all its records again.
+        Handle another kas that wrote all its records again.
 
         Its earlier connections may have ended without an event.
         """
@@ -66,22 +68,25 @@ class Store(Protocol):
     """
 
     def start(self, listener: StoreListener) -> None:
-        """Begin; never waits and never fails."""
+        """Begin; never blocks and never fails."""
 
     async def stop(self) -> None:
-        """Remove everything that is ours, within a short time, and let go."""
+        """Remove our records within a short time, and disconnect."""
 
     def put(self, record: AgentRecord) -> None:
-        """Write a connection of ours down and tell everyone; returns at once."""
+        """Store a connection of ours, and notify all kas; returns at once."""
 
     def remove(self, record: AgentRecord) -> None:
         """Remove a connection; the record of a newer one stays.  Returns at once."""
 
     def announce(self, record: AgentRecord) -> None:
-        """Tell everyone once more, because another kas seems not to know."""
+        """
+        Notify all kas once more of a connection, because another kas seems not to know
+        it.
+        """
 
     def update(self, me: KasRecord) -> None:
-        """Set this kas's own record; written with the next lease."""
+        """Set this kas' own record, which is written with the next lease."""
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """
@@ -99,7 +104,7 @@ class Store(Protocol):
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        When each was last connected, in seconds since 1970, where that is known.
+        Return when each agent was last connected, in seconds since 1970, if known.
 
-        :raises StoreDown: at once, where that is known.
+        :raises StoreDown: at once, if the failure is known.
         """

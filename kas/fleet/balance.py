@@ -1,4 +1,4 @@
-"""Sending agents to other kas: when this one leaves, and when it has too many."""
+"""Moves agents to other kas: when this kas leaves, and when it has too many."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["Balance"]
 
-#: Seconds between two looks: as often as kas tell each other how many they have.
+#: Seconds between two checks: the interval at which kas report their number of agents.
 INTERVAL = 10.0
 
-#: Looks in a row that have to find too many before the first agent is moved: a kas that
-#: died is counted until its lease is over, and its agents are here already.
+#: Consecutive checks that must find too many agents before the first one is moved: a
+#: kas that died is counted until its lease expires, while its agents are already here.
 FIRST_LOOKS = 3
 
-#: The same after a move: the agents have to arrive, and all kas to learn of them.
+#: The same after a move: the agents have to reconnect, and all kas have to learn of it.
 NEXT_LOOKS = 2
 
-#: Seconds until all others know of an agent that came to one of them: it is counted
-#: with the next lease, and read with the next but one.
+#: Seconds until all kas know of an agent that connected to one of them: it is counted
+#: with the next lease, and read with the one after it.
 KNOWN_SECONDS = 2 * INTERVAL
 
-#: How far above the mean a kas may be before it sends agents away.  Moving one
-#: costs a handshake, and a tenth more agents is not felt.
+#: The share above the mean that a kas may have before it moves agents. Moving an agent
+#: costs a handshake, and a tenth more agents does not matter.
 TOLERANCE = 0.1
 
-#: Agents that may be asked to move in one second: each is a TLS handshake elsewhere.
+#: Agents that may be asked to move in one second: each causes a TLS handshake
+#: elsewhere.
 PER_SECOND = 200
 
-#: Seconds over which agents that are sent away spread their return, at least.
+#: Seconds over which moved agents spread their reconnection, at least.
 SPREAD = 5.0
 
-#: Seconds for which an agent that was sent away may stay: by then it is connected
-#: elsewhere, or has no other kas.
+#: Seconds that a moved agent may stay: by then it is connected elsewhere, or has no
+#: other kas.
 DEADLINE = 3600.0
 
 
@@ -52,18 +53,18 @@ class Balance:
     """
     Keeps the number of agents here near the mean of all kas.
 
-    Agents choose a kas through a name or a load balancer, so kas can only
-    ask some of them to choose again.
+    Agents choose a kas through a name or a load balancer, so kas can only ask some of
+    them to choose again.
     """
 
     registry: Registry
     directory: Directory
     runtime: Runtime
-    #: Agents that were sent away, since the start.
+    #: The number of moved agents since the start.
     moved: int = 0
     _looks: int = FIRST_LOOKS
-    #: Agents of all kas when some were last sent away, and until when not all of these
-    #: are counted anywhere.
+    #: The number of agents of all kas before the last move, and the time until which
+    #: some may be counted at no kas.
     _before: int = 0
     _until: float = 0.0
     _loop: LoopingCall = attrs.field(init=False)
@@ -74,18 +75,21 @@ class Balance:
         self._loop.clock = self.runtime.reactor
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the checks."""
         if self._loop.running:
             return
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._loop.running:
             self._loop.stop()
 
     def look(self) -> None:
-        """Send away what is above the mean, if that is not for a moment only."""
+        """
+        Move the agents above the mean, if there are too many in several consecutive
+        checks.
+        """
         if len(self._here()) <= math.ceil(self._mean() * (1 + TOLERANCE)):
             self._looks = FIRST_LOOKS
             return
@@ -99,14 +103,14 @@ class Balance:
 
     def _peers(self) -> list[KasRecord]:
         if not self.directory.is_current():
-            return []  # as far as can be said; old counts would move everybody
+            return []  # Nothing is known now; old counts would move all agents
         return [kas for kas in self.directory.living() if not kas.draining]
 
     def _total(self) -> int:
         """
         Count the agents of all kas.
 
-        For a while after agents were sent away, some are counted at no kas; during that
+        For a while after agents were moved, some are counted at no kas; during that
         time, the result is at least the total from before.
         """
         here = sum(not one.retired for one in self.registry)
@@ -122,11 +126,11 @@ class Balance:
 
     def rebalance(self) -> int:
         """
-        Send away what is above the mean, now; returns how many were asked.
+        Move the agents above the mean now; return the number of agents that were asked.
 
-        At most half of what this kas has more than any other, those counted that are on
-        their way: where they go is not ours to say, and if all of them went to the same
-        kas, the two would only change places.
+        At most half of the difference to the kas with the fewest agents is moved,
+        including agents that are still moving: this kas cannot choose their new kas,
+        and if all of them went to the same one, the two would only change places.
         """
         here, mean, peers = len(self._here()), self._mean(), self._peers()
         if not peers or here <= math.ceil(mean):
@@ -134,7 +138,7 @@ class Balance:
         kas = 1 + len(peers)
         on_their_way = self._total() - here - sum(peer.agents for peer in peers)
         fewest = min(peer.agents for peer in peers) + on_their_way
-        # Some of them will come back: a load balancer does not know what we want.
+        # Some will return, because a load balancer does not know the purpose.
         many = min(math.ceil((here - mean) * kas / (kas - 1)), (here - fewest) // 2)
         if many < 1:
             return 0
@@ -155,7 +159,7 @@ class Balance:
     def _some(
         self, connections: Sequence[AgentConnection], many: int
     ) -> list[AgentConnection]:
-        # Those with least to do first; among equals, anybody.
+        # Start with the connections with the fewest streams.
         chosen = sorted(
             connections, key=lambda one: (one.tunnel.load > 0, self.runtime.random())
         )
@@ -174,13 +178,13 @@ class Balance:
         deadline: float = DEADLINE,
     ) -> int:
         """
-        Ask agents to connect elsewhere; they serve until they are.
+        Ask agents to connect elsewhere; they serve until they have.
 
-        :param spread: seconds over which they do, at least.
-        :param deadline: seconds after which they are cut off here.
+        :param spread: seconds over which they reconnect, at least.
+        :param deadline: seconds after which their connections here are cut.
         """
         chosen = [one for one in connections if not one.leaving]
-        # Extra tunnels do not come back.
+        # Extra tunnels do not reconnect.
         many = sum(not one.extra for one in chosen)
         spread = self._spread(many, spread)
         for connection in chosen:

@@ -1,5 +1,5 @@
 """
-The other kas: who they are, how to reach them, what they may ask of this one.
+The other kas: the directory, sessions with them, and their requests to this kas.
 
 Without ``redis`` these are the other workers of this kas, if it has any; otherwise the
 directory is empty, and nothing happens here.
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Fleet"]
 
-#: Seconds that a peer has for one answer about its agents.
+#: Timeout of a query to a peer about its agents, in seconds.
 ASK_TIMEOUT = 2.0
 
-#: Connections in one page of an answer: some 300 KiB.
+#: Connections in one page of a response: about 300 KiB.
 PAGE = 1000
 
 _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
@@ -75,9 +75,9 @@ _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
 @attrs.define(eq=False)
 class Fleet:
     """
-    Connection of directory, peers and gateway, which also answers other kas' queries.
+    Connects the directory, the peers and the gateway, and answers queries of other kas.
 
-    :param addresses: addresses of this machine's interfaces.
+    :param addresses: returns the addresses of this machine's interfaces.
     """
 
     configuration: KasConfiguration
@@ -86,13 +86,13 @@ class Fleet:
     addresses: Callable[[], Iterable[str]]
     #: Returns the development certificate, and creates it if necessary.
     development: Callable[[], ServerFiles]
-    #: Addresses of the other workers of this kas.
+    #: The addresses of the other workers of this kas.
     sibling_urls: Sequence[str] = ()
     directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
     redis: RedisClient | None = attrs.field(init=False, default=None)
-    #: State that the workers of one kas share without Redis.
+    #: The state that the workers of one kas share without Redis.
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
@@ -110,7 +110,7 @@ class Fleet:
         secrets = _secrets(listen, self.runtime.reactor)
         self._tokens = PeerTokens(secrets, self._me.url, lambda: self.runtime.now())
         if listen.tls or self._own.url.startswith("tls:"):
-            self._tls_context()  # says now what is wrong with it
+            self._tls_context()  # reports errors in the files now
         dispatcher = Dispatcher(self.runtime.reactor, tracer=self.runtime.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.gateway = Gateway(
@@ -127,7 +127,7 @@ class Fleet:
         store: Store | None = None
         redis = self.configuration.redis
         if redis is not None:
-            # Here, because it imports the reactor.
+            # Imported here, because it imports the reactor.
             from kas.directory.redis_store import RedisStore
 
             in_redis = RedisStore(self._me, redis, self.runtime)
@@ -148,7 +148,7 @@ class Fleet:
             )
 
     async def start(self, listening: Listening) -> None:
-        """Listen for other kas, and tell them of this one."""
+        """Listen for other kas, and announce this one."""
         if self.gateway is not None and self.configuration.private_api is not None:
             listen = self.configuration.private_api.listen
             await listening.listen(
@@ -171,7 +171,7 @@ class Fleet:
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:
-        """Update this kas's record: its number of agents, and whether it is leaving."""
+        """Update this kas' record: its number of agents, and whether it is leaving."""
         self._me = attrs.evolve(
             self._me,
             agents=len(self.registry),
@@ -191,7 +191,7 @@ class Fleet:
         return [one for one in self.directory.living() if one.url not in siblings]
 
     async def stop(self) -> None:
-        """Take everything of ours out of the directory, and close the sessions."""
+        """Remove our records from the directory, and close the sessions."""
         await self.directory.stop()
         if self.gateway is not None:
             self.gateway.end()
@@ -236,7 +236,7 @@ class Fleet:
     def _found(
         self, request: directory_pb2.FindRequest
     ) -> Iterator[directory_pb2.AgentRecord]:
-        # All at once: agents come and go while pages are sent.
+        # Copy all at once: agents connect and disconnect while pages are sent.
         for connection in tuple(self.registry):
             agent = connection.agent
             if (
@@ -251,7 +251,7 @@ class Fleet:
     ) -> AsyncGenerator[directory_pb2.WatchResponse, None]:
         """See ``directory.proto``."""
         if self.siblings is None or self.gateway is None:
-            raise CallError(Status.UNIMPLEMENTED, "only workers of one kas do that")
+            raise CallError(Status.UNIMPLEMENTED, ("only workers of one kas do that"))
         self.gateway.watches += 1
         try:
             async for change in self.siblings.changes():
@@ -259,20 +259,22 @@ class Fleet:
         finally:
             self.gateway.watches -= 1
 
-    # kas.directory.known_kas.Sessions: what we ask of peers.
+    # Methods of kas.directory.known_kas.Sessions: queries to peers.
 
     def answers(self, kas: KasRecord) -> bool:
-        """There is a session with it, and it was heard of lately."""
+        """
+        Tell whether a session exists with another kas that sent something recently.
+        """
         return self.peers is not None and self.peers.at(kas.url).alive
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
-        """Open one; call *callback* once there is one, or cannot be."""
+        """Open a session; call *callback* when it is open, or has failed."""
         assert self.peers is not None
         self.peers.at(kas.url).connect(callback)
 
     async def dial_all(self, patience: float) -> None:
         """
-        Dial every other kas without a session, so that it is known who is reached.
+        Dial every other kas without a session, to find out which can be reached.
 
         :param patience: seconds to wait for all of them.
         """
@@ -289,7 +291,7 @@ class Fleet:
         )
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
-        """Query *peers* about an agent; failures count as no answer."""
+        """Query *peers* about an agent; a failure counts as no response."""
         asking = [Deferred.fromCoroutine(self._ask_one(kas, agent_id)) for kas in peers]
         answers = await gatherResults(asking)
         return [record for answer in answers for record in answer]
@@ -307,7 +309,9 @@ class Fleet:
             )
         except TunnelError as error:
             self._log.debug(
-                "{kas} was asked: {reason}", kas=worker_at(kas.url), reason=error
+                ("{kas} was asked: {reason}"),
+                kas=worker_at(kas.url),
+                reason=error,
             )
             return []
         self.directory.seen(KasRecord.from_message(answer.kas))
@@ -344,14 +348,14 @@ class Fleet:
 
         return ServiceClient(_DIRECTORY, opener, self.runtime.reactor)
 
-    # kas.directory.sibling_store.SiblingCalls: what workers of one kas ask of each
-    # other.
+    # Methods of kas.directory.sibling_store.SiblingCalls: calls between the workers of
+    # one kas.
 
     async def find_all_at(
         self, url: str, request: directory_pb2.FindRequest
     ) -> Sequence[directory_pb2.AgentRecord]:
         """
-        Return another kas's agents.
+        Return another kas' agents.
 
         :raises TunnelError: it does not respond.
         """
@@ -386,7 +390,8 @@ class Fleet:
     def _endpoint(self, url: str) -> IStreamClientEndpoint:
         address = parse_peer_url(url)
         if self._own.url.startswith("tls:") and address.scheme == "tcp":
-            # A program that can write to Redis must not get our token in plain text.
+            # A program that can write to Redis must not receive our token in plain
+            # text.
             raise ConfigurationError(["its address has no TLS, and ours has"])
         return client_endpoint(
             self.runtime.reactor,
@@ -405,10 +410,12 @@ class Fleet:
 
     def _tls_context(self, *, any_name: bool = False) -> ssl.SSLContext:
         """
-        Made for each dial, which is rare: the files may have been replaced.
+        Return a new context for each dial, which is rare, because the files may have
+        been replaced.
 
-        :param any_name: only to look at the certificate of a peer.
-        :raises ConfigurationError: one of them cannot be used.
+        :param any_name: whether to accept any name, only to examine the certificate of
+            a peer.
+        :raises ConfigurationError: one of the files is invalid.
         """
         assert self.configuration.private_api is not None
         listen = self.configuration.private_api.listen
@@ -418,7 +425,7 @@ class Fleet:
             own = self.development()
             certificate, key = own.certificate_file, own.key_file
             authorities = authorities or own.ca_file
-        # Shown only where they would ask us, too.
+        # A client certificate is presented only if peers must present one to us, too.
         mutual = listen.client_ca_certificate_file is not None and certificate
         return client_context(
             ca_file=str(authorities) if authorities else None,

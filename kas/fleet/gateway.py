@@ -1,8 +1,4 @@
-"""
-Gateway for other kas' streams to agents that this kas holds.
-
-A gateway never forwards a stream to a third kas, so streams cannot loop.
-"""
+"""The gateway for other kas' streams to agents that are connected to this kas."""
 
 from __future__ import annotations
 
@@ -43,10 +39,10 @@ __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
 class Relay:
     """
-    One half of a relay: received frames leave on *other*, unread.
+    One half of a relay: received frames leave unchanged on *other*.
 
-    ACK and RESUMED pass in the same way.  As a producer, it represents *other*: the
-    half that it receives from can be full as well.
+    ACK and RESUMED are relayed, too. As a producer, it represents *other*, because the
+    half that it receives from can be full, too.
     """
 
     __slots__ = ("_acked", "_span", "idempotent", "other")
@@ -54,7 +50,8 @@ class Relay:
     def __init__(self, other: StreamTransport, span: ISpan | None = None) -> None:
         self.other = other
         self._span = span
-        #: Nothing came yet, and another instance may be asked instead.
+        #: Whether nothing has arrived yet, so that another instance may be used
+        #: instead.
         self.idempotent = False
         self._acked = 0
 
@@ -66,7 +63,10 @@ class Relay:
         idempotent: bool,
         span: ISpan | None = None,
     ) -> Relay:
-        """Join two streams; *near* has just been opened, and gets the result."""
+        """
+        Join two streams; the result is the receiver of *near*, which has just been
+        opened.
+        """
         back = cls(near, span)
         back.idempotent = idempotent
         far.receiver = far.resumable = back
@@ -89,12 +89,12 @@ class Relay:
         self.other.finish()
 
     def path_in_doubt(self) -> None:
-        """Let another agentk do the request, because this one is silent."""
+        """Let another agentk handle the request, because this one is silent."""
         if self.idempotent:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Streams are kept by the kas that routes them, not here."""
+        """Do nothing: streams are kept by the kas that routes them, not here."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """End the other half with the same reason; a finished half ends by itself."""
@@ -103,7 +103,7 @@ class Relay:
         if isinstance(reason, StreamReset):
             self.other.reset(reason.code, str(reason))
         elif isinstance(reason, SessionClosed):
-            # A resumable stream must know that only the path broke.
+            # A resumable stream must be told that only the path broke.
             revoked = reason.code is ErrorCode.UNAUTHENTICATED
             code = reason.code if revoked else ErrorCode.PATH_LOST
             self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
@@ -116,16 +116,16 @@ class Relay:
         self.other.resumeProducing()
 
     def stopProducing(self) -> None:
-        """`stream_closed` follows, and says why."""
+        """Do nothing: `stream_closed` follows, with the reason."""
 
     def acked(self, received: int) -> None:
-        """ACK passes, if it says anything new."""
+        """Relay an ACK if it contains a new position."""
         if received > self._acked:
             self._acked = received
             self.other.ack(received)
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """RESUMED passes."""
+        """Relay RESUMED."""
         self.other.accept_resume(received)
 
 
@@ -137,7 +137,7 @@ class Gateway(TunnelOwner):
     Owner of the sessions that other kas opened.
 
     :param verify: checks a peer's token, and raises `CallError` for a wrong one.
-    :param dispatcher: calls that kas answer themselves.
+    :param dispatcher: handles the calls to this kas itself.
     """
 
     _log: ClassVar[Logger] = Logger()
@@ -154,17 +154,19 @@ class Gateway(TunnelOwner):
         self.dispatcher = dispatcher
         self.runtime = runtime
         self.tracer: ITracer | None = runtime.tracer
-        #: Relayed since the start, and refused because the agent is not here.
+        #: Streams that were relayed since the start, and refused because the agent is
+        #: not here.
         self.relayed = 0
         self.refused = 0
         #: Siblings that watch this worker; they do not count as load.
         self.watches = 0
-        #: Which other kas was refused last, and why; empty once one was taken again.
+        #: The kas that was last refused, and the reason; empty after a kas was
+        #: accepted.
         self.refusal = ""
         self.tunnels: set[TunnelProtocol] = set()
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Take a peer, or say why not."""
+        """Accept a peer, or tell it the reason of its refusal."""
         if hello.role != KAS:
             tunnel.end(ErrorCode.PROTOCOL, "only other kas connect to this port")
             return
@@ -199,7 +201,8 @@ class Gateway(TunnelOwner):
         stream.charge(open_.target.agent_id)
         idempotent = open_.target.repeatable
         open_.ClearField("target")
-        # Where it is busy the agent opens a tunnel to that kas itself.
+        # If many streams are relayed to it, the agent opens a tunnel to that kas
+        # itself.
         open_.relayed_by = stream.kas_id
         span = self._traced(open_)
         return self._relay(
@@ -216,7 +219,7 @@ class Gateway(TunnelOwner):
         return self._relay(stream, tunnel, resume)
 
     def _traced(self, open_: pb.Open) -> ISpan | None:
-        """Return a span of a trace that goes on; no trace begins here."""
+        """Return a span that continues a trace; no trace begins here."""
         if self.tracer is None:
             return None
         parent = traceparent_in(b"\r\n" + open_.metadata)
@@ -228,7 +231,7 @@ class Gateway(TunnelOwner):
         connection = self.registry.instance(target.agent_id, target.instance_id)
         if connection is None or connection.agent.generation < target.generation:
             self.refused += 1
-            raise ProtocolError(ErrorCode.REFUSED, "the agent is not here, or silent")
+            raise ProtocolError(ErrorCode.REFUSED, ("the agent is not here, or silent"))
         return connection.tunnel
 
     def _relay(
@@ -254,7 +257,7 @@ class Gateway(TunnelOwner):
 
     @property
     def load(self) -> int:
-        """Streams that peers have open here."""
+        """The number of streams that peers have open here."""
         return sum(tunnel.load for tunnel in self.tunnels) - self.watches
 
     def end(self) -> None:
@@ -264,7 +267,7 @@ class Gateway(TunnelOwner):
 
 
 class GatewayFactory(TunnelFactory):
-    """A tunnel for each connection to the private port."""
+    """A factory of a tunnel for each connection to the private port."""
 
     def __init__(self, gateway: Gateway) -> None:
         runtime = gateway.runtime

@@ -13,7 +13,7 @@ from tunnel.toolkit.until import rest_of, until
 
 __all__ = ["FleetPart"]
 
-#: Seconds that agents get to connect elsewhere before this kas goes on stopping.
+#: Seconds that agents have to connect elsewhere before this kas continues to stop.
 LEAVE_PATIENCE = 15.0
 
 
@@ -61,8 +61,8 @@ class FleetPart(Part):
             await self._send_away()
 
     async def _send_away(self) -> None:
-        # Agents leave first, and requests are accepted as long as they arrive, because
-        # load balancers must first notice that this kas is not ready.
+        # Requests are accepted as long as they arrive, because load balancers must
+        # first notice that this kas is not ready.
         fleet, registry = self._fleet, self._fleet.registry
         fleet.leave()
         # Many agents leave over a longer time, and may use all of it.
@@ -76,7 +76,7 @@ class FleetPart(Part):
         clock = fleet.runtime.reactor
         since = clock.seconds()
         await until(lambda: not registry.agents, clock, patience)
-        # Load balancers look at readiness every few seconds.
+        # Load balancers poll readiness every few seconds.
         await rest_of(self._settings.listen_grace_period, since, clock)
 
     async def stop(self) -> None:

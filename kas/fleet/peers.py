@@ -1,4 +1,4 @@
-"""Sessions to other kas: dialled when there is something to ask, and then kept."""
+"""Sessions to other kas: dialled when first needed, and then kept."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tunnel.wire.session import Session
 
 __all__ = ["PEER_TIMING", "Peer", "Peers"]
 
-#: Kas are close to each other, and a dead one must be noticed before its clients give
-#: up.
+#: The keepalive between kas: they are close to each other, and a dead one must be
+#: detected before its clients give up.
 PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
 
-#: Limits of a session between kas, which carries all requests of one kas's clients to
-#: the other's agents.  Kas trust each other, and the behavior of one agent or client
-#: must not end the session that others share: so the budgets of small frames are out of
-#: reach, and windows are short, because the network path is.
+#: Limits of a session between kas, which carries all requests of one kas' clients to
+#: the other's agents. Kas trust each other, and the behavior of one agent or client
+#: must not end the shared session: so the budgets of small frames are never exhausted,
+#: and windows are small, because the network path is short.
 PEER_LIMITS = attrs.evolve(
     DEFAULT_LIMITS,
     max_streams=100_000,
@@ -46,36 +46,36 @@ PEER_LIMITS = attrs.evolve(
     max_queued_control=1_000_000,
 )
 
-#: Seconds for TCP and TLS: a request waits for it, and there may be another kas to ask.
+#: Seconds for TCP and TLS: a request waits for it, and another kas may be available.
 DIAL_TIMEOUT = 3.0
 
-#: Seconds before a peer that could not be reached is dialled again: at first, and at
-#: most.
+#: First and longest pause, in seconds, before a peer that could not be reached is
+#: dialled again.
 RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
 #: Peers that are remembered; far more than operators run.  Their addresses come from
-#: the store, which is trusted, and may still be full of nonsense.
+#: the store, which is trusted, but may contain invalid data.
 MAX_PEERS = 1_000
 
 
 @attrs.define(eq=False)
 class Peer(TunnelOwner):
-    """One other kas, as an address."""
+    """Another kas, at one address."""
 
     url: str
     _peers: Peers
-    #: The session that is up.
+    #: The present session.
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
     #: Callbacks that wait for the session.
     _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
-    #: The next attempt, while a pause lasts and a request waits.
+    #: The timer of the next attempt, while a request waits.
     _later: IDelayedCall | None = None
     _failures: int = 0
     _backoff: Backoff = attrs.field(init=False)
     _retry_at: float = 0.0
-    #: Why it could not be reached the last time; empty while it can.
+    #: Why it could not be reached the last time; empty if it was reached.
     problem: str = ""
     _log = Logger()
 
@@ -84,18 +84,21 @@ class Peer(TunnelOwner):
 
     @property
     def _name(self) -> str:
-        """For the log: another worker of this kas, or its address."""
+        """The name for the log: the number of a worker of this kas, or the address."""
         name = worker_at(self.url)
         return f"kas at {name}" if name == self.url else name
 
     @property
     def alive(self) -> bool:
-        """It was heard of lately, and takes streams."""
+        """Whether the peer accepts streams and was heard from recently."""
         return self.tunnel is not None and self.tunnel.alive
 
     @property
     def worth_trying(self) -> bool:
-        """It is up, or may be: it did not fail a moment ago."""
+        """
+        Whether there is a session, or an attempt is worthwhile because none failed a
+        moment ago.
+        """
         return self.alive or (
             self.tunnel is None
             and self._peers.runtime.reactor.seconds() >= self._retry_at
@@ -103,19 +106,17 @@ class Peer(TunnelOwner):
 
     @property
     def _busy(self) -> bool:
-        """There is a session, or will be one."""
+        """Whether a session exists or is being opened."""
         steps = (self.tunnel, self._dialling, self._greeting, self._later)
         return any(one is not None for one in steps)
 
     @property
     def dialling(self) -> bool:
-        """An attempt to reach it is under way."""
+        """Whether an attempt to connect is in progress."""
         return self._dialling is not None or self._greeting is not None
 
     def prepare(self) -> None:
-        """
-        Dial in advance for later callers; it costs nothing while a dial is running.
-        """
+        """Dial in advance for later callers; does nothing if a dial is running."""
         if not self._busy and self.worth_trying:
             self._dial()
 
@@ -135,7 +136,7 @@ class Peer(TunnelOwner):
         self._waiting.pop(wish, None)
 
     def _pursue(self) -> None:
-        """Dial if a request waits and nothing else is under way."""
+        """Dial if a request waits and no attempt is in progress."""
         if not self._waiting or self._busy:
             return
         pause = self._retry_at - self._peers.runtime.reactor.seconds()
@@ -194,16 +195,16 @@ class Peer(TunnelOwner):
         pause = self._backoff.pause()
         self._retry_at = peers.runtime.reactor.seconds() + pause
         if self._failures == 1:
-            # Others that stop as well, as workers do, are nothing to look after.
+            # If other kas stop at the same time, as workers do, this is normal.
             say = self._log.info if peers.leaving else self._log.warn
             say("{kas} {why}", kas=self._name, url=self.url, why=why)
-        # Not before `connect` returned: some attempts fail at once, and who asked for
-        # one has not yet noted what would end the wish.
+        # In the next turn, after `connect` has returned: some attempts fail at once,
+        # when the caller has not stored the result for cancelling yet.
         peers.runtime.reactor.callLater(0, self._tell)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        # An exception of one callback must not harm the session.
+        # An exception of one callback must not affect the session.
         for_each(
             waiting.values(),
             lambda callback: callback(),
@@ -212,7 +213,7 @@ class Peer(TunnelOwner):
         )
 
     def stop(self) -> None:
-        """Close it, and do not come back."""
+        """Close the session, and do not reconnect."""
         self._waiting.clear()
         if self._later is not None:
             self._later.cancel()
@@ -223,7 +224,7 @@ class Peer(TunnelOwner):
             if tunnel is not None:
                 tunnel.end(ErrorCode.SHUTDOWN, "kas is shutting down")
 
-    # tunnel.session.protocol.TunnelOwner
+    # Methods of tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         self._greeting = None
@@ -259,18 +260,18 @@ class Peer(TunnelOwner):
 @attrs.define(eq=False)
 class Peers:
     """
-    All other kas that were ever asked, by address.
+    All other kas that were dialled, by address.
 
-    :ivar endpoint: where a URL leads.
-    :ivar hello: makes the greeting for the kas at a URL, with a fresh token.
+    :ivar endpoint: returns the endpoint for a URL.
+    :ivar hello: returns the greeting for the kas at a URL, with a new token.
     """
 
     endpoint: Callable[[str], IStreamClientEndpoint]
     hello: Callable[[str], pb.Hello]
     runtime: Runtime
-    #: Failed attempts to reach a kas, since the start.
+    #: The number of failed attempts to reach a kas since the start.
     failures: int = 0
-    #: This kas stops.
+    #: Whether this kas is stopping.
     leaving: bool = False
     _peers: dict[str, Peer] = attrs.Factory(dict)
 
@@ -290,10 +291,10 @@ class Peers:
 
     @property
     def connected(self) -> int:
-        """Sessions that are up."""
+        """The number of open sessions."""
         return sum(peer.tunnel is not None for peer in self._peers.values())
 
     def stop(self) -> None:
-        """Close all of them."""
+        """Close all sessions."""
         for peer in self._peers.values():
             peer.stop()

@@ -1,9 +1,9 @@
 """
-The tokens that kas greet each other with.
+The tokens with which kas authenticate to each other.
 
 Addresses of other kas come from the store that all of them share, and a program that
-can write to it may name an address of its own.  So a token names the address that was
-dialled, and no kas at another address accepts it; and each kas accepts a token once.
+can write to it may insert its own address. So a token names the dialled address, no kas
+at another address accepts it, and each kas accepts a token only once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["IDENTITY", "PeerTokens"]
 
-#: Issuer and audience of the tokens between kas; GitLab's have another issuer.
+#: Issuer and audience of tokens between kas; GitLab's tokens have another issuer.
 IDENTITY = "gitlab-kas"
 
 #: Lifetime of a token, in seconds.
 LIFETIME = 5.0
 
-#: Tokens that were used, and are remembered until they expire.  A thousand kas that
+#: Used tokens that are remembered until they expire: enough for a thousand kas that
 #: dial this one each second, for as long as a token and the leeway last.
 MAX_USED = 100_000
 
@@ -34,10 +34,10 @@ MAX_USED = 100_000
 @attrs.define(eq=False)
 class PeerTokens:
     """
-    Signer of tokens for other kas, and verifier of theirs.
+    A signer of tokens for other kas, and verifier of their tokens.
 
-    :param url: address of this kas for the others.
-    :param now: the time of day.
+    :param url: the address of this kas for other kas.
+    :param now: returns the time of day.
     """
 
     _secrets: jwt.Secrets
@@ -47,7 +47,7 @@ class PeerTokens:
     _used: OrderedDict[bytes, float] = attrs.field(factory=OrderedDict, init=False)
 
     def sign(self, url: str) -> bytes:
-        """Make a token for the kas at *url*."""
+        """Return a token for the kas at *url*."""
         return jwt.sign(
             self._secrets,
             issuer=IDENTITY,
@@ -61,8 +61,8 @@ class PeerTokens:
         """
         Accept a token of another kas, once.
 
-        :raises CallError: UNAUTHENTICATED, it is not valid, is for another kas, or was
-            used before; RESOURCE_EXHAUSTED, too many were used.
+        :raises CallError: UNAUTHENTICATED, the token is not valid, is for another kas,
+            or was used before; RESOURCE_EXHAUSTED, too many tokens were used.
         """
         now = self._now()
         claims = jwt.verify(

@@ -1,4 +1,4 @@
-"""A repository of GitLab, read where it is: Gitaly answers over gRPC."""
+"""Repositories of GitLab, read through Gitaly's gRPC services."""
 
 from __future__ import annotations
 
@@ -40,28 +40,29 @@ __all__ = ["GitalyRepository", "GitalyServers"]
 
 _SERVICES = pb.DESCRIPTOR.services_by_name
 
-#: Servers; each has a connection.  GitLab's largest installations have hundreds.
+#: Maximum number of servers, each with a connection.  GitLab's largest installations
+#: have hundreds.
 MAX_SERVERS = 1000
 
-#: Seconds until a connection without a call is closed: two periods in which the
-#: repositories of a server are looked at.
+#: Seconds until a connection without calls is closed: twice the period in which the
+#: repositories of a server are checked.
 IDLE = 600.0
 
 #: Bits of a mode that contain an entry's type, and their value for a symbolic link.
 _TYPE, _LINK = 0o170000, 0o120000
 
-#: What comes before the name in a pkt-line: maybe a flush, the length, and an id of
-#: SHA-1 or SHA-256.
+#: The bytes before the name in a pkt-line: optionally a flush, then the length, and an
+#: id of SHA-1 or SHA-256.
 _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64})\Z")
 
 #: The capability that names the branch behind HEAD.
 _SYMREF = re.compile(rb"[\0 ]symref=HEAD:(refs/heads/[^ \0\n]+)")
 
-#: Gitaly's answers for a path or a revision that does not exist: which one depends on
-#: the call, on whether it is recursive, and on Gitaly's version.
+#: Gitaly's statuses for a path or a revision that does not exist: they depend on the
+#: call, on whether it is recursive, and on Gitaly's version.
 _MISSING = (Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
-#: Where a commit is asked for that is not there any more, or never was.
+#: Gitaly's statuses for a commit that does not exist, or no longer.
 _GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
 
 
@@ -76,9 +77,9 @@ class _Server:
 
 class GitalyServers:
     """
-    One channel to each Gitaly that is in use, or was a short while ago.
+    The channels to all Gitaly servers that are or were recently in use.
 
-    :param now: the time of day, for tokens.
+    :param now: returns the time of day, for tokens.
     """
 
     def __init__(
@@ -91,11 +92,10 @@ class GitalyServers:
         self._queue = RequestQueue(
             limits.gitaly_rate, limits.gitaly_burst, reactor, "calls to Gitaly"
         )
-        #: By method.
+        #: The outcomes of calls, by method.
         self.outcomes = Outcomes(reactor.seconds)
         self._servers: dict[str, _Server] = {}
-        #: Timers that close connections without a call; the connection whose last call
-        #: was first comes first.
+        #: Timers that close idle connections, in the order of their last calls.
         self._idle: dict[str, IDelayedCall] = {}
 
     def __len__(self) -> int:
@@ -104,24 +104,25 @@ class GitalyServers:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for their turn."""
+        """The number of calls that wait for their turn."""
         of_servers = sum(one.queue.waiting for one in self._servers.values())
         return of_servers + self._queue.waiting
 
     @asynccontextmanager
     async def channel(self, address: str) -> AsyncIterator[GrpcChannel]:
         """
-        To the Gitaly at *address*, for one call, once it is its turn.
+        Provide the channel to the Gitaly at *address* for one call, when its turn
+        comes.
 
-        :raises CallError: UNAVAILABLE, it cannot be an address, or there are too many;
-            RESOURCE_EXHAUSTED, too many calls wait.
+        :raises CallError: UNAVAILABLE, the address is invalid, or there are too many
+            servers; RESOURCE_EXHAUSTED, too many calls wait.
         """
         server = self._servers.get(address) or self._add(address)
         server.calls += 1
         if (idle := self._idle.pop(address, None)) is not None:
             idle.cancel()
         try:
-            # Calls that one server holds up take no turns of the others.
+            # Calls that one server delays must not take turns from the others.
             await server.queue.passed()
             await self._queue.passed()
             yield server.channel
@@ -131,7 +132,7 @@ class GitalyServers:
                 self._idle[address] = self._reactor.callLater(IDLE, self._end, address)
 
     def close(self) -> None:
-        """End every call."""
+        """Cancel all calls."""
         for call in self._idle.values():
             call.cancel()
         self._idle.clear()
@@ -186,7 +187,7 @@ def _tls_context() -> ssl.SSLContext:
 
 @implementer(IRepository)
 class GitalyRepository:
-    """Each reading is a call; nothing is kept here."""
+    """A repository that is read with one call each time, without a cache."""
 
     def __init__(self, servers: GitalyServers, address: GitalyAddress) -> None:
         self._servers = servers
@@ -200,7 +201,7 @@ class GitalyRepository:
             gl_project_path=address.gl_project_path,
         )
         self._resolver = RefResolver(self._find)
-        #: As the last list of refs named it; empty: none was read.
+        #: The default branch in the last list of refs; empty if none was read.
         self._default_branch = ""
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
@@ -254,7 +255,8 @@ class GitalyRepository:
                         folders += 1
                         continue
                     one = self._entry(entry, kind)
-                    # git shows a submodule as what is in it.
+                    # Only a path with a trailing slash shows the content of a folder:
+                    # git lists a submodule as its own content.
                     if one.path != path:
                         found.append(one)
                 if most is not None and len(found) > most:
@@ -340,7 +342,7 @@ class GitalyRepository:
                     first = False
                     self._check_file(response, path, commit, is_link=is_link)
                 size += len(response.data)
-                # Gitaly's word on the size is not taken for what it sends.
+                # Gitaly may send more than the size that it announced.
                 if max(size, response.size) > limit:
                     raise too_large
                 parts.append(response.data)
@@ -364,7 +366,7 @@ class GitalyRepository:
             right_commit_id=check_commit(new),
             paths=[path.encode()] if path else [],
         )
-        # In Gitaly's order, which is nearly the sorted one: sorting is quick.
+        # A dict keeps Gitaly's order, which is nearly sorted, so that sorting is quick.
         found: dict[bytes, None] = {}
         try:
             async for response in self._stream("DiffService", "CommitDelta", request):
@@ -394,15 +396,15 @@ class GitalyRepository:
             ):
                 return bool(response.value)
         except CallError as error:
-            # Gitaly fails so for a commit that the repository does not have.
+            # Gitaly also responds with INTERNAL if the repository lacks a commit.
             if error.status not in (*_GONE, Status.INTERNAL):
                 raise
         return False
 
     async def _find(self, ref: str) -> str:
-        """From the list of refs that Gitaly gives to every client of Git."""
+        """Look up a ref in the list that Gitaly gives to every Git client."""
         if is_commit(ref):
-            # Reading says whether it is there.
+            # Reading shows whether the commit exists.
             return ref
         request = pb.InfoRefsRequest(repository=self._repository)
         limit = self._servers.limits.listing
@@ -417,12 +419,12 @@ class GitalyRepository:
         if not data.endswith(b"0000"):
             text = "Gitaly's list of refs cannot be read"
             raise CallError(Status.UNAVAILABLE, text)
-        # Among the capabilities, which follow the first name.
+        # A capability; they follow the first name.
         symref = _SYMREF.search(data)
         self._default_branch = (
             "HEAD" if symref is None else symref[1].decode("utf-8", "replace")
         )
-        # Of an annotated tag, the commit that it is of has a line of its own.
+        # For an annotated tag, a separate line contains its commit.
         name = ref.encode()
         found = _object_of(data, name + b"^{}") or _object_of(data, name)
         if found is None:
@@ -448,7 +450,10 @@ class GitalyRepository:
                         yield response
 
     def _metadata(self) -> dict[str, str]:
-        """Its token signs the time of day: see gitalyauth in Gitaly's sources."""
+        """
+        Return metadata with a token, which signs the time of day: see gitalyauth in
+        Gitaly's sources.
+        """
         metadata = dict(self._address.features)
         token = self._address.token
         if token:
@@ -489,13 +494,12 @@ def _kind(kind: int, mode: int) -> TreeEntryKind:
 
 def _object_of(refs: bytearray, name: bytes) -> bytes | None:
     """
-    Return the object of a ref according to an advertisement of refs; None: it has none.
+    Return the object of a ref in an advertisement of refs; None if the ref is missing.
 
-    This does not read line by line: for a project with many merge requests, an
-    advertisement has hundreds of thousands of lines, and everything else in this kas
-    would wait for seconds.
+    The text is not split into lines: for a project with many merge requests it has
+    hundreds of thousands, and would block kas for seconds.
     """
-    # In the first line what the server can do follows; some of that is like a ref.
+    # In the first line, the capabilities follow the name, and some resemble refs.
     for end in (b"\n", b"\0"):
         at = refs.find(b" " + name + end)
         while at >= 0:

@@ -1,4 +1,4 @@
-"""A repository at a Git server, fetched into a folder of kas."""
+"""Repositories on Git servers, fetched into a folder of kas."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 
-#: Commits of a history that are fetched, at first and at last: operators go back to
-#: recent ones, and git takes the largest number for all of them.
+#: Numbers of commits of a history that are fetched, at first and as a last resort:
+#: operators usually return to recent commits, and git treats the largest number as
+#: infinity.
 HISTORY_DEPTHS = (1000, 2**31 - 1)
 
-#: Leaves out of a fetch all but commits, where the server can do that.
+#: Filter that limits a fetch to commits, if the server supports it.
 NO_TREES = "tree:0"
 
 #: The line of ``git ls-remote --symref`` that names the branch behind HEAD.
@@ -37,13 +38,13 @@ _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 @implementer(IRepository)
 class HttpRepository:
     """
-    A shallow copy of what is at a Git server.
+    A shallow copy of a repository on a Git server.
 
-    Only the commit that a ref is at is fetched, and files of more than
-    `GitLimits.fetched_blob` are left out where the server can do that.  The copy is a
-    cache: it is begun again when it has grown old, and thrown away with kas.
+    kas fetches only the commit of a ref, and leaves out files larger than
+    `GitLimits.fetched_blob` if the server supports that. The copy is a cache: kas
+    replaces it when it is old, and deletes it at the end.
 
-    :param folder: for the copy; made when it is needed.
+    :param folder: contains the copy; created when needed.
     """
 
     def __init__(self, program: GitProgram, address: GitAddress, folder: Path) -> None:
@@ -51,10 +52,11 @@ class HttpRepository:
         self._address = address
         self._folder = folder
         self._histories = itertools.count()
-        #: Copies are numbered; the one before the last serves readings that began.
+        #: The number of the current copy; the previous copy serves reads that began
+        #: earlier.
         self._number = 0
         self._objects: Objects | None = None
-        #: Bytes of the copy; 0: there is none yet.
+        #: Bytes of the copy; 0 if there is none yet.
         self.copy_bytes = 0
         self._resolver = RefResolver(self._fetched)
 
@@ -78,7 +80,7 @@ class HttpRepository:
         )
         if ended.code:
             raise _fetch_error(ended, "HEAD", self._program.limits.pack)
-        # A server without this capability leaves the line out.
+        # Servers without this capability omit the line.
         found = _SYMREF.search(ended.out)
         return "HEAD" if found is None else found[1].decode("utf-8", "replace")
 
@@ -126,7 +128,7 @@ class HttpRepository:
             objects = Objects(self._program, str(folder))
             for depth in HISTORY_DEPTHS:
                 await self._fetch(str(folder), ref, depth=depth, leaving_out=NO_TREES)
-                # Of the history nothing but ancestors of the tip was fetched.
+                # The fetched history contains only ancestors of the tip.
                 if await objects.contains(await objects.find(_own(ref)), commit):
                     return True
             return False
@@ -171,7 +173,7 @@ class HttpRepository:
         self._objects = Objects(self._program, str(folder), partial=True)
 
     async def _made(self, folder: Path) -> None:
-        """Make an empty repository."""
+        """Create an empty repository."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
         made = await self._program.run(str(folder), "init", "--quiet", "--bare")
@@ -234,7 +236,10 @@ def _own(ref: str) -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove what a git that was killed or failed leaves: half packs, and locks."""
+    """
+    Remove leftovers of a git process that was killed or failed: partial packs, and
+    locks.
+    """
     copy = Path(folder)
     packs = copy / "objects" / "pack"
     for left in (*packs.glob("tmp_*"), *copy.rglob("*.lock")):
@@ -242,7 +247,7 @@ def _sweep(folder: str) -> None:
 
 
 def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
-    """Return the error for a fetch that ended so."""
+    """Return the error for a failed fetch."""
     said = ended.complaint
     low = said.lower()
     if "couldn't find remote ref" in low or "not our ref" in low:

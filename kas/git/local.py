@@ -1,4 +1,4 @@
-"""A repository of this machine."""
+"""Repositories on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How reading repositories goes, for Prometheus."""
+"""Prometheus metrics of reads of repositories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GitCollector"]
 
 
 class GitCollector(Collector):
-    """Reads its numbers when it is asked for them."""
+    """A collector that reads its values when Prometheus scrapes."""
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
@@ -28,7 +28,9 @@ class GitCollector(Collector):
             "kas_git_copies", "Repositories of Git servers that are here", found.copies
         )
         yield GaugeMetricFamily(
-            "kas_git_copy_bytes", "Bytes of their packs", found.copy_bytes
+            "kas_git_copy_bytes",
+            "Bytes of their packs",
+            found.copy_bytes,
         )
         gitaly = found.gitaly
         yield from _counters("kas_gitaly_call", "method", gitaly.outcomes)

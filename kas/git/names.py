@@ -1,4 +1,4 @@
-"""Refs, commits and paths that are safe to hand to git."""
+"""Refs, commits and paths that are safe to pass to git."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref", "is_commit"]
 
-#: Bytes of a path or ref: what Linux takes as a path.
+#: Bytes of a path or ref: the limit of Linux for paths.
 MAX_NAME = 4096
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
-#: Rules of git-check-ref-format(1); a pattern is not a ref either.
+#: The rules of git-check-ref-format(1); patterns are not refs either.
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -41,15 +41,15 @@ def full_ref(ref: str) -> str:
 
 
 def is_commit(ref: str) -> bool:
-    """Whether it is the id of a commit."""
+    """Tell whether *ref* is the id of a commit."""
     return _COMMIT.fullmatch(ref) is not None
 
 
 def check_commit(commit: str) -> str:
     """
-    Return *commit*.
+    Return *commit* if it is the id of a commit.
 
-    :raises CallError: INVALID_ARGUMENT, it is not the id of a commit.
+    :raises CallError: INVALID_ARGUMENT, it is not.
     """
     if not _COMMIT.fullmatch(commit):
         raise CallError(

@@ -31,12 +31,12 @@ _WORDS = {
 
 _FOLDER = TreeEntryKind.FOLDER
 
-#: Bytes of the line before a file's content: id, kind, size.
+#: Bytes of the line before a file's content: its id, kind and size.
 _HEAD = 128
 
 
 class _Enough(CallError):
-    """The caller needs no more of a listing."""
+    """Raised when the caller does not need the rest of a listing."""
 
     def __init__(self) -> None:
         super().__init__(Status.OK, "the rest is not needed")
@@ -44,7 +44,7 @@ class _Enough(CallError):
 
 class Objects:
     """
-    Contents of the repository at *folder*.
+    The objects of the repository in *folder*.
 
     Reads send no request to another machine, and follow neither links nor submodules
     nor names in the repository's own configuration.
@@ -62,7 +62,7 @@ class Objects:
 
     async def find(self, ref: str) -> str:
         """
-        Return the commit of *ref*, a full name, in this repository.
+        Return the commit of *ref*, a full name.
 
         :raises CallError: NOT_FOUND.
         """
@@ -81,7 +81,7 @@ class Objects:
     async def default_branch(self) -> str:
         """See `IRepository.default_branch`."""
         ended = await self._program.run(self.folder, "symbolic-ref", "-q", "HEAD")
-        # Without a branch there: HEAD names a commit.
+        # HEAD may name a commit instead of a branch.
         return ended.out.decode("utf-8", "replace").strip() or "HEAD"
 
     async def contains(self, tip: str, commit: str) -> bool:
@@ -93,7 +93,7 @@ class Objects:
             check_commit(commit),
             check_commit(tip),
         )
-        # Git fails with one of several codes if it does not have one of the two.
+        # Git fails with different codes if either commit is missing.
         return ended.code == 0
 
     async def tree(
@@ -102,10 +102,11 @@ class Objects:
         """See `IRepository.tree`."""
         path = check_path(path, empty=True)
         where = (f"{path}/",) if path else ()
-        # git shows a submodule as what is in it.
+        # Only a path with a trailing slash shows the content of a folder: git lists a
+        # submodule as its own content.
         entries = await self._entries(commit, where, recursive, most, without=path)
         if path and not entries:
-            # Gitaly does not list a link or a file as an empty folder either.
+            # As with Gitaly, a link or a file is not an empty folder.
             found = (await self._kinds(commit, path)).get(path)
             if found is None or found.kind is not _FOLDER:
                 text = f"{commit[:12]} has no folder {path!r}"
@@ -182,7 +183,8 @@ class Objects:
     async def changed(self, old: str, new: str, path: str) -> list[str]:
         """See `IRepository.changed`."""
         where = (check_path(path, empty=True),) if path else ()
-        # git diff-tree writes nothing until it has seen all, and so has no bound.
+        # git diff-tree writes nothing before it has compared everything, so its output
+        # cannot be limited early.
         before: dict[bytes, None] = {}
         after: list[bytes] = []
 
@@ -197,7 +199,7 @@ class Objects:
 
         await self._listed(old, where, True, remember)
         await self._listed(new, where, True, compare)
-        # Both are in Git's order: sorting them is quick.
+        # Dicts keep Git's order, which is nearly sorted, so that sorting is quick.
         paths: dict[str, None] = {}
         async for lines in in_pieces(self._program.clock, [*before, *after]):
             for one in map(self._entry, lines):
@@ -245,11 +247,11 @@ class Objects:
         take: Callable[[bytes], None],
     ) -> None:
         """
-        Call *take* with each line of ``git ls-tree``, with folders, as it comes.
+        Call *take* with each line of ``git ls-tree``, including folders, as it arrives.
 
-        git visits folders in any case; as it writes them, too, their number is seen.
-        The lines are read as parts of the output arrive, with other work of kas in
-        between: a listing of 100,000 files takes a second.
+        git visits folders in any case; since it lists them, too, their number is known.
+        The lines are read while the output arrives, with other work of kas in between:
+        a listing of 100,000 files takes a second.
 
         :param take: may raise a `CallError`, which ends git.
         """
@@ -302,8 +304,8 @@ class Objects:
         if name.count(b"/") >= self._limits.depth:
             text = f"folders are nested deeper than {self._limits.depth}"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        # A name that is not UTF-8 cannot be requested; the entry shows it with a
-        # replacement.
+        # A file whose name is not UTF-8 cannot be requested; the entry has replacement
+        # characters.
         return TreeEntry(
             name.decode("utf-8", "replace"),
             _KINDS.get(mode, TreeEntryKind.FILE),
@@ -311,13 +313,13 @@ class Objects:
         )
 
     def _gone(self, ended: Ended, commit: str) -> CallError:
-        error = self._failed(ended, f"the commit {commit} is not here")
+        error = self._failed(ended, (f"the commit {commit} is not here"))
         if error.status is Status.NOT_FOUND:
             return CallError(Status.OUT_OF_RANGE, error.message)
         return error
 
     def _failed(self, ended: Ended, missing: str) -> CallError:
-        """Return the error for a git process that ended so."""
+        """Return the error for a failed git process."""
         if (
             "not a git repository" in ended.complaint
             or "cannot change" in ended.complaint
@@ -335,27 +337,27 @@ class Objects:
 
 class _Batch:
     """
-    The output of ``git cat-file --batch``, checked while it comes.
+    The output of ``git cat-file --batch``, checked while it arrives.
 
-    :param names: of the files, in their order.
-    :param limit: bytes of one file.
-    :param total: bytes of all.
+    :param names: the names of the files, in order.
+    :param limit: the maximum of bytes of one file.
+    :param total: the maximum of bytes of all files.
     """
 
     def __init__(self, names: Sequence[str], limit: int, total: int) -> None:
         self._names = names
         self._limit = limit
         self._total = total
-        #: Where each content begins and ends, as far as its head has come.
+        #: Begin and end of each content whose head has arrived.
         self._places: list[tuple[int, int]] = []
-        #: Where the next head begins.
+        #: The position of the next head.
         self._next = 0
         self._size = 0
-        #: The output does not go on as it should: an object is missing.
+        #: Whether the output has ended unexpectedly, because an object is missing.
         self._broken = False
 
     def check(self, out: bytes | bytearray, _: bytes) -> CallError | None:
-        """Return why git need not go on."""
+        """Return the reason to stop git early; None to continue."""
         while not self._broken and len(self._places) < len(self._names):
             newline = out.find(b"\n", self._next, self._next + _HEAD)
             if newline < 0:
@@ -390,7 +392,7 @@ class _Batch:
 def _check_head(
     limit: int, too_large: CallError, out: bytes | bytearray, _: bytes
 ) -> CallError | None:
-    """Whether the line before the content already says that it is too large."""
+    """Return *too_large* if the line before the content announces that much."""
     head, newline, _ = bytes(out[:_HEAD]).partition(b"\n")
     words = head.split(b" ")
     if newline and len(words) == 3 and words[2].isdigit() and int(words[2]) > limit:

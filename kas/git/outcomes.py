@@ -1,4 +1,4 @@
-"""How often something was done, how it ended, and how long it took."""
+"""Counts of operations, their outcomes, and their durations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Outcomes"]
 
 class Outcomes:
     """
-    Counts what passes through `measure`.
+    Counters for the operations that `measure` wraps.
 
-    :param seconds: what the clock says.
+    :param seconds: returns the time of a monotonic clock.
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -26,9 +26,9 @@ class Outcomes:
     @contextmanager
     def measure(self, what: str) -> Iterator[list[str]]:
         """
-        Count *what*, once it is over, by the status that it fails with.
+        Count an operation by the status of its error.
 
-        A text that is added to the list is its outcome instead of ``ok``.
+        The caller may add a text to the list, which is the outcome instead of ``ok``.
         """
         begun = self._now()
         said: list[str] = []

@@ -1,4 +1,4 @@
-"""Long lists in pieces, with other work of the reactor in between."""
+"""Processes long lists in pieces, with other work of the reactor in between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 __all__ = ["PIECE", "in_pieces"]
 
-#: Entries of one piece: kas reads them in one or two milliseconds.
+#: Entries of one piece, which takes one or two milliseconds.
 PIECE: Final = 500
 
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 async def in_pieces(
     clock: IReactorTime, items: Sequence[_T]
 ) -> AsyncIterator[Sequence[_T]]:
-    """Yield *items* in pieces; the reactor has a turn after each full piece."""
+    """Yield *items* in pieces, returning to the reactor after each full piece."""
     for begin in range(0, len(items), PIECE):
         piece = items[begin : begin + PIECE]
         yield piece

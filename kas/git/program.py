@@ -1,9 +1,9 @@
 """
 The git program: a child process with limits, which kas can kill.
 
-Its configuration is ours alone: it reads neither the machine's nor the user's, and a
-repository's own cannot name another program, because git may use only the protocols of
-the call.
+It uses only kas' configuration: it reads neither the machine's nor the user's, and the
+configuration of a repository cannot make it run another program, because git may use
+only the protocols of the call.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Ended", "GitProgram"]
 
-#: Bytes of what git says when it fails; what a server adds to it is a stranger's.
+#: Bytes of git's error output that are read; it may contain text from the server.
 MAX_COMPLAINT = 4096
 
-#: Sets the limits of the child and of all that it starts, in a group of their own so
-#: that all of them can be killed; then becomes git.  A file that grows too large is an
-#: error that git tells, and no signal.
+#: Sets the limits of the process and of all its children, in a process group of its own
+#: so that kas can kill all of them; then executes git. Too large a file causes an error
+#: message of git, not a signal.
 _LAUNCH = (
     'trap "" XFSZ; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && '
     'exec setsid git "$@"'
 )
 
 _CONFIGURATION = {
-    # A repository of another user is read as well; whose it is says the operator.
+    # Repositories of other users are read, too: the operator decides which ones to
+    # trust.
     "safe.directory": "*",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -52,12 +53,12 @@ _CONFIGURATION = {
     "index.threads": "1",
     "gc.auto": "0",
     "maintenance.auto": "false",
-    # Every fetch leaves one pack, whose size the limit of files bounds.
+    # Every fetch creates one pack, whose size is limited by the limit for files.
     "fetch.unpackLimit": "1",
     "fetch.recurseSubmodules": "false",
-    # A server could send kas, and its credentials, anywhere.
+    # A redirect could send kas, and its credentials, anywhere.
     "http.followRedirects": "false",
-    # Ends a silent connection; the timeout of the whole fetch is ours.
+    # Ends a silent connection; kas enforces the timeout of the whole fetch.
     "http.lowSpeedLimit": "1",
     "http.lowSpeedTime": "30",
     "credential.helper": "",
@@ -76,7 +77,7 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
 }
 
-#: Of kas' own environment, for connections to Git servers.
+#: Variables of kas' environment that git receives, for connections to Git servers.
 _PASSED_ON = (
     "PATH",
     "http_proxy",
@@ -88,16 +89,16 @@ _PASSED_ON = (
     "SSL_CERT_DIR",
 )
 
-#: Called with all that was printed, and with its last part; an error ends git.
+#: Called with the whole output so far, and with its last part; an error ends git.
 Enough = Callable[[bytes | bytearray, bytes], CallError | None]
 
 
 @attrs.frozen
 class Ended:
     """
-    How a git process ended.
+    The end of a git process.
 
-    :ivar complaint: one line of what it said, without control characters.
+    :ivar complaint: one line of its error output, without control characters.
     """
 
     code: int
@@ -107,9 +108,9 @@ class Ended:
 
 class GitProgram:
     """
-    Runs git, a bounded number of times at once.
+    A runner of git with a limited number of processes at once.
 
-    :param reactor: starts processes and tells the time.
+    :param reactor: starts processes and provides the time.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class GitProgram:
         self.limits = limits
         self.clock: IReactorTime = reactor
         self._reactor = reactor
-        #: By command of git.
+        #: The outcomes of runs, by git command.
         self.outcomes = Outcomes(reactor.seconds)
         self._environment = {
             name: environ[name] for name in _PASSED_ON if name in environ
@@ -145,18 +146,18 @@ class GitProgram:
 
         :param data: its standard input.
         :param most: maximum bytes of output.
-        :param fetches: it may use HTTP, and has the time for it.
-        :param configuration: further settings; secrets here are in no list of
-            processes.
-        :param enough: may end it early.
-        :param keep: False: *enough* reads the output as it comes, and nothing of it is
-            kept or returned.
+        :param fetches: whether git may use HTTP, with the longer timeout.
+        :param configuration: further settings; they may be secret, because they do not
+            appear in the list of processes.
+        :param enough: may end git early.
+        :param keep: if False, *enough* reads the output as it arrives, and none of it
+            is kept or returned.
         :raises CallError: RESOURCE_EXHAUSTED, too much output; DEADLINE_EXCEEDED;
             UNAVAILABLE, git is missing, or too many runs wait.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
-            raise CallError(Status.UNAVAILABLE, "too many readings of Git wait")
+            raise CallError(Status.UNAVAILABLE, ("too many readings of Git wait"))
         await room.acquire()
         try:
             with self.outcomes.measure(arguments[0]) as said:
@@ -175,7 +176,7 @@ class GitProgram:
             room.release()
 
     def stop(self) -> None:
-        """Kill what still runs."""
+        """Kill all running processes."""
         for child in tuple(self._children):
             child.give_up(CallError(Status.UNAVAILABLE, "kas is shutting down"))
 
@@ -191,9 +192,9 @@ class GitProgram:
         settings = {**_CONFIGURATION, **(configuration or {})}
         environment = {
             **self._environment,
-            # Of every repository, whatever its own configuration says.
+            # The protocols for every repository, whatever its own configuration says.
             "GIT_ALLOW_PROTOCOL": "http:https" if fetches else "none",
-            # Nor is one looked for in the folders above.
+            # Do not search the parent folders for a repository either.
             "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(folder)),
             "GIT_CONFIG_COUNT": str(len(settings)),
         }
@@ -206,7 +207,7 @@ class GitProgram:
             _LAUNCH,
             "sh",
             str(limits.cpu),
-            # dash counts files in 512 bytes, memory in 1024
+            # dash counts files in units of 512 bytes, memory in units of 1024
             str(limits.pack // 512),
             str(limits.memory // 1024),
             "-C",
@@ -280,7 +281,7 @@ class _Child(ProcessProtocol):
         self._complaint = (self._complaint + data)[-MAX_COMPLAINT:]
 
     def give_up(self, reason: Exception) -> None:
-        """Kill it, and fail with *reason* once it is gone."""
+        """Kill git, and fail with *reason* when it has ended."""
         if self._reason is not None:
             return
         self._reason = reason
@@ -293,14 +294,14 @@ class _Child(ProcessProtocol):
             transport.signalProcess("KILL")
 
     def processExited(self, reason: Failure) -> None:
-        """Nothing that git started outlives it, nor is waited for."""
+        """Kill all processes that git started, without waiting for them."""
         self._kill_group()
         transport: Any = self.transport
         if self._reason is not None:
             transport.loseConnection()
 
     def _kill_group(self) -> None:
-        """Kill what git started, too; its group is its own once setsid ran."""
+        """Kill git and its children; the process group is its own after setsid."""
         if self._pid is not None:
             with suppress(OSError):
                 os.killpg(self._pid, signal.SIGKILL)
@@ -319,7 +320,7 @@ class _Child(ProcessProtocol):
 
 
 def _line(complaint: bytes) -> str:
-    """Return git's own message; the server's message only without one."""
+    """Return git's own message, or the server's message if there is no other."""
     lines = complaint.decode("utf-8", "replace").splitlines()
     told = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
     return "".join(c for c in "; ".join(told) if c.isprintable())[:500]

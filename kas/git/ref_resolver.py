@@ -1,4 +1,4 @@
-"""One request for a ref at a time, shared by its callers."""
+"""Resolves refs with one request at a time, which its callers share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["RefResolver"]
 
 class RefResolver:
     """
-    Resolver of refs: callers that come during a request share the next one.
+    A resolver of refs; callers that arrive during a request share the next one.
 
-    :param ask: resolves a ref; it is not called again until it is done.
+    :param ask: resolves a ref; not called again before it has finished.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[str]]) -> None:
@@ -31,7 +31,7 @@ class RefResolver:
         """
         Return the commit of *ref*, resolved after this call.
 
-        Cancelling it leaves the request to the other callers.
+        Cancelling the result does not affect the request for other callers.
         """
         if ref not in self._next:
             self._next[ref] = SingleFlight(partial(self._ask, ref), ended=self._ended)
@@ -52,7 +52,7 @@ class RefResolver:
 
 
 def _copy_error(failure: Failure) -> NoReturn:
-    # A new one for each caller: a raise adds its frames to it.
+    # A new exception for each caller, because raising it adds frames to its traceback.
     failure.trap(CallError)
     error = failure.value
     assert isinstance(error, CallError)

@@ -1,4 +1,4 @@
-"""Repositories, each opened once for all users."""
+"""The repositories, each opened once for all callers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Repositories(Part):
     """
     The repositories of one kas.
 
-    Copies of what is at Git servers are in a folder of the state directory that this
-    process has alone; it goes with the process, or with the next one.
+    Copies of remote repositories are in a folder of the state directory that belongs to
+    this process. The process removes it at its end; otherwise the next process does.
     """
 
     name = "repositories"
@@ -58,8 +58,8 @@ class Repositories(Part):
         #: The Gitaly servers that are in use.
         self.gitaly = GitalyServers(reactor, self._limits, runtime.now)
         self._known: dict[GitAddress, IRepository] = {}
-        #: Unused ones are forgotten: they hold no resources, and GitLab may name any
-        #: number.
+        #: Unused repositories are forgotten: they hold no resources, and GitLab may
+        #: name any number of them.
         self._of_gitlab: WeakValueDictionary[GitalyAddress, IRepository]
         self._of_gitlab = WeakValueDictionary()
 
@@ -70,7 +70,7 @@ class Repositories(Part):
                 shutil.rmtree(path, ignore_errors=True)
 
     def stop(self) -> None:
-        """End what runs, and remove the copies."""
+        """Cancel all operations, and remove the copies."""
         self._program.stop()
         self.gitaly.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -82,12 +82,12 @@ class Repositories(Part):
 
     @property
     def copies(self) -> int:
-        """Number of copies of Git servers' repositories."""
+        """The number of copies of remote repositories."""
         return sum(bool(size) for size in self._copy_sizes())
 
     @property
     def copy_bytes(self) -> int:
-        """Bytes of those copies."""
+        """The size of these copies in bytes."""
         return sum(self._copy_sizes())
 
     def _copy_sizes(self) -> list[int]:

@@ -1,8 +1,9 @@
 """
-Requests of modules in agentk to GitLab: signed here, with the token of their agent.
+Requests of modules in agentk to GitLab, which kas signs and sends with the agent's
+token.
 
-GitLab has a path for each module; what an agent sends reaches that one and no other.
-Bodies are passed on both ways as they come, and each end waits for the other.
+GitLab has a path for each module, and an agent can reach only these paths. Bodies are
+streamed in both directions, with back-pressure.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["GitLabForAgents"]
 
-#: Requests of one agent that are under way at the same time.
+#: Requests of one agent in progress at the same time.
 MAX_PER_AGENT = 10
 
-#: Of all agents of this kas: as many connections as GitLab's own kas has.  The last of
-#: them are for agents that have none.
+#: Requests of all agents of this kas: as many connections as GitLab's own kas has. The
+#: last of them are reserved for agents without any.
 MAX_REQUESTS, RESERVED = 50, 10
 
-#: Bytes of fields and query that agentk sends, and of the fields that GitLab does.
+#: Bytes of fields and query from agentk, and of the fields in GitLab's response.
 MAX_HEAD = 16 * 1024
 
-#: Seconds without a byte of either body.
+#: Seconds without a byte in either body.
 IDLE = 60.0
 
 _T = TypeVar("_T")
 
-#: Their answers could hold the request as kas signed it.
+#: Methods whose responses could contain the request as signed by kas.
 _NOT_PASSED_ON = frozenset(("CONNECT", "TRACE", "TRACK"))
 
 _MODULE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -57,13 +58,13 @@ _METHOD = re.compile(r"[A-Z]{1,20}")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
-#: Of one connection and not of what goes through it.
+#: Fields that belong to one connection.
 _HOP_BY_HOP = frozenset(
     "connection proxy-connection keep-alive proxy-authenticate proxy-authorization te "
     "trailer transfer-encoding upgrade http2-settings".split()
 )
 
-#: Fields that kas sets itself, and fields that could make GitLab misread the sender.
+#: Fields that kas sets itself, and fields that could mislead GitLab about the sender.
 _KAS_SAYS = frozenset(
     "host content-length expect authorization cookie job-token private-token "
     "deploy-token x-csrf-token user-agent forwarded via x-real-ip "
@@ -72,7 +73,8 @@ _KAS_SAYS = frozenset(
 )
 _KAS_SAYS_ALL = ("gitlab-", "x-gitlab-", "x-forwarded-", "x-accel-")
 
-#: Cookies and signatures belong to kas' connection.
+#: Fields that are not forwarded to agentk: cookies and signatures belong to kas'
+#: connection.
 _NOT_ANSWERED = frozenset(
     "set-cookie set-cookie2 gitlab-kas-api-request authorization "
     "gitlab-agentk-api-request gitlab-agent-api-request".split()
@@ -81,10 +83,10 @@ _NOT_ANSWERED = frozenset(
 
 class GitLabForAgents:
     """
-    Answers `GitlabAccess` of agents.
+    The implementation of `GitlabAccess` for agents.
 
-    :param client: None: this kas has no GitLab, and says so to each request.
-    :param token_of: the token that a connected agent came with; None: not known.
+    :param client: None if this kas has no GitLab, and refuses each request.
+    :param token_of: returns the token of a connected agent; None if unknown.
     """
 
     def __init__(
@@ -96,17 +98,17 @@ class GitLabForAgents:
         self._client = client
         self._token_of = token_of
         self._clock = clock
-        #: How many are under way, by agent.
+        #: The number of requests in progress, by agent.
         self.running: Counter[str] = Counter()
 
     def serve(self, dispatcher: Dispatcher) -> None:
-        """Answer agents from now on."""
+        """Register the service."""
         dispatcher.handle("kas", SERVICE, self)
 
     async def make_request(
         self, requests: AsyncIterator[pb.HttpRequest], call: Any
     ) -> AsyncIterator[pb.HttpResponse]:
-        """One request to GitLab."""
+        """Send one request to GitLab and yield its response."""
         client = self._client
         if client is None:
             raise CallError(
@@ -124,14 +126,14 @@ class GitLabForAgents:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way",
+                (f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way"),
             )
         most = MAX_REQUESTS - (RESERVED if self.running[id_] else 0)
         if self.running.total() >= most:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                f"kas has {MAX_REQUESTS} requests of agents to GitLab under way",
+                (f"kas has {MAX_REQUESTS} requests of agents to GitLab under way"),
             )
         self.running[id_] += 1
         release = partial(one_less, self.running, id_)
@@ -145,9 +147,9 @@ class GitLabForAgents:
 
 class _Exchange:
     """
-    One request and its answer.
+    One request and its response.
 
-    :param release: called once, when GitLab is not asked any more.
+    :param release: called once, when the request to GitLab has ended.
     """
 
     def __init__(
@@ -205,9 +207,9 @@ class _Exchange:
 
     async def _wait(self, asking: Coroutine[Any, Any, _T]) -> _T:
         """
-        Its result.
+        Return the result of *asking*.
 
-        :raises CallError: DEADLINE_EXCEEDED, its time is over.
+        :raises CallError: DEADLINE_EXCEEDED, the timeout has passed.
         """
         self._asking = waiting = Deferred.fromCoroutine(asking)
         try:
@@ -220,7 +222,10 @@ class _Exchange:
             self._asking = None
 
     def end(self) -> None:
-        """Release what is held; GitLab's connection ends unless all of it was read."""
+        """
+        Release all resources; the connection to GitLab is closed unless the response
+        was read to its end.
+        """
         self._cancel()
 
     def _cancel(self) -> None:
@@ -244,7 +249,7 @@ class _Exchange:
         )
 
     def _too_late(self, what: str) -> None:
-        # An agent that does not read its answer holds nothing from here on.
+        # From now on, an agent that does not read its response holds no resources.
         self._late = what
         self._client.outcomes["modules", "timeout"] += 1
         self._cancel()
@@ -256,7 +261,7 @@ class _Exchange:
 
 @implementer(IBodyProducer)
 class _Body:
-    """The body that agentk sends, written as fast as GitLab takes it."""
+    """The body that agentk sends, written as fast as GitLab accepts it."""
 
     def __init__(
         self,
@@ -265,7 +270,7 @@ class _Body:
         moved: Callable[[float], None],
     ) -> None:
         self.length: Any = UNKNOWN_LENGTH if length < 0 else length
-        #: Why agentk's body could not be passed on.
+        #: The reason why agentk's body could not be forwarded.
         self.error: CallError | None = None
         self._left = length
         self._requests = requests
@@ -312,13 +317,13 @@ class _Body:
     def stopProducing(self) -> None:
         running, self._running = self._running, None
         if running is not None:
-            # The request has ended without it: `error` keeps the reason for agentk.
+            # The request has ended without it: `error` has the reason for agentk.
             running.addErrback(lambda failure: failure.trap(CancelledError, CallError))
             running.cancel()
 
 
 class _Answer(Protocol):
-    """The body that GitLab sends, read as fast as agentk takes it."""
+    """The body that GitLab sends, read as fast as agentk accepts it."""
 
     def __init__(self, moved: Callable[[float], None]) -> None:
         self._moved = moved
@@ -345,7 +350,7 @@ class _Answer(Protocol):
                     return None
                 if self._ended.check(CancelledError):
                     raise CancelledError
-                # A body that only the end of the connection ends may be half of it.
+                # Without a length, a body whose connection broke may be incomplete.
                 raise CallError(
                     Status.UNAVAILABLE,
                     "the connection from kas to GitLab broke within an answer",
@@ -393,7 +398,7 @@ async def _first(requests: AsyncIterator[pb.HttpRequest]) -> pb.HttpRequest | No
 
 
 def _invalid(why: str) -> CallError:
-    return CallError(Status.INVALID_ARGUMENT, f"kas passes no such request on: {why}")
+    return CallError(Status.INVALID_ARGUMENT, (f"kas passes no such request on: {why}"))
 
 
 def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
@@ -441,7 +446,7 @@ def _passed_on(fields: Any) -> Headers:
         low = name.lower()
         if _NAME.fullmatch(name) is None:
             raise _invalid("the name of a field")
-        # Servers that make _ of - take one for the other.
+        # Some servers treat _ and - as the same.
         plain = low.replace("_", "-")
         if (
             low in named

@@ -1,9 +1,9 @@
 """
-Authenticator of GitLab's agents.
+The authenticator of GitLab's agents.
 
-GitLab's answer about a token stays valid for a while, and longer while GitLab does not
-respond.  kas checks the tokens of connected agents again, so that a revoked token loses
-its tunnels.
+GitLab's response about a token stays valid for a while, and longer while GitLab does
+not respond. kas repeats the check of connected agents' tokens, so that a revoked token
+loses its tunnels.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["GitLabAgents", "OfGitLab"]
 
-#: Bytes of a token: GitLab's have 50 to 64; what is longer is not even asked about.
+#: Bytes of a token: GitLab's have 50 to 64; longer tokens are not even sent to it.
 MAX_TOKEN = 1024
 
-#: Characters of a token.  GitLab would ignore a blank at its end, so that one token
+#: Characters of a token. GitLab would ignore a blank at its end, so that one token
 #: could be any number of credentials here.
 _TOKEN = re.compile(rb"[!-~]+")
 
-#: Characters of a name: a label of RFC 1123.
+#: Characters of a name: the limit for a label of RFC 1123.
 MAX_NAME = 63
 
 _REFUSED = (
@@ -54,34 +54,34 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """An agent of GitLab; kas knows only its id."""
+    """An agent in GitLab.  kas knows only its id."""
 
     agent_id: str
 
     @property
     def name(self) -> str:
-        """Its id, which users know as well."""
+        """The id, which users know, too."""
         return self.agent_id
 
     @property
     def created_at(self) -> datetime:
-        """Long ago."""
+        """A time long ago, because the real one is unknown."""
         return datetime.fromtimestamp(0, UTC)
 
 
 @implementer(IAuthenticator)
 class GitLabAgents:
     """
-    Asks GitLab which agent a token belongs to (``agent_info``).
+    The authenticator that asks GitLab for the agent of a token (``agent_info``).
 
-    :param connected: ids of the credentials whose agents are connected here now.
-    :param projects: takes what GitLab says beside that.
-    :param refusals: what all kas know to be refused.
+    :param connected: returns the ids of credentials of agents that are connected here.
+    :param projects: receives the other information in GitLab's response.
+    :param refusals: the refusals that all kas share.
     """
 
     user_kinds = ()
-    #: Every token that no other authenticator knows by its beginning: old ones of
-    #: GitLab begin with nothing in particular.
+    #: Every token that no other authenticator recognizes by its prefix: old tokens of
+    #: GitLab have none.
     agent_prefixes = (b"",)
 
     def __init__(
@@ -112,7 +112,7 @@ class GitLabAgents:
         return self._accept(answer, token)
 
     def authorize_user(self, agent: str, token: str) -> Access:
-        """Users and jobs of GitLab have authenticators of their own."""
+        """Refuse: users and jobs of GitLab have separate authenticators."""
         raise CallError(Status.UNAUTHENTICATED, "this is not a user's credential")
 
     def _accept(self, identity: AgentIdentity, token: bytes) -> AgentIdentity:
@@ -149,11 +149,11 @@ def _identity(said: dict[str, Any], token: bytes) -> AgentIdentity:
     """
     Check and return the content of ``agent_info``.
 
-    :raises CallError: UNAVAILABLE, GitLab's responses look different.
+    :raises CallError: UNAVAILABLE, the response has another format.
     """
     agent_id, project_id = said.get("agent_id"), said.get("project_id")
     name = said.get("agent_name")
-    # True is a number for Python.
+    # In Python, True is a number.
     if (
         type(agent_id) is not int
         or type(project_id) is not int

@@ -1,4 +1,4 @@
-"""Answers of GitLab that are kept for a while, and one question for all who wait."""
+"""A cache of GitLab's responses, with one request for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Cached answers of about 600 bytes, including refusals; a larger one counts as
+#: Cached responses of about 600 bytes, including refusals; a larger one counts as
 #: several. The oldest is dropped first.  Ten times the agents of a large kas: 60 MiB.
 MAX_ANSWERS = 100_000
 
-#: Seconds after a failed request for which a cached answer needs no further request:
-#: new connections do not send requests to a GitLab that is down.  A refusal that
-#: another kas received stays valid for as long.
+#: Seconds after a failed request for which a cached response is used without a further
+#: request: new connections do not send requests to a GitLab that is down.  A refusal
+#: that another kas received stays valid for as long.
 PATIENCE = 5.0
 
-#: Seconds for which a known agent waits for GitLab's response before its last answer
-#: counts: the check must be over in time, and a GitLab that does not respond is down as
-#: well as a GitLab that reports it.
+#: Seconds for which a known agent waits for GitLab's response before the cached
+#: response is used: the check must end in time, and a GitLab that does not respond is
+#: as unavailable as one that reports it.
 HURRY = CHECK_TIMEOUT / 2
 
-#: Refusals, which are an answer; everything else says nothing of what was asked.
+#: Errors that are responses about the subject; other errors say nothing about it.
 _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen(kw_only=True)
 class Lifetimes:
     """
-    Seconds for which answers stay valid; 0: not at all.
+    Seconds for which responses stay valid; 0 if they are not cached.
 
-    :ivar outage: for how long an answer stays valid while GitLab does not respond.
+    :ivar outage: the same while GitLab does not respond.
     """
 
     success: float
@@ -60,40 +60,40 @@ class Refusals(Protocol):
     """Refusals that any kas received from GitLab."""
 
     async def find(self, key: bytes) -> CallError | None:
-        """Return the refusal; None without one."""
+        """Return the refusal; None if there is none."""
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
         """Share a refusal: other kas need not send the request for *seconds*."""
 
 
 class SharedRefusal(CallError):
-    """A refusal that GitLab told another kas."""
+    """A refusal that another kas received from GitLab."""
 
 
 @attrs.define
 class _Entry(Generic[T]):
     answer: T | CallError
     asked_at: float
-    #: Until when it serves without a question.
+    #: The time until which it is used without a request.
     fresh_until: float
 
 
 class AnswerCache(Generic[S, T]):
     """
-    Cache that sends one request for all callers with the same subject.
+    A cache that sends one request for all callers with the same subject.
 
     A request is cancelled when no caller waits for it any more.
 
-    The subject may be a secret: the cache keeps it only until it has the answer, and
-    the answer under a key that does not reveal it.
+    The subject may be a secret: it is kept only until the response arrives, which is
+    cached under a key that does not reveal it.
 
     A request begins in the next turn of the reactor: if it is cancelled before that, it
     costs GitLab nothing.
 
-    :param ask: sends the request to GitLab; fails with a `CallError`.  Cancelling it
+    :param ask: sends the request to GitLab; fails with a `CallError`. Cancelling it
         must release its resources.
-    :param weigh: the answer's share of `MAX_ANSWERS`.
-    :param refusals: refusals that all kas share.
+    :param weigh: returns the response's share of `MAX_ANSWERS`.
+    :param refusals: the refusals that all kas share.
     """
 
     _log = Logger()
@@ -112,10 +112,10 @@ class AnswerCache(Generic[S, T]):
         self._weight = 0
         self._lifetimes = lifetimes
         self._clock = clock
-        #: The answer that was made longest ago stands first.
+        #: The oldest response is first.
         self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._questions: dict[bytes, SingleFlight[T]] = {}
-        #: The last question got no answer.
+        #: Whether the last request got no response.
         self._away = False
 
     def __len__(self) -> int:
@@ -123,14 +123,14 @@ class AnswerCache(Generic[S, T]):
 
     def get(self, key: bytes, subject: S) -> T | Deferred[T]:
         """
-        Return the answer, at once if it is known.
+        Return the response, at once if it is cached.
 
         :raises CallError: GitLab refused; at once, or as the failure of the Deferred.
         """
         entry = self._kept.get(key)
         if entry is not None and self._clock.seconds() < entry.fresh_until:
             if isinstance(entry.answer, CallError):
-                # A new one: each raise of the same adds its frames to it.
+                # A new exception, because each raise adds frames to its traceback.
                 raise CallError(entry.answer.status, entry.answer.message)
             return entry.answer
         waiter = self._wait(key, subject, self._refusals)
@@ -138,35 +138,39 @@ class AnswerCache(Generic[S, T]):
             hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
             waiter.addBoth(_no_hurry, hurry)
             if self._away and (answer := self._last(key)) is not None:
-                # GitLab is asked all the same, so that its return is noticed.
+                # The request goes on, so that GitLab's return is noticed.
                 waiter.addErrback(self._not_answered)
                 return answer
         return waiter
 
     def _not_answered(self, failure: Failure) -> None:
-        # The caller has the last answer, and the client logs GitLab's outage.
+        # The caller has the cached response, and the client logs GitLab's outage.
         if failure.check(CallError, CancelledError) is None:
-            self._log.failure("asking GitLab in the background", failure)
+            self._log.failure(("asking GitLab in the background"), failure)
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
-        """Return a current answer, even if the cached one is fresh."""
+        """Return a current response, even if the cached one is fresh."""
 
         def ask_gitlab(failure: Failure) -> Deferred[T]:
-            # The question was under way, and another kas' refusal may be older.
+            # The request was in progress already, and the refusal of another kas may be
+            # older.
             failure.trap(SharedRefusal)
             return self.renew(key, subject)
 
         return self._wait(key, subject, None).addErrback(ask_gitlab)
 
     def age(self, key: bytes) -> float:
-        """Seconds since GitLab said it; infinite: it refused, or said nothing."""
+        """
+        Return the seconds since GitLab's response; infinite for a refusal, or without a
+        response.
+        """
         entry = self._kept.get(key)
         if entry is None or isinstance(entry.answer, CallError):
             return math.inf
         return self._clock.seconds() - entry.asked_at
 
     def kept(self, key: bytes) -> T | None:
-        """Return GitLab's last answer; None if it refused, or without an answer."""
+        """Return GitLab's last response; None for a refusal, or without a response."""
         entry = self._kept.get(key)
         if entry is None or isinstance(entry.answer, CallError):
             return None
@@ -192,7 +196,7 @@ class AnswerCache(Generic[S, T]):
         return await self._ask(subject)
 
     def _hurry(self, key: bytes, waiter: Deferred[T]) -> None:
-        """GitLab lets an agent wait that it knew: its last word serves, if it may."""
+        """Use the cached response, if permitted, because GitLab is slow."""
         self._away = True
         answer = self._last(key)
         if answer is not None:
@@ -200,7 +204,7 @@ class AnswerCache(Generic[S, T]):
             waiter.callback(answer)
 
     def _serves_on(self, entry: _Entry[T] | None) -> bool:
-        """Whether it is an answer that serves while GitLab says nothing."""
+        """Tell whether a cached response may be used while GitLab does not respond."""
         return (
             entry is not None
             and not isinstance(entry.answer, CallError)
@@ -208,7 +212,7 @@ class AnswerCache(Generic[S, T]):
         )
 
     def _last(self, key: bytes) -> T | None:
-        """Extend the last answer for a while; None without one."""
+        """Extend the cached response for a while; None if there is none."""
         entry = self._kept.get(key)
         if (
             entry is None
@@ -221,7 +225,7 @@ class AnswerCache(Generic[S, T]):
         return entry.answer
 
     def _judge(self, result: T | Failure, key: bytes) -> T | Failure:
-        """Keep what was answered; the answer that all who wait get."""
+        """Cache a result, and return the result for the waiting callers."""
         del self._questions[key]
         now, lifetimes = self._clock.seconds(), self._lifetimes
         if not isinstance(result, Failure):
@@ -234,11 +238,11 @@ class AnswerCache(Generic[S, T]):
         if isinstance(error, CallError) and error.status in _REFUSALS:
             if not isinstance(error, SharedRefusal):
                 self._away = False
-            # Without its traceback, whose frames hold what was asked about.
+            # Drop the traceback, whose frames contain the subject.
             kept = CallError(error.status, error.message)
             life = lifetimes.error
             if isinstance(error, SharedRefusal):
-                # When it ends is known where it is kept for all.
+                # The shared store knows when the refusal ends.
                 life = min(life, PATIENCE)
             elif self._refusals is not None and life > 0:
                 self._refusals.add(key, kept, life)

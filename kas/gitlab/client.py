@@ -1,6 +1,4 @@
-"""
-Requests to GitLab: its internal API, and what it says of a job to the job itself.
-"""
+"""A client of GitLab: of its internal API, and of its API for CI jobs."""
 
 from __future__ import annotations
 
@@ -56,17 +54,17 @@ AUDIENCE = "gitlab"
 #: Lifetime of the token of one request, in seconds.
 TOKEN_LIFETIME = 30.0
 
-#: Seconds until the whole answer has to be there.
+#: Seconds until the whole response must have arrived.
 TIMEOUT = 20.0
 
 #: Bytes of a response.  The largest lists the agents of a CI job: 200 bytes each, and
 #: GitLab permits 500 per project.
 MAX_BODY = 1024 * 1024
 
-#: Requests that are under way at the same time: as many as GitLab's own kas has.
+#: Requests in progress at the same time: as many as GitLab's own kas has.
 MAX_REQUESTS = 50
 
-#: More attempts for what may be tried again, and the seconds between them.
+#: Number of retries, and the seconds between them.
 RETRIES = 4
 RETRY_FIRST, RETRY_MOST = 0.1, 30.0
 
@@ -75,7 +73,7 @@ _USER_AGENT = f"gitlab-kas/{__version__}/txkas"
 _PREFIX = "/api/v4/internal/kubernetes/"
 _ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
-#: GitLab's text in a 401 that concerns kas and not the agent's token
+#: GitLab's text in a 401 about the signature of kas, not about the agent's token
 #: (authenticate_gitlab_kas_request! in its lib/api).
 NOT_SIGNED = "KAS JWT authentication invalid"
 
@@ -85,18 +83,18 @@ _MEANING = {
     404: Status.NOT_FOUND,
 }
 
-#: 400: what was sent does not name a user.
+#: 400: the request does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
-#: Seconds for which a successful response proves that GitLab accepts this kas.  A kas
-#: with a wrong secret or clock gets a refusal for every request, and must not make
-#: others refuse good credentials.
+#: Seconds for which a successful response proves that GitLab accepts this kas. A kas
+#: with a wrong secret or clock is refused for every request, and must not make other
+#: kas refuse valid credentials.
 PROVEN = 600.0
 
-#: GitLab's statuses for a body that it refuses from any sender.
+#: GitLab's statuses for an invalid body.
 _UNPROCESSABLE = (400, 413, 422)
 
-#: Characters of what GitLab says of a refusal.
+#: Characters of GitLab's reason of a refusal.
 MAX_REASON = 200
 
 _BROKEN = (
@@ -114,7 +112,9 @@ _BROKEN = (
 
 
 class _TryAgain(Exception):
-    """GitLab may answer in a while; *pause*: the seconds it asks for, or 0."""
+    """
+    Raised if GitLab may respond later; *pause*: the seconds that it requested, or 0.
+    """
 
     def __init__(self, reason: str, pause: float = 0.0) -> None:
         super().__init__(reason)
@@ -126,7 +126,7 @@ class _Request:
     """
     One request.
 
-    :ivar name: for metrics.
+    :ivar name: the name in metrics.
     """
 
     method: str
@@ -142,7 +142,7 @@ class _Request:
 
 class GitLabClient:
     """
-    Client of GitLab, which signs requests with the shared secret.
+    A client of GitLab, which signs requests with the shared secret.
 
     It follows no redirects and keeps no cookies.  All errors are a `CallError`: 401,
     403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; every other error
@@ -150,8 +150,8 @@ class GitLabClient:
     concerns the signature of kas: a wrong secret must not end every tunnel.
 
     :param agent: sends the requests.
-    :param now: the time of day, for tokens.
-    :param jitter: between 0 and 1, for pauses.
+    :param now: returns the time of day, for tokens.
+    :param jitter: returns a number between 0 and 1, for pauses.
     :ivar outcomes: responses by path and outcome, for metrics.
     """
 
@@ -165,7 +165,7 @@ class GitLabClient:
     ) -> None:
         self._address = settings.address.rstrip("/")
         host = urlsplit(self._address).netloc
-        # Twisted would leave out the brackets of an IPv6 address.
+        # Twisted would omit the brackets of an IPv6 address.
         self._host = {"Host": host} if host.startswith("[") else {}
         self._secrets = Secrets(settings.authentication_secret_file, clock=clock)
         self._agent = agent
@@ -184,11 +184,14 @@ class GitLabClient:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Ignore every cookie that GitLab sets.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        # treq names a concrete reactor and concrete dictionaries.
+        # treq's types name a concrete reactor and concrete dictionaries.
         self._http: Any = HTTPClient(agent, cookies, WholeBody)
 
     def is_taken(self) -> bool:
-        """Whether GitLab took this kas' own signature, within `PROVEN` seconds."""
+        """
+        Tell whether GitLab accepted the signature of this kas within the last `PROVEN`
+        seconds.
+        """
         return self._clock.seconds() < self._taken_until
 
     async def get(
@@ -233,8 +236,8 @@ class GitLabClient:
         """
         Return GitLab's response to *body*, sent to *path*; empty without content.
 
-        :param explained: 400 is a refusal as well, and GitLab's explanation is its
-            message.
+        :param explained: whether 400 is a refusal, too, with GitLab's explanation as
+            its message.
         :param retry: whether to retry if GitLab may respond later.
         """
         request = _Request(
@@ -259,7 +262,7 @@ class GitLabClient:
         Return GitLab's response to an agent's module, with any status; it does not
         retry, and the caller handles timeouts.
 
-        :param target: path and query.
+        :param target: the path and query.
         """
         await self.queue.passed()
         headers.setRawHeaders(b"Authorization", [b"Bearer " + agent_token])
@@ -314,8 +317,8 @@ class GitLabClient:
         """
         Make one attempt.
 
-        It completes a sent request even if no caller waits any more: GitLab does the
-        work anyway, and would get the request again if its response were lost.
+        A sent request is completed even if no caller waits any more: GitLab does the
+        work anyway, and would get the request again if its response were dropped.
         """
         result, left = await _to_its_end(self._send(request))
         try:
@@ -350,7 +353,7 @@ class GitLabClient:
             data=request.body,
             allow_redirects=False,
             unbuffered=True,
-            # Only treq's own time limit would need one.
+            # Only treq's own timeout would need one.
             reactor=self._clock,
         ).addCallback(collect, MAX_BODY)
         return asking.addTimeout(TIMEOUT, self._clock, onTimeoutCancel=_too_late)
@@ -410,11 +413,11 @@ class GitLabClient:
 
 
 class Unprocessable(CallError):
-    """GitLab does not take what was sent, and will not take it later."""
+    """Raised if GitLab does not accept the body, and never will."""
 
 
 class _Url(EncodedURL):
-    """URL whose host may be an IPv6 address, which hyperlink treats as a name."""
+    """A URL whose host may be an IPv6 address, which hyperlink treats as a name."""
 
     def to_uri(self) -> EncodedURL:
         """See hyperlink."""
@@ -424,7 +427,7 @@ class _Url(EncodedURL):
 
 
 async def _to_its_end(asking: Deferred[Any]) -> tuple[Any, bool]:
-    """Return the result, and whether the callers gave up in the meantime."""
+    """Return the result, and whether the callers cancelled in the meantime."""
     left = False
     while True:
         over: Deferred[tuple[Any]] = Deferred()
@@ -445,7 +448,7 @@ def _tell(result: T, over: Deferred[tuple[T]]) -> T | None:
 
 
 def _too_late(result: object, seconds: float) -> Failure:
-    # The result itself only says that the request was cancelled.
+    # The failure itself only says that the request was cancelled.
     return Failure(TimeoutError(seconds))
 
 

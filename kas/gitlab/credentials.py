@@ -1,4 +1,4 @@
-"""Common parts of the authenticators of CI jobs and users."""
+"""The common part of the authenticators of CI jobs and users."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["EXTRA", "ONE_ANSWER", "CredentialAnswer", "GitLabCredentials", "key_of"]
 
-#: Begins the names of what kas says of a user besides name and groups.
+#: Prefix of the additional attributes of a user that kas sends to the cluster.
 EXTRA = "agent.gitlab.com/"
 
-#: Characters of an answer that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
+#: Characters of a response that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
 ONE_ANSWER = 600
 
 
 class CredentialAnswer(Protocol):
-    """GitLab's answer about a credential."""
+    """GitLab's response about a credential."""
 
     @property
     def weight(self) -> int:
-        """Its share of `kas.gitlab.cache.MAX_ANSWERS`."""
+        """The response's share of `kas.gitlab.cache.MAX_ANSWERS`."""
 
     def access(self, agent_id: str) -> Access | None:
-        """Return its access to an agent; None without access."""
+        """Return the credential's access to an agent; None if it has none."""
 
     def problem(self, agent_id: str) -> str:
-        """Why it does not."""
+        """Return why the credential has no access."""
 
 
 S = TypeVar("S")
@@ -47,12 +47,13 @@ A = TypeVar("A", bound=CredentialAnswer)
 
 class GitLabCredentials(Generic[S, A]):
     """
-    Asks GitLab about users' credentials, and again while they are in use.
+    An authenticator that asks GitLab about users' credentials, and again while they are
+    in use.
 
-    A class of its own for each question that GitLab answers.
+    Each kind of request to GitLab has a subclass.
 
-    :param in_use: ids of the credentials that hold a request open now.
-    :param refusals: what all kas know to be refused.
+    :param in_use: returns the ids of credentials with open requests.
+    :param refusals: the refusals that all kas share.
     """
 
     user_kinds: Sequence[str] = ()
@@ -80,18 +81,18 @@ class GitLabCredentials(Generic[S, A]):
 
     async def ask(self, subject: S) -> A:
         """
-        Return GitLab's answer about a credential.
+        Return GitLab's response about a credential.
 
         :raises CallError: GitLab refuses it, or does not respond.
         """
         raise NotImplementedError
 
     def subject(self, agent: str, token: str) -> tuple[bytes, S]:
-        """Return the subject of the request to GitLab, and the key of its answer."""
+        """Return the key of the response, and the subject of the request to GitLab."""
         raise NotImplementedError
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
-        """No token of an agent begins like one of these."""
+        """Refuse: these prefixes do not belong to tokens of agents."""
         raise CallError(Status.UNAUTHENTICATED, "this is not an agent's token")
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
@@ -126,7 +127,10 @@ def _access_of(agent: str, answer: CredentialAnswer) -> Access | None:
 
 
 def _as_answered(failure: Failure) -> NoReturn:
-    """GitLab's own kas answers 500 where GitLab says nothing; so does this one."""
+    """
+    Convert the error to INTERNAL: GitLab's own kas, too, responds with 500 if GitLab
+    does not respond.
+    """
     error = failure.value
     if isinstance(error, CallError) and error.status is Status.UNAVAILABLE:
         raise CallError(Status.INTERNAL, error.message)

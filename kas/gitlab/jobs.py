@@ -1,8 +1,9 @@
 """
 The authenticator for CI jobs of GitLab: ``ci:<agent id>:<CI_JOB_TOKEN>``.
 
-GitLab says which agents a job may use and as whom, from ``ci_access`` in the
-configuration of each agent: its projects and groups, environments, protected branches.
+GitLab determines the agents that a job may use, and the user in the cluster, by
+``ci_access`` in the configuration of each agent: its projects and groups, environments,
+protected branches.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_TOKEN = 8 * 1024
 _TOKEN = re.compile("[!-~]+")
 
 _MESSAGES = {
-    Status.UNAUTHENTICATED: "GitLab does not know this CI job token, or it ended",
+    Status.UNAUTHENTICATED: ("GitLab does not know this CI job token, or it ended"),
     Status.PERMISSION_DENIED: "GitLab does not let this job use agents",
     Status.NOT_FOUND: "GitLab says that this is not the token of a CI job",
 }
@@ -41,7 +42,7 @@ class _Environment:
 
 @attrs.frozen
 class _Job:
-    """Identity of a job for the API server."""
+    """The identity of a job for the API server."""
 
     id: int
     pipeline_id: int
@@ -57,26 +58,27 @@ class _Allowed:
     """An agent that a job may use."""
 
     config_project_id: int
-    #: As the job; otherwise as *impersonation*, or with the rights of the agent.
+    #: Whether the job acts as itself; otherwise as *impersonation*, or with the agent's
+    #: permissions.
     as_job: bool
     impersonation: Impersonation | None
-    #: Why it cannot be used; empty: it can.
+    #: Why it cannot be used; empty if it can.
     problem: str = ""
 
 
 @attrs.define(eq=False)
 class _Answer:
-    """GitLab's answer about one token."""
+    """GitLab's response about one token."""
 
     job: _Job
     token_id: str
     allowed: dict[str, _Allowed]
     weight: int
-    #: By agent, made when it is asked for first: every request needs it.
+    #: By agent, created when first requested, because every request needs it.
     accesses: dict[str, Access] = attrs.field(factory=dict)
 
     def access(self, agent_id: str) -> Access | None:
-        """Return the job's access to an agent; None without access."""
+        """Return the job's access to an agent; None if it has none."""
         access = self.accesses.get(agent_id)
         if access is None:
             allowed = self.allowed.get(agent_id)
@@ -97,20 +99,24 @@ class _Answer:
         return access
 
     def problem(self, agent_id: str) -> str:
-        """Why the job may do nothing there."""
+        """Return why the job has no access to an agent."""
         allowed = self.allowed.get(agent_id)
         return allowed.problem if allowed else "Forbidden: agentId is not allowed"
 
 
 @implementer(IAuthenticator)
 class GitLabJobs(GitLabCredentials[str, _Answer]):
-    """Asks GitLab which agents a job may use (``allowed_agents``)."""
+    """
+    The authenticator that asks GitLab for the agents of a job (``allowed_agents``).
+    """
 
     user_kinds = ("ci",)
     naming = "agents of GitLab are named by their id: ci:<agent id>:<token>"
 
     def subject(self, agent: str, token: str) -> tuple[bytes, str]:
-        """One answer is of all agents."""
+        """
+        Return the key and the subject of a request; one response contains all agents.
+        """
         return key_of(token), token
 
     async def ask(self, token: str) -> _Answer:
@@ -157,14 +163,14 @@ def _of_job(job: _Job, agent_id: str, config_project_id: int) -> Impersonation:
     )
 
 
-# GitLab's responses.
+# Parsing of GitLab's responses.
 
 
 def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     """
-    Return a checked answer.
+    Return a checked response.
 
-    :raises CallError: UNAVAILABLE, GitLab does not send such answers.
+    :raises CallError: UNAVAILABLE, the response is malformed.
     """
     said = JsonObject(raw, "allowed_agents")
     project = said.object("project")
@@ -205,10 +211,10 @@ def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
         try:
             impersonation = _impersonate(access_as.object("impersonate"))
         except CallError:
-            # The other agents do not suffer from it.
+            # The other agents are not affected.
             problem = "kas cannot read 'impersonate' of the agent's configuration"
     else:
-        # To take an unknown one for the default would be to give the agent's rights.
+        # Treating an unknown kind as the default would grant the agent's permissions.
         problem = (
             "kas does not support the kind of access_as in the agent's configuration"
         )

@@ -1,4 +1,4 @@
-"""Reads what GitLab says: each member that is used is checked first."""
+"""Reads GitLab's responses: each member is checked before use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MAX_ID", "JsonObject", "is_id"]
 
 T = TypeVar("T")
 
-#: Ids travel as int64.
+#: Ids are sent as int64.
 MAX_ID = 2**63 - 1
 
 #: Characters of a text that becomes part of a Kubernetes user.
@@ -20,9 +20,9 @@ MAX_TEXT = 1024
 
 class JsonObject:
     """
-    One object of an answer.
+    One object in a response.
 
-    :param place: in the answer, for messages.
+    :param place: its place in the response, for messages.
     """
 
     def __init__(self, raw: Any, place: str) -> None:
@@ -34,13 +34,16 @@ class JsonObject:
     def id(self, name: str) -> int:
         """Return a number above 0."""
         value = self._raw.get(name)
-        # True is a number for Python.
+        # In Python, True is a number.
         if type(value) is not int or not 0 < value <= MAX_ID:
             self._unreadable(name)
         return value
 
     def text(self, name: str, *, optional: bool = False) -> str:
-        """Return a text that is valid in a header; empty only if it is *optional*."""
+        """
+        Return a text that is valid in a header; it may be empty only if *optional* is
+        true.
+        """
         value = self._raw.get(name)
         if optional and value is None:
             return ""
@@ -65,7 +68,7 @@ class JsonObject:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Members that say something."""
+        """The names of the members that are not null."""
         return tuple(name for name, value in self._raw.items() if value is not None)
 
     def _list(self, name: str) -> list[Any]:
@@ -94,7 +97,7 @@ class JsonObject:
 
 
 def is_id(text: str) -> bool:
-    """Whether it is how an id is written."""
+    """Tell whether a text is a valid id."""
     return (
         text.isascii()
         and text.isdecimal()

@@ -1,4 +1,4 @@
-"""How asking GitLab goes, for Prometheus."""
+"""Prometheus metrics of the requests to GitLab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GitLabCollector"]
 
 
 class GitLabCollector(Collector):
-    """Reads its numbers when it is asked for them."""
+    """A collector that reads its values when Prometheus scrapes."""
 
     def __init__(self, client: GitLabClient, access: GitLabForAgents) -> None:
         self._client = client

@@ -41,7 +41,7 @@ class NoGitLab(Part):
 
     name = "gitlab"
     usage = None
-    #: Of pages that may ask in a user's browser.
+    #: Origins of pages that may send requests from a user's browser.
     origins: tuple[str, ...] = ()
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -51,12 +51,12 @@ class NoGitLab(Part):
 
 class GitLabPart(Part):
     """
-    GitLab as the source of agents, jobs and users, beside the identity file.
+    GitLab as the source of agents, jobs and users, in addition to the identity file.
 
     :param settings: the section ``gitlab``.
     :param modules: may set the lifetimes of cached responses about users.
     :param credential_of: returns the id of a connected agent's credential.
-    :param redis: the Redis client of the directory; None: kas is alone, and shares no
+    :param redis: the Redis client of the directory; None if kas is alone and shares no
         refusals.
     """
 
@@ -133,7 +133,7 @@ class GitLabPart(Part):
         Check credentials of agents, jobs and users with GitLab.
 
         :param agents_in_use: returns the ids of credentials of connected agents.
-        :param in_use: returns the ids of users' credentials that hold something open.
+        :param in_use: returns the ids of users' credentials with open connections.
         """
         reactor, client = self._runtime.reactor, self._client
         authenticators.failed = FailedChecks(
@@ -145,7 +145,7 @@ class GitLabPart(Part):
             error=caching.allowed_agent_cache_error_ttl,
             outage=caching.allowed_agent_cache_outage_ttl,
         )
-        # The request contains nothing of this kas: only the job's own token.
+        # This request contains no signature of kas, only the job's own token.
         of_jobs = self._shared_refusals(lambda: True, "allowed_agents_errs")
         jobs = GitLabJobs(client, lifetimes, in_use, reactor, of_jobs)
         users = [
@@ -171,18 +171,18 @@ class GitLabPart(Part):
     def _shared_refusals(
         self, proven: Callable[[], bool], family: str
     ) -> Refusals | None:
-        """Return GitLab's refusals, shared by all kas; None: this kas is alone."""
+        """Return GitLab's refusals, shared by all kas; None if this kas is alone."""
         settings = self._configuration.redis
         if self._redis is None or settings is None:
             return None
-        # Here, because it imports the reactor.
+        # Imported here, because it imports the reactor.
         from kas.gitlab.refusals import SharedRefusals
 
         prefix, clock = settings.key_prefix, self._runtime.reactor
         return SharedRefusals(self._redis, prefix, family, clock, proven)
 
     def _token(self, agent: ConnectedAgent) -> bytes | None:
-        """Return the token of GitLab with which an agent is connected."""
+        """Return the GitLab token of a connected agent."""
         credential_id = self._credential_of(agent)
         if credential_id is None or self._agents is None:
             return None
@@ -196,7 +196,7 @@ class GitLabPart(Part):
             self._registrations.start()
 
     async def drain(self, phase: Phase) -> None:
-        """Send the last reports, once modules have stopped."""
+        """Send the last reports after the modules have stopped."""
         if phase is not Phase.STORES:
             return
         if self._registrations is not None:

@@ -1,4 +1,7 @@
-"""Projects of agents: the places of their repositories, and posts to GitLab."""
+"""
+Projects of agents: the places of their repositories, and reports of their configuration
+to GitLab.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ __all__ = ["AgentProjects"]
 #: Agents with a known project: ten times the agents of a large kas.
 MAX_PROJECTS = 100_000
 
-#: Seconds before kas posts a refused configuration to GitLab again, at first and at
-#: most: until then, GitLab uses the rights of the previous one.
+#: First and longest pause, in seconds, before kas posts a refused configuration to
+#: GitLab again: until then, GitLab uses the permissions of the previous one.
 TELL_FIRST, TELL_MOST = 10.0, 600.0
 
 
@@ -38,8 +41,8 @@ class AgentProjects:
     """
     Information from ``agent_info`` besides the agent's identity.
 
-    :param client: None without GitLab.
-    :param jitter: between 0 and 1, for pauses.
+    :param client: None if there is no GitLab.
+    :param jitter: returns a number between 0 and 1, for pauses.
     :param moved: called with the id of an agent whose repository has moved.
     """
 
@@ -57,17 +60,17 @@ class AgentProjects:
         self._jitter = jitter
         self._moved = moved
         self._known: Recent[str, AgentProject] = Recent(MAX_PROJECTS)
-        #: Next post to GitLab, by agent: only its last configuration.
+        #: The last configuration of each agent that must be posted to GitLab.
         self._untold: dict[str, Mapping[str, Any]] = {}
-        #: Running posts, with the wait for the next attempt.
+        #: Running posts, each with the wait for its next attempt.
         self._telling: dict[str, Deferred[None] | None] = {}
 
     def project(self, agent_id: str) -> AgentProject | None:
-        """Of an agent; None: GitLab said nothing of it."""
+        """Return the project of an agent; None if GitLab has not named it."""
         return self._known.get(agent_id)
 
     def told(self, agent_id: str, said: dict[str, Any]) -> None:
-        """GitLab answered with *said* for an agent; what cannot be read is left out."""
+        """Apply GitLab's response *said* for an agent; invalid parts are ignored."""
         try:
             project = _project(JsonObject(said, "agent_info"))
         except CallError as error:
@@ -87,10 +90,10 @@ class AgentProjects:
         self, agent_id: str, configuration: Mapping[str, Any]
     ) -> None:
         """
-        Tell GitLab how an agent of its own is configured; nothing waits for it.
+        Post the configuration of a GitLab agent in the background.
 
-        One after the other, so that an older one never replaces a newer one, and until
-        GitLab has taken the last.
+        Posts run one after the other, so that an older configuration never replaces a
+        newer one, and are repeated until GitLab has accepted the last one.
         """
         if self._client is None or agent_id not in self._known:
             return
@@ -101,7 +104,7 @@ class AgentProjects:
             self._telling[agent_id] = None
             telling = Deferred.fromCoroutine(self._tell(self._client, agent_id))
             telling.addErrback(
-                lambda failure: self._log.failure("telling GitLab failed", failure)
+                lambda failure: self._log.failure(("telling GitLab failed"), failure)
             )
             telling.addBoth(lambda _: self._telling.pop(agent_id))
 
@@ -131,7 +134,7 @@ class AgentProjects:
         try:
             await pause
         except CancelledError:
-            pass  # there is a newer one
+            pass  # a newer one exists
         finally:
             self._telling[agent_id] = None
 

@@ -9,11 +9,11 @@ Key, below ``<key_prefix>:txkas1:``      Type  Content
 ``auth_proxy_user_errs:<kind>:<hash>``   text  for users' credentials, by their kind
 =======================================  ====  ========================================
 
-The content is GitLab's status, a blank, and the message.  It expires with the refusal.
-The hash covers the whole credential (SHA-256, in bytes).  GitLab's kas hashes only the
-first half: then a token with a typing error at its end makes the right one fail as
-well, and so does every CI job's signed token that begins like another one.  So these
-are not its keys, which are right below the prefix.
+The content is GitLab's status, a blank, and the message. It expires with the refusal.
+The hash covers the whole credential (SHA-256, in bytes). GitLab's kas hashes only the
+first half, so that a mistyped token, or a CI job's signed token, is confused with
+others of the same beginning. So this kas uses other keys than GitLab's kas, whose keys
+are directly below the prefix.
 
 Importing this module installs a reactor, as importing `kas.redis` does.
 """
@@ -37,11 +37,11 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["SharedRefusals"]
 
-#: Seconds for Redis to say whether another kas knows of a refusal: an agent waits
-#: meanwhile, and GitLab can be asked instead.
+#: Timeout in seconds of a query to Redis for a refusal of another kas: an agent waits
+#: in the meantime, and the request can be sent to GitLab instead.
 PATIENCE = 0.5
 
-#: Characters of what is said of a refusal, and bytes of a value that is read at all.
+#: Characters of a refusal's message, and bytes of a value that is read.
 MAX_MESSAGE = 500
 MAX_VALUE = 4 * MAX_MESSAGE + 4
 
@@ -56,13 +56,13 @@ _MEANING = {code: status for status, code in _CODES.items()}
 @attrs.define(eq=False)
 class SharedRefusals:
     """
-    Implementation of `kas.gitlab.cache.Refusals`.
+    The implementation of `kas.gitlab.cache.Refusals`.
 
     While Redis is down, kas shares no refusals and does not wait for Redis.
 
-    :param family: of the keys.
-    :param proven: whether a refusal by GitLab concerns the credential, and not this
-        kas.
+    :param family: the prefix of the keys.
+    :param proven: tells whether a refusal by GitLab concerns the credential, and not
+        this kas.
     """
 
     _redis: RedisClient
@@ -81,7 +81,7 @@ class SharedRefusals:
         return None if value is None else _read(value)
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
-        """Tell all kas, in the background."""
+        """Share a refusal with all kas, in the background."""
         if not self._proven():
             return
         message = clean(error.message, MAX_MESSAGE).encode()

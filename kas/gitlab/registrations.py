@@ -1,4 +1,4 @@
-"""Which agents registered at this kas, and what they are, told to GitLab."""
+"""Reports to GitLab about the agents that registered at this kas."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Registrations"]
 
-#: Where GitLab takes it, below its internal API, and the name of the event.
+#: The path of GitLab's internal API, and the name of the event.
 PATH, NAME = "agent_events", "register_agent_at_kas"
 
-#: Events that wait for the next report: 400 bytes each.  As many agents as a kas is
-#: made for come at once when another one ends; of more, the first.
+#: Events that wait for the next report, 400 bytes each: the number of agents that one
+#: kas is designed for, which may arrive at once when another kas ends. Later events are
+#: dropped.
 MAX_EVENTS = 10_000
 
-#: Events of one request: 400 KB.
+#: Events of one request, which take 400 KB.
 MAX_SENT = 1_000
 
-#: Events that are dropped in one report because GitLab takes all but them: each costs
-#: ten requests, until it is found by halves.
+#: Events that are dropped from one report because GitLab refuses only them: finding
+#: each takes ten requests, which halve the report.
 MAX_DROPPED = 10
 
 
 class Registrations:
     """
-    Reporter of registrations, every *period* seconds, with one event for each process.
+    A reporter of registrations, every *period* seconds, with one event for each
+    process.
 
     It sends refused reports later, and loses them when this process ends: GitLab only
     counts installations with them.
 
-    :param post: sends to GitLab's internal API: path, and body.
+    :param post: posts a body to a path of GitLab's internal API.
     """
 
     _log = Logger()
@@ -51,28 +53,26 @@ class Registrations:
     ) -> None:
         self._post = post
         self._period = period
-        #: By agent and process, the first that came first.
+        #: The first event of each agent and process.
         self._events: dict[tuple[str, bytes], Mapping[str, Any]] = {}
         self._problem = ""
         self._loop = LoopingCall(self._tick)
         self._loop.clock = clock
 
     def connected(self, event: AgentConnected) -> None:
-        """
-        Register an agent of GitLab that connected; other agents are not registered.
-        """
+        """Record an agent of GitLab that connected; other agents are ignored."""
         agent = event.agent
         key = agent.agent_id, agent.instance_id
         if agent.project_id and (key in self._events or len(self._events) < MAX_EVENTS):
             self._events[key] = _event(agent)
 
     def start(self) -> None:
-        """Report from now on."""
+        """Start to report."""
         looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
         looping.addErrback(lambda failure: self._log.failure("agent events", failure))
 
     def stop(self) -> None:
-        """Report no more."""
+        """Stop reporting."""
         if self._loop.running:
             self._loop.stop()
 
@@ -102,13 +102,14 @@ class Registrations:
                         problem=str(error),
                     )
                 for key, event in zip(keys, events, strict=True):
-                    # A newer one of the same process stays.
+                    # A newer event of the same process stays.
                     if self._events.get(key) is event:
                         del self._events[key]
             self._problem = ""
         except CallError as error:
             if error.status is Status.NOT_FOUND:
-                # A GitLab of before 16.8 has no such path, and shows nothing of it.
+                # GitLab before 16.8 does not have this path, and does not show these
+                # data.
                 self._events.clear()
             elif str(error) != self._problem:
                 self._problem = str(error)

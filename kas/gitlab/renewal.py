@@ -22,19 +22,19 @@ __all__ = ["Renewal"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Credentials that are asked about again at the same time: half of what may be under
-#: way, and half a second's worth of requests, so that an agent that comes does not wait
-#: for thousands that are here.
+#: Credentials that are checked again at the same time: half of the permitted requests,
+#: and half a second's worth of them, so that a new agent does not wait for thousands of
+#: connected ones.
 MAX_RENEWING = 25
 
-#: The part of an answer's lifetime after which it is asked for again while its
-#: credential is in use; the rest is for the question, and for those before it.
+#: The share of a response's lifetime after which it is requested again while its
+#: credential is in use; the rest is for this request, and for those before it.
 RENEW_AT = 0.8
 
-#: The part of a lifetime between two looks at which answers are that old.
+#: The interval between two searches for such responses, as a share of the lifetime.
 LOOK_EVERY = 0.05
 
-#: Seconds between two looks where answers have no lifetime: the usual one.
+#: Seconds between two searches if responses have no lifetime.
 WITHOUT_LIFETIME = 60.0
 
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -42,23 +42,23 @@ _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 @attrs.frozen
 class _Known(Generic[S, T]):
-    """A credential that opened something, to be asked about again."""
+    """A credential with open connections, which is checked repeatedly."""
 
     key: bytes
     subject: S = attrs.field(repr=False)
-    #: The meaning of GitLab's answer.
+    #: The meaning of GitLab's response.
     meaning: object
     means: Callable[[T], object]
 
 
 class Renewal(Generic[S, T]):
     """
-    Ends credentials that mean something else now, or nothing.
+    Ends credentials whose meaning has changed, or that are not valid any more.
 
-    Within the lifetime of GitLab's answers, and while GitLab does not answer not at
-    all.
+    This happens within the lifetime of GitLab's responses, but not while GitLab does
+    not respond.
 
-    :param in_use: ids of the credentials that hold something open now.
+    :param in_use: returns the ids of credentials with open connections.
     """
 
     _log = Logger()
@@ -75,7 +75,7 @@ class Renewal(Generic[S, T]):
         self._in_use = in_use
         self._known: dict[str, _Known[S, T]] = {}
         self._renewing: set[str] = set()
-        #: To be asked about again, as of the last look.
+        #: The credentials to check again, as of the last search.
         self._due: deque[str] = deque()
         self._starting = False
         self._callbacks: list[Callable[[str], object]] = []
@@ -83,24 +83,24 @@ class Renewal(Generic[S, T]):
         self._loop.clock = clock
 
     def start(self) -> None:
-        """Ask about the credentials that are in use again, now and then."""
-        # Where answers are not kept, all are asked for at each look.
+        """Start the repeated checks of credentials in use."""
+        # If responses are not cached, each search requests all of them.
         interval = max(1.0, self._lifetimes.success * LOOK_EVERY)
         if not self._lifetimes.success:
             interval = WITHOUT_LIFETIME
         looking: Deferred[LoopingCall] = self._loop.start(interval, now=False)
         looking.addErrback(
-            lambda failure: self._log.failure("while asking GitLab again", failure)
+            lambda failure: self._log.failure(("while asking GitLab again"), failure)
         )
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the repeated checks."""
         self._due.clear()
         if self._loop.running:
             self._loop.stop()
 
     def on_revoked(self, callback: Callable[[str], object]) -> None:
-        """Call *callback* with the id of each credential that GitLab took back."""
+        """Call *callback* with the id of each credential that GitLab has revoked."""
         self._callbacks.append(callback)
 
     def __contains__(self, credential_id: str) -> bool:
@@ -122,11 +122,11 @@ class Renewal(Generic[S, T]):
         means: Callable[[T], object],
     ) -> None:
         """
-        Watch a credential that opens something.
+        Watch a credential with open connections.
 
-        :param key: of the answer, and *subject* of its request.
-        :param meaning: of the current answer for the credential.
-        :param means: returns the meaning of a later answer.
+        :param key: the key of the response, and *subject* that of its request.
+        :param meaning: the meaning of the present response for the credential.
+        :param means: returns the meaning of a later response.
         """
         self._known[credential_id] = _Known(key, subject, meaning, means)
 
@@ -145,7 +145,7 @@ class Renewal(Generic[S, T]):
         self._renew_due()
 
     def _look_at(self, credential_id: str, known: _Known[S, T], old: float) -> None:
-        # Another question may have been answered meanwhile.
+        # Another request may have been completed in the meantime.
         kept = self._answers.kept(known.key)
         if kept is not None and known.means(kept) != known.meaning:
             self._end(credential_id)
@@ -154,7 +154,7 @@ class Renewal(Generic[S, T]):
 
     def _renew_due(self) -> None:
         if self._starting:
-            return  # one ended as soon as it began: the loop below goes on
+            return  # one check ended as soon as it began: the loop below continues
         self._starting = True
         while self._due and len(self._renewing) < MAX_RENEWING:
             credential_id = self._due.popleft()
@@ -176,7 +176,7 @@ class Renewal(Generic[S, T]):
                 self._log.failure("while asking GitLab again", result)
                 return
             if error.status not in _REFUSED:
-                # GitLab says nothing: what is open stays so.
+                # GitLab does not respond: connections stay open.
                 return
         elif known.means(result) == known.meaning:
             return

@@ -1,10 +1,10 @@
 """
-How much is used, told to GitLab: counted by each kas, sent by one of them.
+Usage reports to GitLab: counted by each kas, sent by one of them.
 
-Each kas writes what it counted in a period to the store that all share, as a batch of
-its own.  Once in a period one kas sends all batches, and deletes them when GitLab has
-them.  So nothing is lost while Redis or GitLab is away, or with a kas that ends; what
-was sent right before a sender died is sent twice.
+Each kas writes its counts of a period to the shared store, as a separate batch. Once in
+a period, one kas sends all batches, and deletes them after GitLab has accepted them. So
+no count is lost if Redis or GitLab is unavailable, or if a kas ends; a batch that was
+sent right before a sender died is sent twice.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
 
-#: Where GitLab takes it, below its internal API.
+#: The path of GitLab's internal API.
 PATH = "usage_metrics"
 
-#: Names that are counted, and different ids of each in one period: of more, the first.
+#: Names that are counted, and different ids of each in one period; further ones are
+#: ignored.
 MAX_NAMES = 100
 MAX_IDS = 10_000
 
-#: Ids of one batch: at most 21 bytes each, and a stored value has 64 KiB.
+#: Ids of one batch: at most 21 bytes each, and a stored value may have 64 KiB.
 MAX_BATCH_IDS = 2000
 
-#: Batches that one request has: a MiB or so.
+#: Batches in one request, which take about 1 MiB.
 MAX_SENT = 100
 
-#: Batches that this kas keeps during an outage of the store: one day's.  Later counts
+#: Batches that this kas keeps during an outage of the store: for one day. Later counts
 #: stay in one batch until the store is back.
 MAX_PENDING = 1440
 
 #: Seconds for which a batch is kept that GitLab refuses.
 KEPT = 7 * 24 * 3600.0
 
-#: Characters of a key of the store that a line of the log has.
+#: Characters of a key of the store in a line of the log.
 MAX_SHOWN = 200
 
-#: Part of a period in which no other kas sends.
+#: Share of a period in which no other kas sends.
 SENDER = 0.9
 
 
@@ -64,7 +65,7 @@ class _Counts:
     unique: dict[str, set[int]] = attrs.field(factory=dict)
 
     def add(self, usage: Usage) -> None:
-        """One more use, within the limits."""
+        """Count one use, within the limits."""
         for name in usage.counters:
             if name in self.counters or len(self.counters) < MAX_NAMES:
                 self.counters[name] += 1
@@ -85,14 +86,14 @@ class _Counts:
             self.unique.setdefault(name, set()).update(ids)
 
     def body(self) -> dict[str, Any]:
-        """As GitLab takes it."""
+        """Return the body of a report to GitLab."""
         return {
             "counters": dict(self.counters),
             "unique_counters": {name: sorted(ids) for name, ids in self.unique.items()},
         }
 
     def batches(self) -> Iterator[bytes]:
-        """Iterate over the usage in parts that can be stored."""
+        """Yield the usage in parts that can be stored."""
         counters = dict(self.counters)
         for name, ids in self.unique.items():
             ordered = sorted(ids)
@@ -123,7 +124,7 @@ def _read(value: bytes) -> _Batch:
             if not all(isinstance(ids, list) for ids in unique.values()):
                 raise ValueError("ids are not a list")
             numbers = [*counters.values(), *chain.from_iterable(unique.values())]
-            # GitLab takes what a signed number of 64 bits can be.
+            # GitLab accepts numbers of up to 63 bits.
             if all(type(one) is int and 0 <= one < 2**63 for one in numbers):
                 return counters, {name: set(ids) for name, ids in unique.items()}
             raise ValueError("a number is missing or out of range")
@@ -132,9 +133,9 @@ def _read(value: bytes) -> _Batch:
 
 def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
     """
-    Return the usage that a request counts for.
+    Return the usage that one request counts as.
 
-    :param kind: of credential: ``ci``, ``user`` or ``pat``.
+    :param kind: the kind of credential: ``ci``, ``user`` or ``pat``.
     """
     unique = "k8s_api_proxy_requests_unique_{}_via_{}_access"
     of_jobs = (("agent_users_using_ci_tunnel", user_id),) if kind == "ci" else ()
@@ -153,11 +154,11 @@ def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
 
 class UsageReport:
     """
-    Counts, and reports every *period* seconds.
+    Counts usage, and reports it every *period* seconds.
 
-    :param post: sends to GitLab's internal API: path, and body.
-    :param store: shared by all kas.
-    :param me: names this kas, and no other that ever was.
+    :param post: posts a body to a path of GitLab's internal API.
+    :param store: the store that all kas share.
+    :param me: a unique name of this kas.
     """
 
     _log = Logger()
@@ -175,7 +176,7 @@ class UsageReport:
         self._me = me
         self._period = period
         self._counts = _Counts()
-        #: Batches that are not known to be stored: key and content.
+        #: Batches that may not be stored yet: key and content.
         self._pending: deque[tuple[str, bytes]] = deque()
         self._number = 0
         self._problem = ""
@@ -187,12 +188,12 @@ class UsageReport:
         self._counts.add(usage)
 
     def start(self) -> None:
-        """Report from now on."""
+        """Start to report."""
         looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
         looping.addErrback(lambda failure: self._log.failure("usage", failure))
 
     async def stop(self) -> None:
-        """Report no more; what was counted is stored, for another kas to send."""
+        """Stop reporting; counts are stored, so that another kas sends them."""
         if self._loop.running:
             self._loop.stop()
         try:
@@ -233,7 +234,7 @@ class UsageReport:
             try:
                 await self._store.set(key, batch, version=0, expires_after=KEPT)
             except CallError as error:
-                # ABORTED: an attempt that seemed to fail had stored it.
+                # ABORTED: an earlier attempt that seemed to fail has stored it.
                 if error.status is not Status.ABORTED:
                     raise
             self._pending.popleft()
@@ -242,7 +243,7 @@ class UsageReport:
         """
         Send at most `MAX_SENT` stored batches as one report, and delete them.
 
-        :return: whether more may be stored.
+        :returns: whether more may be stored.
         """
         keys: list[str] = []
         async for page in self._store.keys("batch/", limit=MAX_SENT):
@@ -256,7 +257,7 @@ class UsageReport:
             try:
                 together.merge(_read(stored.value))
             except ValueError as error:
-                # It is deleted with the others: it would stop all reports.
+                # Delete it with the others, because it would stop all reports.
                 self._log.warn(
                     "ignoring what {key} says of usage in the store: {problem}",
                     key=clean(key, MAX_SHOWN),

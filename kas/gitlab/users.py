@@ -1,9 +1,10 @@
 """
-Authenticators of GitLab's users, by personal access token (``pat:<agent id>:<token>``)
-or by the session of their browser.
+The authenticators of GitLab's users, by personal access token (``pat:<agent
+id>:<token>``) or by the session of their browser.
 
-GitLab decides whether they may use an agent, and as which user, by ``user_access`` in
-its configuration: its projects and groups, and the user's roles there.
+GitLab determines whether they may use an agent, and their user in the cluster, by
+``user_access`` in the agent's configuration: its projects and groups, and the user's
+roles there.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"]
 
-#: Characters of a token, of a cookie with its CSRF token: browsers keep no cookie
+#: Characters of a token, or of a cookie with its CSRF token: browsers keep no cookie
 #: beyond 4096 bytes.
 MAX_TOKEN = 8 * 1024
 
-#: 400: GitLab found no user for it.  Anything that it says is 401 here, so that no
-#: client learns which agents there are.
+#: 400: GitLab found no user. All of these become 401, so that no client learns which
+#: agents exist.
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
@@ -45,10 +46,10 @@ class CredentialKind:
     """
     A kind of credential.
 
-    :ivar kind: as `IAuthenticator.user_kinds` has it.
-    :ivar access_type: as GitLab has it.
-    :ivar counted_as: in usage reports.
-    :ivar form: access key and CSRF token in the text of one.
+    :ivar kind: its name in `IAuthenticator.user_kinds`.
+    :ivar access_type: its name at GitLab.
+    :ivar counted_as: its name in usage reports.
+    :ivar form: the format of access key and CSRF token in a credential.
     """
 
     kind: str
@@ -88,20 +89,21 @@ class _Answer:
     weight: int
 
     def access(self, agent_id: str) -> Access:
-        """GitLab was asked about one agent: that one."""
+        """Return the access; the response is about this agent only."""
         return self.opens
 
     def problem(self, agent_id: str) -> str:
-        """There is none."""
+        """Return an empty text: a response always grants access."""
         return ""
 
 
 @implementer(IAuthenticator)
 class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
     """
-    Asks GitLab what a user may do at an agent (``authorize_proxy_user``).
+    The authenticator that asks GitLab for a user's access to an agent
+    (``authorize_proxy_user``).
 
-    :param credential: the one kind that it checks.
+    :param credential: the kind of credential that it checks.
     """
 
     def __init__(
@@ -118,7 +120,9 @@ class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
         self._credential = credential
 
     def subject(self, agent: str, token: str) -> tuple[bytes, _Asked]:
-        """Return the subject of a request: answers are of one agent."""
+        """
+        Return the key and the subject of a request; a response is about one agent.
+        """
         asked = _Asked(agent, token)
         return _key(asked), asked
 
@@ -151,10 +155,10 @@ def _key(asked: _Asked) -> bytes:
 
 def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _Answer:
     """
-    Return a checked answer.
+    Return a checked response.
 
-    :raises CallError: UNAVAILABLE, GitLab does not send such answers;
-        PERMISSION_DENIED, kas does not know what the answer means.
+    :raises CallError: UNAVAILABLE, the response is malformed; PERMISSION_DENIED, kas
+        does not support the response.
     """
     said = JsonObject(raw, "authorize_proxy_user")
     agent = said.object("agent")
@@ -182,7 +186,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
             extra={EXTRA + name: (value,) for name, value in extra.items()},
         )
     elif names not in ((), ("agent",)):
-        # To take an unknown one for the default would be to give the agent's rights.
+        # Treating an unknown kind as the default would grant the agent's permissions.
         text = "kas does not know the access_as of the agent's configuration"
         raise CallError(Status.PERMISSION_DENIED, text)
     token_id = _key(asked).hex()[:8]

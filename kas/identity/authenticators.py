@@ -1,8 +1,8 @@
 """
-Every authenticator of this kas, by the kind of credential that it checks.
+All authenticators of this kas, by the kind of credential that they check.
 
-A user's credential names its kind: ``<kind>:<agent>:<token>``.  A token of an agent
-begins with something that tells its kind.
+A user's credential names its kind: ``<kind>:<agent>:<token>``. The token of an agent
+has a prefix for its kind.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = ["Authenticators"]
 #: known at once.  Each holds a connection of a client that proved nothing yet.
 MAX_CHECKS = 1_000
 
-#: Seconds for one answer: an agent that waits for WELCOME learns why it gets none, and
-#: kubectl's users before they lose patience.
+#: Seconds for one check: short enough that an agent that waits for WELCOME, or kubectl,
+#: still receives the reason of a failure.
 CHECK_TIMEOUT = 8.0
 
 #: Refusals a minute for one address: 4 % of the maximum rate of requests to GitLab, and
-#: enough for an office that returns with yesterday's tokens.
+#: enough for an office whose tokens have expired overnight.
 FAILED_CHECKS_PER_MINUTE = 120
 
-#: Credentials refused lately, 300 bytes each.  A check of one is counted apart
-#: from new ones: clients that repeat a bad one take nothing from those behind the same
-#: address.
+#: Recently refused credentials, 300 bytes each. Their checks are counted separately
+#: from new ones: a client that repeats a bad credential does not use up the limit of
+#: others behind the same address.
 MAX_REFUSED = 10_000
 
 #: Characters of a refusal that are remembered.
 MAX_REASON = 400
 
-#: Recently accepted credentials, to which the limits of addresses do not apply.  150
-#: bytes each; a forgotten one is checked like a new one.
+#: Recently accepted credentials, to which the limits of addresses do not apply. 150
+#: bytes each; a forgotten credential is checked like a new one.
 MAX_ACCEPTED = 20_000
 
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -55,13 +55,13 @@ _T = TypeVar("_T")
 
 
 class RunningCheck(Protocol):
-    """A repeated check of accepted credentials."""
+    """A background task that repeats the checks of accepted credentials."""
 
     def start(self) -> None:
-        """Check from now on."""
+        """Start the repeated checks."""
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop the repeated checks."""
 
     def on_revoked(self, callback: Callable[[str], object]) -> object:
         """Call *callback* with the id of each credential that is no longer valid."""
@@ -70,12 +70,12 @@ class RunningCheck(Protocol):
 @attrs.define(eq=False)
 class Authenticators:
     """
-    Checker of credentials; the first authenticator also checks those without a kind.
+    All authenticators; the first one also checks credentials without a kind.
 
-    It returns a known answer at once, and otherwise a Deferred, which fires within
-    `CHECK_TIMEOUT`; cancelling it cancels the authenticator's.
+    A known result is returned at once, otherwise a Deferred, which fires within
+    `CHECK_TIMEOUT`; cancelling it cancels the check of the authenticator.
 
-    :param failed: limits the refusals of one address; known answers and recently
+    :param failed: limits the refusals of one address; known results and recently
         accepted credentials are exempt, so that others behind the same address cannot
         lock them out.  A new credential waits for a moment if many were refused.
     """
@@ -87,20 +87,20 @@ class Authenticators:
             takes_self=True,
         )
     )
-    #: Of users, by kind; of agents, by what their tokens begin with.
+    #: For users, by kind; for agents, by the prefix of their tokens.
     _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
-    #: Of users whose credential names no kind, by what it begins with.
+    #: For users whose credential does not name a kind, by its prefix.
     _prefixes: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
-    #: Digests of credentials.
+    #: Digests of accepted credentials.
     _accepted: Recent[bytes, None] = attrs.field(
         factory=lambda: Recent(MAX_ACCEPTED), init=False
     )
-    #: Digests of credentials, and the refusals.
+    #: Digests of refused credentials, and the refusals.
     _refused: Recent[bytes, CallError] = attrs.field(
         factory=lambda: Recent(MAX_REFUSED), init=False
     )
-    #: Answers that did not come yet.
+    #: The number of checks in progress.
     checks: int = attrs.field(default=0, init=False)
     _running: list[RunningCheck] = attrs.field(factory=list, init=False)
     _log = Logger()
@@ -109,11 +109,11 @@ class Authenticators:
         self, authenticator: IAuthenticator, token_prefix: str = ""
     ) -> Callable[[], None]:
         """
-        Ask it from now on; call the result to end that.
+        Use an authenticator from now on; call the result to end that.
 
-        :param token_prefix: credentials that name no kind are for it where they begin
-            so.
-        :raises ValueError: another one has one of its kinds.
+        :param token_prefix: credentials without a kind are checked by this
+            authenticator if they begin with it.
+        :raises ValueError: another authenticator has one of its kinds.
         """
         kinds, prefixes = authenticator.user_kinds, authenticator.agent_prefixes
         taken = [f"{kind!r}" for kind in kinds if kind in self._users]
@@ -212,7 +212,7 @@ class Authenticators:
         peer: HasPeer | None,
         digest: bytes,
     ) -> Deferred[_T]:
-        # A cancelled check has sent no request yet: see `IAuthenticator`.
+        # A cancelled check has not sent a request yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
             self._give_up(answer)
             text = "too many credentials are being checked; try again"
@@ -233,7 +233,7 @@ class Authenticators:
             if turn is None:
                 counted.append(asker)
             else:
-                # Nothing was asked yet: see `IAuthenticator`.
+                # No request was sent yet: see `IAuthenticator`.
                 self._give_up(answer)
 
                 def begin(_: None) -> _T | Deferred[_T]:
@@ -254,7 +254,7 @@ class Authenticators:
         answer.cancel()
 
     def _not_needed(self, failure: Failure) -> None:
-        # The client's refusal says why this answer was given up.
+        # The client's refusal contains the reason of the cancellation.
         if failure.check(CallError, CancelledError) is None:
             self._log.failure("an authenticator failed", failure)
 
@@ -264,8 +264,8 @@ class Authenticators:
         """
         Remember the end of a check.
 
-        :param counted: the client, if the check counts for its address; empty: it does
-            not count, or its turn did not come.
+        :param counted: the client, if the check counts for its address; empty if it
+            does not count, or if its turn did not come.
         """
         self.checks -= 1
         self._remember(result, digest)
@@ -286,16 +286,16 @@ class Authenticators:
             self._accepted.pop(digest, None)
             error = result.value
             if isinstance(error, CallError):
-                # Without its traceback, whose frames hold the credential.
+                # Drop the traceback, whose frames contain the credential.
                 message = error.message[:MAX_REASON]
                 self._refused[digest] = CallError(error.status, message)
 
 
 def _no_turn(refusal: CallError | None) -> CallError:
     """
-    Return the answer for a credential that is not checked now.
+    Return the error for a credential that is not checked now.
 
-    :param refusal: of its last check.
+    :param refusal: the result of its last check.
     """
     if refusal is not None:
         return CallError(refusal.status, refusal.message)
@@ -316,7 +316,7 @@ def _counts_as_failed(result: object) -> bool:
     error = result.value
     if isinstance(error, CallError):
         return error.status in _REFUSED
-    # A client that leaves before it is answered may have had the question asked.
+    # If a client leaves early, the request may already have been sent.
     return isinstance(error, CancelledError)
 
 

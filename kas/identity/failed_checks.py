@@ -1,12 +1,12 @@
 """
-How many credentials were refused to one address, and which one is checked next.
+Limits on refused credentials from one address, and a fair queue for the next checks.
 
-If too many failed, the checks of an address wait in a short queue.  It is fair: the
-connection with the fewest checks comes first, and among equals the credential that has
-asked for longest, its earlier requests included.  A request beyond the length of the
-queue takes the place of the request that would be last.  So invented credentials delay
-a good one whose client asks again by some seconds, however many there are, unless they
-come by many connections and are each sent again within `REMEMBERED_SECONDS`, too.
+If too many checks of an address failed, further ones wait in a short queue. It is fair:
+the connection with the fewest checks comes first, and then the credential that has been
+requested for the longest time, including its earlier requests. If the queue is full, a
+new request replaces the last one. So invented credentials delay a good credential by
+only a few seconds if its client retries, however many there are, unless they arrive on
+many connections and are also repeated within `REMEMBERED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn", "address_of"]
 
-#: Addresses that are counted at once; beyond that, the oldest is forgotten, which can
-#: only permit a check.  150 bytes each.
+#: Addresses that are counted at the same time; beyond that, the oldest is forgotten,
+#: which can only permit a check. 150 bytes each.
 MAX_ADDRESSES = 10_000
 
-#: Seconds for which a check waits if too many failed: a client with a good credential
-#: is not refused because of a short burst of bad ones.
+#: Seconds for which a check waits if too many failed, so that a good credential is not
+#: refused because of a short burst of bad ones.
 MAX_WAIT = 4.0
 
 #: Credentials whose first request is remembered, and connections whose checks are
-#: counted, of all addresses.  A flood of 500 invented tokens a second pushes out those
-#: that did not ask for 40 seconds.  200 bytes each.
+#: counted, over all addresses. A flood of 500 invented tokens a second displaces those
+#: without a request in the last 40 seconds. 200 bytes each.
 MAX_REMEMBERED = 20_000
 
 #: Seconds without a request after which they are new again: agentk pauses for 30 at
@@ -48,7 +48,7 @@ _K = TypeVar("_K")
 
 
 class NoTurn(Exception):
-    """Others come first: this credential is not checked now."""
+    """Raised if a credential is not checked now because others come first."""
 
 
 class Asker(NamedTuple):
@@ -56,8 +56,8 @@ class Asker(NamedTuple):
     A client with a credential.
 
     :ivar address: see `address_of`.
-    :ivar port: of its connection; 0: unknown.
-    :ivar digest: of the credential.
+    :ivar port: the port of its connection; 0 if unknown.
+    :ivar digest: the digest of its credential.
     """
 
     address: str
@@ -68,11 +68,11 @@ class Asker(NamedTuple):
 @attrs.define
 class _Seen:
     """
-    A credential or a connection, while it asks.
+    A credential or a connection with recent requests.
 
-    :ivar first: when it asked first.
-    :ivar last: when it asked last.
-    :ivar checks: checks that failed, or run.
+    :ivar first: the time of the first request.
+    :ivar last: the time of the last request.
+    :ivar checks: the number of checks that failed or are running.
     """
 
     first: float
@@ -83,7 +83,7 @@ class _Seen:
 @attrs.define(eq=False)
 class CheckTurn:
     """
-    Place of a check in the queue of its address.
+    The place of a check in the queue of its address.
 
     :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling it
         leaves the queue.
@@ -96,7 +96,7 @@ class CheckTurn:
 
 @attrs.define(eq=False)
 class _Queue:
-    """Checks of one address that wait."""
+    """The waiting checks of one address."""
 
     turns: list[CheckTurn] = attrs.field(factory=list)
     call: IDelayedCall | None = None
@@ -104,23 +104,24 @@ class _Queue:
 
 class FailedChecks:
     """
-    Token bucket for each address, of checks that are refused, cancelled by the client,
-    or not answered yet.
+    Token buckets that count, for each address, the checks that were refused, cancelled
+    by the client, or are still running.
 
-    An accepted check costs nothing, and neither does one without an answer: a flood of
-    invented tokens uses up the limit of its own address, not the time of the server.
+    Checks that are accepted or fail without a result cost nothing: a flood of invented
+    tokens uses up the limit of its own address, not the time of the server.
 
-    :param per_minute: checks that may fail, at once or over a minute.
+    :param per_minute: the number of checks that may fail, at once or over a minute.
     """
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._size = per_minute
         self._clock = clock
-        #: Tells other workers of this kas of checks that began (1) or succeeded (-1);
-        #: None: there are none.
+        #: Notifies other workers of this kas of checks that began (1) or succeeded
+        #: (-1); None if there are none.
         self.tell: Callable[[str, int], None] | None = None
         self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
-        #: Of addresses with checks that wait; `Authenticators` limits their number.
+        #: The queues of addresses with waiting checks; `Authenticators` limits their
+        #: number.
         self._queues: dict[str, _Queue] = {}
         self._credentials: Recent[tuple[str, bytes], _Seen] = Recent(MAX_REMEMBERED)
         self._connections: Recent[tuple[str, int], _Seen] = Recent(MAX_REMEMBERED)
@@ -134,7 +135,7 @@ class FailedChecks:
         """
         Count a check that begins.
 
-        :return: its place in the queue; None: it begins now.
+        :returns: its place in the queue; None if it begins now.
         :raises NoTurn: too many failed, and others come first.
         """
         now = self._clock.seconds()
@@ -161,7 +162,7 @@ class FailedChecks:
     # The queue.
 
     def _ask(self, asker: Asker, now: float) -> None:
-        """Note that a client asks."""
+        """Record a request of a client."""
         address, port, digest = asker
         _note(self._credentials, (address, digest), now)
         _note(self._connections, (address, port), now)
@@ -180,9 +181,9 @@ class FailedChecks:
         return ranks
 
     def _begun(self, asker: Asker) -> None:
-        """Note that the check of a client begins."""
+        """Record that the check of a client begins."""
         address, port, digest = asker
-        # Once it is checked, its next request is a new one.
+        # After the check, its next request counts as new.
         self._credentials.pop((address, digest), None)
         connection = self._connections.get((address, port))
         if connection is not None:
@@ -207,7 +208,7 @@ class FailedChecks:
         if queue.call is None:
             now = self._clock.seconds()
             seconds = self._bucket(address, now).due(now)
-            # Turns may end earlier, if other workers of this kas spend the rest.
+            # Turns may end earlier if other workers of this kas use up the rest.
             seconds = min([seconds, *(turn.until - now for turn in queue.turns)])
             queue.call = self._clock.callLater(max(0.0, seconds), self._next, address)
 
@@ -265,14 +266,14 @@ class FailedChecks:
                 del self._buckets[address]
         queue = self._queues.get(address)
         if queue is not None and queue.call is not None:
-            # The next turn comes earlier.
+            # The next turn comes earlier now.
             cancel_call(queue.call)
             queue.call = None
             self._look_later(address, queue)
 
 
 def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:
-    """Note that a credential or a connection asks."""
+    """Record a request of a credential or a connection."""
     one = seen.get(key)
     if one is None or now - one.last > REMEMBERED_SECONDS:
         one = _Seen(now, now)
@@ -282,6 +283,6 @@ def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:
 
 def address_of(peer: IAddress) -> str:
     """
-    Return the part of a client's address that is limited: see `client_network`.
+    Return the part of a client's address to which limits apply: see `client_network`.
     """
     return client_network(getattr(peer, "host", ""))

@@ -1,9 +1,9 @@
 """
 The identity file: agents and users, and the format of the file.
 
-It contains tokens only as SHA-256.  They are 256 random bits, so guessing is hopeless:
-a slow hash protects short passwords, and would only cost time at every connection here.
-The file is JSON because only programs write it.
+It contains tokens only as SHA-256.  A token has 256 random bits and cannot be guessed,
+so a slow hash, which protects short passwords, would only cost time. The file is JSON
+because only programs write it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ __all__ = [
 ]
 
 FILE_NAME = "identity.json"
-#: Content before the last change.
+#: Name of the file with the content before the last change.
 BACKUP_NAME = "identity.json.bak"
-#: A newer format gets a new number, and an older kas refuses it.
+#: A newer format will have another number, which an older kas refuses.
 VERSION = 1
-#: Instead of names: every agent, including future ones.
+#: Used instead of names for every agent, including future ones.
 ALL_AGENTS = "*"
 
-#: Begins the names of Kubernetes' own users and groups.
+#: Prefix of the names of Kubernetes' own users and groups.
 SYSTEM = "system:"
 
-#: They travel as int64.
+#: Ids are sent as int64.
 MAX_PROJECT_ID = 2**63 - 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -57,17 +57,17 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Token:
-    """Stored part of a token: enough to recognize it, not to recreate it."""
+    """The stored part of a token: enough to recognize the token, not to recreate it."""
 
-    #: Part of the token that may be shown; finds the entry.
+    #: The public part of the token, by which the entry is found.
     id: str
-    #: Of the whole token, in hexadecimal.
+    #: The digest of the whole token, in hexadecimal.
     sha256: str = attrs.field(repr=False)
     created_at: datetime
     expires_at: datetime | None = None
 
     def valid_at(self, now: datetime) -> bool:
-        """Whether it has not expired."""
+        """Tell whether the token has not expired."""
         return self.expires_at is None or now < self.expires_at
 
 
@@ -80,7 +80,7 @@ class Agent:
     created_at: datetime
     tokens: tuple[Token, ...] = ()
     revoked_at: datetime | None = None
-    #: The project that it belongs to; 0: none.
+    #: The project that it belongs to; 0 for none.
     project_id: int = 0
 
 
@@ -89,30 +89,31 @@ class User:
     """A user or program that may reach agents."""
 
     name: str
-    #: Names, or `ALL_AGENTS` alone.
+    #: Names of agents, or only `ALL_AGENTS`.
     agents: tuple[str, ...]
     token: Token
     created_at: datetime
-    #: None: acts as agentk's own account.
+    #: The Kubernetes identity; None to act as agentk's own account.
     impersonation: Impersonation | None = None
     revoked_at: datetime | None = None
-    #: May look, and not touch, whatever the cluster would allow.
+    #: Whether the user may only read, whatever the cluster would allow.
     read_only: bool = False
-    #: Whether that includes Secrets.
+    #: Whether a read-only user may read Secrets.
     secrets: bool = False
 
 
 @attrs.frozen
 class Identities:
-    """Everything in the file."""
+    """The content of the file."""
 
     agents: tuple[Agent, ...] = ()
     users: tuple[User, ...] = ()
-    #: Ids are never given twice, so that an old credential cannot mean a new agent.
+    #: The id of the next agent. Ids are never reused, so that an old credential cannot
+    #: belong to a new agent.
     next_agent_id: int = 1
 
 
-#: Text around the agents and the users: each has its own line.
+#: The text around the agents and the users; each of them has its own line.
 _HEAD = re.compile(
     rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
@@ -128,16 +129,16 @@ def dump(identities: Identities) -> bytes:
 
 def parse(data: bytes, file: str) -> Identities:
     """
-    Read what `dump` wrote, or an older kas.
+    Parse a file that `dump` or an older kas wrote.
 
-    :raises ConfigurationError: for anything else; never quotes the content.
+    :raises ConfigurationError: the file is invalid; the text never quotes the content.
     """
     return IdentityReader().parse(data, file)
 
 
 class IdentityReader:
     """
-    Reader and writer of the file: of a hundred thousand lines, few change.
+    A reader and writer of the file, which is fast if few of many lines change.
 
     It does not parse an unchanged line again, and returns the same object for it.
     """
@@ -169,13 +170,16 @@ class IdentityReader:
             identities = self._of_lines(data) or _of_json(data)
             _check(identities)
         except (ValueError, RecursionError) as error:
-            # a JSONDecodeError says line and column by itself
+            # A JSONDecodeError includes line and column
             message = f"{file}: not a usable identity file: {error}; {_backup(file)}"
             raise ConfigurationError([message]) from None
         return identities
 
     def _of_lines(self, data: bytes) -> Identities | None:
-        """None: it is not written as `dump` does."""
+        """
+        Parse a file line by line; return None if its layout differs from the output of
+        `dump`.
+        """
         head, between = _HEAD.match(data), data.find(_BETWEEN)
         if head is None or int(head[1]) != VERSION or not data.endswith(_TAIL):
             return None
@@ -187,7 +191,7 @@ class IdentityReader:
             text = data[between + len(_BETWEEN) : -len(_TAIL)]
             users = _entries(text, self._users, _user_of_line)
         except (ValueError, RecursionError):
-            # It says where that is in the whole file.
+            # The general parser reports the error with its position in the file.
             return None
         self._agents, self._users = agents, users
         return Identities(tuple(agents.values()), tuple(users.values()), int(head[2]))
@@ -196,7 +200,7 @@ class IdentityReader:
 def _entries(
     text: bytes, before: Mapping[bytes, T], of_line: Callable[[bytes], T]
 ) -> dict[bytes, T]:
-    """One for each line, in their order."""
+    """Return the member on each line, in order."""
     lines = text.split(b",\n") if text else []
     found = {line: before.get(line) or of_line(line) for line in lines}
     if len(found) < len(lines):
@@ -213,7 +217,7 @@ def _lines(
     """
     Return one line for each of *members*.
 
-    :raises ValueError: a new one would be read as another.
+    :raises ValueError: a new line would be parsed as another member.
     """
 
     def new(one: T) -> bytes:
@@ -226,7 +230,7 @@ def _lines(
     return b",\n".join([known.get(id(one)) or new(one) for one in members])
 
 
-#: An agent with one token, as `dump` writes it: of many agents nearly all.
+#: An agent with one token, as `dump` writes it: nearly all agents are like this.
 _USUAL_AGENT = re.compile(
     r'  \{"id": "([1-9][0-9]{0,17})", "name": "([a-z0-9-]+)", '
     r'"created_at": "([0-9T:.-]+\+00:00)", "revoked_at": null, '
@@ -242,7 +246,7 @@ def _agent_of_line(line: bytes) -> Agent:
         return _of_line(text, _parse_agent)
     number, name, created, token_id, sha256, token_created = usual.groups()
     since = datetime.fromisoformat(created)
-    # The first token of an agent is as old as the agent.
+    # The first token of an agent is created together with the agent.
     token_since = (
         since if token_created == created else datetime.fromisoformat(token_created)
     )
@@ -272,7 +276,7 @@ def _dump_agent(agent: Agent) -> dict[str, Any]:
         "revoked_at": _dump_time(agent.revoked_at),
         "tokens": [_dump_token(token) for token in agent.tokens],
     }
-    # not written without need: an older kas refuses what it does not know
+    # Omitted if unnecessary, because an older kas refuses unknown members
     if agent.project_id:
         content["project_id"] = agent.project_id
     return content
@@ -313,7 +317,7 @@ def _of_json(data: bytes) -> Identities:
     """
     Read a file with any layout.
 
-    :raises ValueError: it cannot be used.
+    :raises ValueError: it is invalid.
     """
     top = _Object(json.loads(data), "")
     version = top.take("version", int)
@@ -370,7 +374,7 @@ class _Object:
 
     def take(self, key: str, kind: type[T]) -> T:
         value = self._raw.get(key)
-        # bool is an int in Python, and not in JSON
+        # In Python, but not in JSON, bool is an int
         if not isinstance(value, kind) or (kind is int and value is True):
             raise ValueError(f"{self._path}{key} is not of type {kind.__name__}")
         self._left.discard(key)
@@ -463,7 +467,7 @@ def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool, bool]:
         if raw.take("as_agent", bool) is not True:
             raise ValueError("as_agent can only be true")
         return None, read_only, secrets
-    # without a name the API server would take the request for agentk's own
+    # Without a name, the API server would treat the request as agentk's own
     who = Impersonation(
         username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
     )

@@ -1,9 +1,9 @@
 """
-The authenticator for a kas without GitLab: which agents and users are in a file.
+The authenticator for a kas without GitLab, whose agents and users are in a file.
 
-It follows the identity file in the state directory, which `kasctl` changes.  A
-credential that is revoked ends what it opened: what holds tunnels or requests open
-subscribes to `FileAuthenticator.on_revoked`.
+It follows the identity file in the state directory, which `kasctl` changes. When a
+credential is revoked, all its tunnels and requests must end: their owners subscribe to
+`FileAuthenticator.on_revoked`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from tunnel.toolkit.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 
-#: Seconds between two looks at the file: revoking has to work within two.
+#: Seconds between two checks of the file: a revocation must take effect within two.
 POLL_INTERVAL = 1.0
 
-#: Bytes of the file from which on a thread reads it: three thousand agents, which take
+#: Size in bytes above which a thread reads the file: three thousand agents, which take
 #: some hundredths of a second.
 LARGE = 1024 * 1024
 
-#: Answers that are kept for one user: where another authenticator knows the agents, a
-#: client may name as many numbers as it likes.
+#: Cached results for one user: if another authenticator knows the agents, a client may
+#: name any number of them.
 MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
 
-#: Errors that leave the old content valid.
+#: Errors after which the previous content stays in effect.
 _UNUSABLE = (ConfigurationError, FileNotFoundError)
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
@@ -79,7 +79,7 @@ class _AgentToken:
         return self.identity.credential_id
 
     def still(self, later: object) -> bool:
-        """Whether it is good for the same later."""
+        """Tell whether the credential still has the same meaning in *later*."""
         return isinstance(later, _AgentToken) and self.identity == later.identity
 
 
@@ -87,11 +87,11 @@ class _AgentToken:
 class _UserToken:
     digest: bytes = attrs.field(repr=False)
     user: User
-    #: None: all of them.
+    #: The agents that the user may reach; None for all.
     agents: frozenset[str] | None
     expires_at: float
-    #: Earlier answers, by the named agent: every request needs one.  They end with the
-    #: index, so they are never older than the file.
+    #: Earlier results by the named agent, because every request needs one. They are
+    #: part of the index, so they are never older than the file.
     answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
     @property
@@ -99,7 +99,10 @@ class _UserToken:
         return f"user:{self.user.name}"
 
     def still(self, later: object) -> bool:
-        """Whether it is good for the same later; more agents end nothing."""
+        """
+        Tell whether the credential still has the same meaning in *later*; additional
+        agents do not matter.
+        """
         if not isinstance(later, _UserToken):
             return False
         mine, theirs = (
@@ -129,7 +132,7 @@ class _Index:
 
     agent_tokens: Mapping[bytes, _AgentToken]
     user_tokens: Mapping[bytes, _UserToken]
-    #: By name and by id, which never meet: no name is a number.
+    #: The agents by name and by id, which never collide, because no name is a number.
     agents: Mapping[str, Agent]
     #: Tokens with an expiry.
     expiring: Sequence[_AgentToken | _UserToken]
@@ -139,7 +142,7 @@ class _Index:
         """
         Build the index.
 
-        :param before: the index of the previous content; of many agents few change.
+        :param before: the index of the previous content.  Most of it is reused.
         """
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}
@@ -181,9 +184,10 @@ class _Index:
 
     def ended(self, later: _Index, then: float, now: float) -> list[str]:
         """
-        Credentials that were good *then*, and are not *now*, or for something else.
+        Return the credentials that were valid *then* and are invalid *now*, or have
+        another meaning.
 
-        :param later: what is in force now.
+        :param later: the index that is in effect now.
         """
         ended: dict[str, None] = {}
         for before, after in (
@@ -205,7 +209,7 @@ class _Index:
         return list(ended)
 
     def next_expiry(self, now: float) -> float:
-        """When the next credential ends by itself."""
+        """Return the time when the next credential expires."""
         times = (entry.expires_at for entry in self.expiring)
         return min((time for time in times if time > now), default=_NEVER)
 
@@ -234,7 +238,7 @@ def _kind(token: bytes) -> str:
     return "" if parts is None else parts[0]
 
 
-# Only a client with the right token learns that it expired.
+# Only clients with the correct token learn that it has expired.
 
 
 def _expired_agent(entry: _AgentToken) -> str:
@@ -260,14 +264,14 @@ def _shown(time: float) -> str:
 @implementer(IAuthenticator)
 class FileAuthenticator:
     """
-    Authenticator that checks tokens against the identity file, and follows the file.
+    An authenticator that checks tokens against the identity file, and follows the file.
 
-    It has every answer at once, except for a token that may be in a large file that has
-    just changed.
+    It returns each result at once, except for a token that may be in a large file that
+    has just changed.
 
-    :param elsewhere: another authenticator knows the agents.  The file's agents do not
-        count then, because their ids are numbers as well; its users may name any agent
-        by id if they have access to all.
+    :param elsewhere: whether another authenticator knows the agents. If so, the file's
+        agents are ignored, because their ids are numbers, too; its users may name any
+        agent by id if they have access to all.
     """
 
     user_kinds = ("user",)
@@ -287,12 +291,12 @@ class FileAuthenticator:
         self._now = runtime.now
         self._index = _Index.of(Identities())
         self._reader = IdentityReader()
-        #: Running read of a large file in a thread; None without one.
+        #: The running read of a large file in a thread; None if there is none.
         self._reading: Deferred[Any] | None = None
         self._waiting: list[Deferred[None]] = []
-        #: Result of that read: the version of the file, and its index or error.
+        #: The result of that read: the version of the file, and its index or error.
         self._prepared: tuple[FileVersion, _Index | Exception] | None = None
-        #: When it was looked last at which credentials have ended.
+        #: The time of the last check for credentials that have ended.
         self._judged = 0.0
         self._next_expiry = _NEVER
         self._file: WatchedFile[_Index] | None = None
@@ -302,9 +306,9 @@ class FileAuthenticator:
 
     def start(self) -> None:
         """
-        Read the file, which need not be there yet, and follow it.
+        Read the file, if it exists, and follow it.
 
-        :raises ConfigurationError: the file is there and cannot be used.
+        :raises ConfigurationError: the file exists and is invalid.
         """
         self._file = WatchedFile(
             partial(file_version, self.path),
@@ -316,7 +320,7 @@ class FileAuthenticator:
             interval=0.0,
             changed=self._changed,
         )
-        # Tokens that had expired before opened nothing here.
+        # Tokens that had expired earlier were never used here.
         self._judged = self._now()
         self._end_changed(self._file.content)
         if self._elsewhere and self.agents():
@@ -330,7 +334,7 @@ class FileAuthenticator:
         )
 
     def stop(self) -> None:
-        """Follow the file no longer."""
+        """Stop following the file."""
         if self._loop.running:
             self._loop.stop()
 
@@ -347,7 +351,7 @@ class FileAuthenticator:
         self, token: bytes
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """
-        Which agent a token belongs to.
+        Return the agent of a token.
 
         :raises CallError: UNAUTHENTICATED, with a message for the operator of agentk.
         """
@@ -360,7 +364,7 @@ class FileAuthenticator:
     def _agent_of(self, token: bytes, key: bytes) -> AgentIdentity:
         entry = self._index.agent_tokens.get(key)
         if entry is None:
-            # Users copy it from a kubeconfig, too.
+            # Users may copy the wrapped token from a kubeconfig.
             users = _kind(bare_token(token)) == USER_PREFIX
             raise _refused(_NOT_AN_AGENTS if users else _AGENT_REFUSED)
         if self._now() >= entry.expires_at:
@@ -392,7 +396,8 @@ class FileAuthenticator:
         if known is not None:
             return known
         found = self._found(entry, agent)
-        # the same answer for both: a client cannot find out which agents there are
+        # One message for both cases, so that a client cannot find out which agents
+        # exist
         if found is None:
             message = f"{entry.user.name} has no access to an agent {agent[:63]!r}"
             raise CallError(Status.PERMISSION_DENIED, message)
@@ -410,7 +415,7 @@ class FileAuthenticator:
         return access
 
     def _found(self, entry: _UserToken, agent: str) -> tuple[str, str] | None:
-        """Id and name of an agent that the user has access to."""
+        """Return the id and name of an agent that the user may reach."""
         if self._elsewhere and entry.agents is not None:
             return None
         found = self.find_agent(agent)
@@ -419,7 +424,7 @@ class FileAuthenticator:
         return found if found[1] in entry.agents else None
 
     def find_agent(self, agent: str) -> tuple[str, str] | None:
-        """Id and name of the agent that has *agent* as one of both."""
+        """Return the id and name of the agent whose id or name is *agent*."""
         if self._elsewhere:
             return (agent, agent) if _AGENT_ID.fullmatch(agent) is not None else None
         found = self._index.agents.get(agent)
@@ -434,8 +439,9 @@ class FileAuthenticator:
         return prepared[1]
 
     def _prepare(self) -> tuple[FileVersion, _Index | Exception]:
-        """Read it, in a thread."""
-        # Before it is read: what changes meanwhile is read again.
+        """Read the file; runs in a thread."""
+        # Determined before the file is read, so that a change in the meantime is read
+        # again.
         version = file_version(self.path)
         try:
             return version, self._load()
@@ -448,7 +454,7 @@ class FileAuthenticator:
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
             if self._file is None:
-                return _Index.of(Identities())  # no agent yet: kasctl makes the file
+                return _Index.of(Identities())  # no agent yet: kasctl creates the file
             raise
         except OSError as error:
             raise ConfigurationError([in_words(error)]) from None
@@ -458,7 +464,8 @@ class FileAuthenticator:
         return _Index.of(identities, self._index)
 
     def _refused(self, error: Exception) -> None:
-        # The last good one stays: a slip must not cut off every cluster.
+        # The last valid content stays in effect: a mistake must not disconnect every
+        # cluster.
         self._log.error(
             "the identity file cannot be used, what it said before stays in "
             "force: {problem}",
@@ -471,7 +478,7 @@ class FileAuthenticator:
         self._end_changed(self._file.content)
 
     def may_connect(self, agent_id: str) -> bool:
-        """Return whether the agent is not revoked."""
+        """Tell whether the agent is not revoked."""
         return self._elsewhere or agent_id in self._index.agents
 
     def agent(self, agent_id: str) -> Agent | None:
@@ -485,9 +492,9 @@ class FileAuthenticator:
 
     def _read_again(self) -> Deferred[None] | None:
         """
-        Look at the file: a token that is not known may have been added just now.
+        Check the file, because an unknown token may have just been added.
 
-        None: it has been read, or nothing has changed.
+        None if the file was read or has not changed.
         """
         if self._loop.running:
             self._poll()
@@ -498,7 +505,7 @@ class FileAuthenticator:
         return waiting
 
     def _look(self) -> None:
-        """Read the file if it changed; a large one beside the reactor."""
+        """Read the file if it changed; a large file in a thread."""
         file = self._file
         if file is None or self._reading is not None or not file.is_changed():
             return
@@ -519,7 +526,7 @@ class FileAuthenticator:
                     self._prepared = prepared
                     self._file.look()
                 else:
-                    # It changed again meanwhile.
+                    # The file has changed again in the meantime.
                     self._look()
         finally:
             if self._reading is None:
@@ -534,7 +541,7 @@ class FileAuthenticator:
             self._end_changed(self._index)
 
     def _end_changed(self, index: _Index) -> None:
-        """*index* is in force now."""
+        """End the credentials that changed with *index*, which is in effect now."""
         now = self._now()
         before, self._index = self._index, index
         then, self._judged = self._judged, now

@@ -1,9 +1,9 @@
 """
 Secrets shared with GitLab or between kas, and the JSON Web Tokens signed with them.
 
-`verify` takes HMAC only: both ends hold the same secret, so a token signed in any other
-way was not signed by whom we know, whatever its header says.  The header chooses among
-the algorithms that the caller allows, and nothing else in it is followed.
+`verify` accepts HMAC only: both ends hold the same secret, so a token that is signed in
+another way comes from another party, whatever its header says. The header selects one
+of the algorithms that the caller allows, and everything else in it is ignored.
 """
 
 from __future__ import annotations
@@ -43,29 +43,30 @@ __all__ = [
     "verify",
 ]
 
-#: Everything that is ever accepted.
+#: All algorithms that are ever accepted.
 HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
 
 #: Seconds by which the clocks of two machines may differ.
 LEEWAY = 60.0
 
-#: Characters of a token.  GitLab's have 300; what is longer is not even decoded.
+#: Characters of a token. GitLab's have 300; longer tokens are not even decoded.
 MAX_TOKEN = 8192
 
 #: Maximum remaining lifetime of a token, in seconds.  GitLab's tokens last a minute; a
 #: long-lived token is a password that cannot be revoked.
 MAX_LIFETIME = 3600.0
 
-#: Bytes of a secret, decoded: HMAC with fewer can be guessed (RFC 7518, 3.2).
+#: Bytes of a decoded secret: shorter HMAC keys can be guessed (RFC 7518, 3.2).
 MIN_SECRET = 32
 
-#: Seconds between two looks at whether a file has changed.
+#: Seconds between two checks whether a file has changed.
 LOOK_INTERVAL = 1.0
 
-#: Seconds by which our own tokens begin early, for a peer whose clock is behind.
+#: Seconds by which our own tokens are backdated, for a peer whose clock is behind.
 NOT_BEFORE = 5.0
 
-# A secret of 32 bytes is enough for each of the three, but PyJWT wants 64 for HS512.
+# A secret of 32 bytes suffices for all three algorithms, but PyJWT expects 64 for
+# HS512.
 warnings.filterwarnings("ignore", "The HMAC key is", UserWarning)
 
 _jws = jwt.PyJWS()
@@ -76,7 +77,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     """
     Read a secret in base64 from a file, as GitLab's tools write it.
 
-    :raises ValueError: it cannot be used; the text names the reason and no part of it.
+    :raises ValueError: it is invalid; the text gives the reason without quoting the
+        secret.
     """
     secret = read_base64_secret(path, MIN_SECRET)
     try:
@@ -91,12 +93,12 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 class Secrets:
     """
-    The secret to sign with, and the ones that are accepted besides.
+    The secret for signing, and additional secrets that are accepted.
 
-    To replace a secret without an interruption: let everyone accept the new one, let
-    everyone sign with it, then take the old one away.
+    To replace a secret without an interruption: make every kas accept the new one, then
+    sign with the new one, and then remove the old one.
 
-    :raises ValueError: a file cannot be used.
+    :raises ValueError: a file is invalid.
     """
 
     _log = Logger()
@@ -154,9 +156,9 @@ def sign(
     """
     Return a signed token of kas.
 
-    :param secrets: signs with the current secret; or the secret itself.
+    :param secrets: the secrets, whose current one signs; or the secret itself.
     :param lifetime: seconds; short, because kas makes one for each connection or call.
-    :param token_id: distinguishes this token from others (``jti``); empty: none.
+    :param token_id: distinguishes this token from others (``jti``); empty for none.
     """
     claims: dict[str, Any] = {
         "iss": issuer,
@@ -186,8 +188,8 @@ def verify(
 
     ``exp`` and ``aud`` are required; ``nbf`` and ``iat`` are checked if present.
 
-    :param issuer: the required issuer; empty: any.
-    :param algorithms: accepted algorithms, of `HMAC_ALGORITHMS`.
+    :param issuer: the required issuer; empty for any.
+    :param algorithms: the accepted algorithms, from `HMAC_ALGORITHMS`.
     :raises CallError: UNAUTHENTICATED; the message may be shown to its sender.
     """
     if len(token) > MAX_TOKEN:
@@ -216,7 +218,8 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
-            # RFC 7515, 4.1.11: what is critical and not understood has to be refused.
+            # RFC 7515, 4.1.11: critical parameters that are not understood must be
+            # refused.
             _refuse("the header has critical parameters")
         if header.get("alg") not in algorithms:
             _refuse(f"the algorithm has to be one of {', '.join(algorithms)}")
@@ -226,8 +229,8 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
 
 
 def _is_canonical(part: bytes) -> bool:
-    # Padding, and bits of the last character that decode to nothing, would give one
-    # token many spellings, each with its own credential id.
+    # With padding, or with unused bits in the last character, one token could have many
+    # spellings, each with its own credential id.
     try:
         data = base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True)
     except ValueError:
@@ -284,7 +287,7 @@ def _claims(payload: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Two readers may take a different one of two claims with the same name.
+    # Two parsers may use different values of a duplicated claim.
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("it contains a name twice")
@@ -315,7 +318,8 @@ def _check_times(
         if begins is not None and begins > now + leeway:
             ahead = begins - now
             _refuse(f"the token is {what} only in {ahead:.0f} s ({name}); {skew}")
-    # After the others: to a clock that is late each token is valid for too long.
+    # After the other checks: to a clock that is behind, every token is valid for too
+    # long.
     if expires > now + longest + leeway:
         _refuse(f"the token is valid for longer than {longest:g} s")
 
@@ -324,7 +328,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    # bool is an int for Python
+    # In Python, bool is an int
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse(f"{name} is no time")
     try:

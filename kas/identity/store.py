@@ -1,7 +1,8 @@
 """
 Changes to the identity file, as `kasctl` makes them: one at a time, under the lock.
 
-A running kas notices by itself (`kas.identity.file_authenticator.FileAuthenticator`).
+A running kas notices each change by itself
+(`kas.identity.file_authenticator.FileAuthenticator`).
 """
 
 from __future__ import annotations
@@ -51,28 +52,32 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Takes a new agent or user and its token, when the next identity file is on disk and
-#: before it counts: when it raises, nothing was changed, and no token is valid that was
-#: not handed over, nor handed over where nothing can be written.
+#: A function that receives a new agent or user and its token, after the next identity
+#: file was written to disk and before it takes effect. If it raises an exception,
+#: nothing has changed: every valid token was handed over, and no token is handed over
+#: if the file cannot be written.
 Show = Callable[[_T, str], object]
 
-# Recognisable prefixes let scanners of leaked secrets find them.
+# Recognizable prefixes, so that scanners for leaked secrets find tokens.
 AGENT_PREFIX = "kasagent"
 USER_PREFIX = "kasuser"
-#: Real tokens have 69 characters at most; what is longer is not even hashed.
+#: Characters of a token: real tokens have at most 69, and longer ones are not even
+#: hashed.
 MAX_TOKEN = 128
 
-# An RFC 1123 label, as GitLab and Kubernetes have it
+# An RFC 1123 label, as in GitLab and Kubernetes.
 _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Room for the name of an agent, and for an e-mail address.
+# Long enough for the name of an agent, and for an e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
 _IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
-# The one before may stay valid while it is being replaced, older ones not.
+# The previous token may stay valid while it is being replaced, older ones not.
 _TOKENS_PER_AGENT = 2
 
 
 class IdentityError(TunnelError):
-    """A change that cannot be made; the message says why and what else to do."""
+    """
+    Raised if a change cannot be made; the message says why, and what to do instead.
+    """
 
 
 def digest(token: bytes) -> bytes:
@@ -90,7 +95,7 @@ def bare_token(token: bytes) -> bytes:
 
 
 def split_token(token: bytes) -> tuple[str, str] | None:
-    """Prefix and id of a token, or None for what cannot be one."""
+    """Return the prefix and id of a token; None if it cannot be a token."""
     if len(token) > MAX_TOKEN:
         return None
     parts = token.decode("latin-1").split("-", 2)
@@ -107,9 +112,9 @@ class Change:
     """
     A change to the identity file, for the audit log.
 
-    :ivar action: such as ``user.revoke``.
-    :ivar name: of the changed agent or user.
-    :ivar details: new rights, by the names of kasctl's options; never a token.
+    :ivar action: the kind of change, such as ``user.revoke``.
+    :ivar name: the name of the changed agent or user.
+    :ivar details: the new permissions, by the names of kasctl's options; never a token.
     """
 
     action: str
@@ -122,11 +127,11 @@ class IdentityStore:
     """
     The identity file in a state directory.
 
-    :param now: the time of day, with a time zone.
+    :param now: returns the time of day, with a time zone.
     :param random: a source of secret bytes.
 
-    Methods that make a token take *show*, see `Show`.  The content before a change is
-    in `BACKUP_NAME`.
+    Methods that create a token call *show*, see `Show`. Each change copies the previous
+    content to `BACKUP_NAME`.
     """
 
     state: StateDirectory
@@ -136,7 +141,7 @@ class IdentityStore:
     changed: Callable[[Change], object] = lambda change: None
 
     def load(self) -> Identities:
-        """Return the current content of the file; empty without a file."""
+        """Return the current content of the file; empty if the file does not exist."""
         data = self.state.read(FILE_NAME)
         if data is None:
             return Identities()
@@ -148,7 +153,7 @@ class IdentityStore:
         """
         Add an agent, and return it with its token, which kas does not keep.
 
-        :param project_id: of the project that it belongs to; 0: none.
+        :param project_id: the project that it belongs to; 0 for none.
         """
         return self.add_agents([name], project_id, show)[0]
 
@@ -158,7 +163,7 @@ class IdentityStore:
         project_id: int = 0,
         show: Show[Agent] | None = None,
     ) -> list[tuple[Agent, str]]:
-        """As `add_agent`, for many at once: all of them, or none."""
+        """Add many agents at once as `add_agent` does: all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
             raise IdentityError(f"{project_id} cannot be the id of a project")
         rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
@@ -204,7 +209,8 @@ class IdentityStore:
         """
         Create a new token; the newest old one stays valid for *grace*, others end now.
 
-        The tunnels of an old token end with it, so the new one must be in use by then.
+        The tunnels of an old token end with the token, so the new one must be in use by
+        then.
         """
         with self._editing(Change("agent.rotate", name)) as edit:
             agent = find_agent(edit.identities, name)
@@ -229,7 +235,7 @@ class IdentityStore:
         return agent, text
 
     def revoke_agent(self, name: str) -> Agent:
-        """End every token of an agent; it stays in the list, and may be removed."""
+        """End every token of an agent; it stays in the list until it is removed."""
         with self._editing(Change("agent.revoke", name)) as edit:
             agent = find_agent(edit.identities, name)
             agent = attrs.evolve(
@@ -239,13 +245,13 @@ class IdentityStore:
         return agent
 
     def remove_agent(self, name: str) -> Agent:
-        """Forget an agent, and take it from every user who could reach it."""
+        """Remove an agent, also from every user who could reach it."""
         with self._editing(Change("agent.remove", name)) as edit:
             agent = find_agent(edit.identities, name)
             edit.identities = attrs.evolve(
                 edit.identities,
                 agents=tuple(a for a in edit.identities.agents if a != agent),
-                # or a later agent of the same name would be theirs
+                # Otherwise these users could reach a later agent of the same name
                 users=tuple(
                     attrs.evolve(
                         u, agents=tuple(n for n in u.agents if n != agent.name)
@@ -268,9 +274,9 @@ class IdentityStore:
     ) -> tuple[User, str]:
         """
         Add a user, and return it with its token, which kas does not keep; a revoked
-        user may come back.
+        user may be added again.
 
-        :param agents: names or ids, or `ALL_AGENTS` alone.
+        :param agents: names or ids, or only `ALL_AGENTS`.
         :param impersonation: None lets the user act as agentk's own account.
         :param secrets: lets a read-only user read Secrets.
         """
@@ -336,7 +342,7 @@ class IdentityStore:
         return user
 
     def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
-        """Take agents from a user, who may be left with none."""
+        """Take agents from a user; the user may keep none."""
         details = {"agents": ", ".join(agents)}
         with self._editing(Change("user.ungrant", name, details)) as edit:
             user = find_user(edit.identities, name)
@@ -362,7 +368,7 @@ class IdentityStore:
         return user
 
     def remove_user(self, name: str) -> User:
-        """Forget a user."""
+        """Remove a user."""
         with self._editing(Change("user.remove", name)) as edit:
             user = find_user(edit.identities, name)
             edit.identities = attrs.evolve(
@@ -403,14 +409,14 @@ class IdentityStore:
             before = self.state.read(FILE_NAME)
             if before is None and self.state.read(BACKUP_NAME) is not None:
                 file, backup = map(self.state.file, (FILE_NAME, BACKUP_NAME))
-                # From nothing, ids that were given once would be given again.
+                # Without the file, old ids would be reused.
                 raise ConfigurationError(
                     [
                         f"{file}: is missing although {backup} is there; copy that "
                         "back, or remove it to begin without any agent"
                     ]
                 )
-            # Of many lines few change: the others are neither parsed nor made again.
+            # Few of many lines change: the others are neither parsed nor written again.
             reader = IdentityReader()
             edit = _Edit(Identities())
             if before is not None:
@@ -462,7 +468,7 @@ class _Edit:
     """
     The file's content while it is being changed.
 
-    :ivar shows: called when it is on disk, before it counts.
+    :ivar shows: called when it is on disk, before it takes effect.
     """
 
     identities: Identities
@@ -478,7 +484,7 @@ class _Edit:
 
 
 def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of *agents* (names or ids), each once, or `ALL_AGENTS` alone."""
+    """Return the names of *agents* (names or ids), each once, or only `ALL_AGENTS`."""
     if ALL_AGENTS in agents:
         return (ALL_AGENTS,)
     found = [find_agent(identities, agent).name for agent in agents]

@@ -1,4 +1,4 @@
-"""The connected agents, and the problems that modules report of them."""
+"""The connected agents, and the problems that modules report about them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tunnel.hosting.scope import ModuleScope
 
 __all__ = ["MAX_PROBLEM", "MAX_PROBLEMS", "AgentProblems", "ModuleAgents"]
 
-#: Problems of agents that one module shows: as many as a kas has agents at most.
+#: Problems of agents that one module may report: one for each agent of a large kas.
 MAX_PROBLEMS = 10_000
 
-#: Characters of one.
+#: Characters of one problem.
 MAX_PROBLEM = 1000
 
 
 class AgentProblems:
-    """Problems of agents, by module and agent id: name and reason."""
+    """The problems of agents, by module and agent id: name and reason."""
 
     def __init__(self) -> None:
         self._by_module: dict[str, dict[str, tuple[str, str]]] = {}
@@ -32,14 +32,14 @@ class AgentProblems:
         return self._by_module
 
     def show(self, module: str, agent_id: str, agent_name: str, problem: str) -> None:
-        """Set what is wrong with an agent; empty: nothing."""
+        """Set the problem of an agent; empty if it has none."""
         problems = self._by_module.setdefault(module, {})
         problems.pop(agent_id, None)
         if problem and len(problems) < MAX_PROBLEMS:
             problems[agent_id] = (agent_name, problem[:MAX_PROBLEM])
 
     def forget(self, module: str) -> None:
-        """Drop the problems that a module reported."""
+        """Drop the problems that a module has reported."""
         self._by_module.pop(module, None)
 
 
@@ -61,7 +61,7 @@ class ModuleAgents:
         scope.on_release(lambda: problems.forget(scope.name))
 
     def connected(self) -> list[ConnectedAgent]:
-        """Return every connection that this kas holds now."""
+        """Return every connection of this kas."""
         return [connection.agent for connection in self._registry]
 
     async def find(
@@ -74,5 +74,5 @@ class ModuleAgents:
         return [record.agent for record in found]
 
     def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
-        """Have ``kasctl status`` show what is wrong with an agent."""
+        """Report a problem of an agent, for ``kasctl status``."""
         self._problems.show(self._name, agent_id, agent_name, problem)

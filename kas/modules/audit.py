@@ -21,7 +21,7 @@ class ModuleAudit:
 
     @property
     def level(self) -> AuditLevel:
-        """Which events the operator wants."""
+        """The level of events that the operator has configured."""
         return self._log.level
 
     def record(self, event: AuditEvent) -> None:

@@ -39,14 +39,15 @@ __all__ = ["ServerContext"]
 @attrs.define(eq=False, kw_only=True)
 class ServerContext:
     """
-    State that all modules of the process share.
+    The state that all modules of the process share.
 
-    :ivar environ: of the process: it may name a proxy.
+    :ivar environ: the environment of the process, which may name a proxy.
     :ivar has_web: whether a listener serves pages.
-    :ivar page_origins: of pages that may send requests from a user's browser.
-    :ivar count_usage: counts a use, for reports to GitLab; None: there are none.
-    :ivar count_together: counts something with the other workers: a limit by its name,
-        and how much of it there may be; None: there are none.
+    :ivar page_origins: the origins of pages that may send requests from a user's
+        browser.
+    :ivar count_usage: counts a use, for reports to GitLab; None if there are none.
+    :ivar count_together: returns a counter that the workers of this kas share, given
+        the name of a limit and its maximum; None if there are no workers.
     """
 
     reactor: Any

@@ -21,18 +21,18 @@ __all__ = ["ModuleNetwork", "ModulePorts"]
 
 
 class ModulePorts:
-    """Ports that modules opened, by module."""
+    """The ports that modules have opened, by module."""
 
     def __init__(self, listening: Listening) -> None:
         self.listening = listening
         self._ports: dict[str, list[IListeningPort]] = {}
 
     def add(self, module: str, port: IListeningPort) -> None:
-        """Note a port that a module opened."""
+        """Record a port that a module has opened."""
         self._ports.setdefault(module, []).append(port)
 
     async def close(self) -> None:
-        """Close all of them, so that no client connects any more."""
+        """Close all ports, so that no client connects any more."""
         for ports in tuple(self._ports.values()):
             for port in ports:
                 await self.listening.close(port)
@@ -79,7 +79,7 @@ class ModuleNetwork:
                 what=scope.name,
                 setting=setting,
                 alpn=("http/1.1",),
-                # kubectl and other HTTP clients may not speak 1.3 yet
+                # kubectl and other HTTP clients may not support 1.3 yet
                 minimum=ssl.TLSVersion.TLSv1_2,
                 path=path,
             )

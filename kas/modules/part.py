@@ -18,7 +18,7 @@ class ModulesPart(Part):
     """
     The modules, and the requests that they serve.
 
-    :param fleet: also relays requests of other kas, which finish as well.
+    :param fleet: also relays requests of other kas, which finish, too.
     :param grace: seconds for running requests to finish.
     """
 

@@ -1,4 +1,4 @@
-"""Credentials of users, and which of them hold something open."""
+"""Credentials of users, and which of them have open connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Look = Callable[[], Collection[str]]
 
 
 class HeldCredentials:
-    """Credentials for which modules hold something open."""
+    """The credentials whose connections modules hold open."""
 
     def __init__(self) -> None:
         self._looks: dict[object, _Look] = {}
@@ -29,7 +29,7 @@ class HeldCredentials:
         return lambda: self._looks.pop(key, None)
 
     def ids(self) -> set[str]:
-        """Return the ids of now."""
+        """Return the present ids."""
         return set().union(*(look() for look in self._looks.values()))
 
 
@@ -51,16 +51,16 @@ class ModuleUsers:
         self._scope = scope
         self._authenticators = authenticators
         self._held = held
-        #: Checks a credential; each request is authorized.
+        #: Checks a credential; called for each request.
         self.authorize = authenticators.authorize_user
-        #: Counts a use; None: there are no reports.
+        #: Counts a use; None if there are no reports.
         self.count_usage = count_usage
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:
-        """Check credentials of further kinds with *authenticator*."""
+        """Add an authenticator for further kinds of credentials."""
         verifyObject(IAuthenticator, authenticator)
         self._scope.on_release(self._authenticators.add(authenticator))
 
     def recheck(self, held: _Look) -> None:
-        """Check repeatedly the credentials that hold something open."""
+        """Check repeatedly the credentials with open connections."""
         self._scope.on_release(self._held.add(held))

@@ -28,6 +28,6 @@ class ModuleWorkers:
         self._count = count
 
     def count_together(self, limit: str, most: int) -> ISharedCount | None:
-        """Count with the other workers of this kas."""
+        """Return a counter that the workers of this kas share."""
         count = self._count
         return None if count is None else count(f"{self._name}/{limit}", most)

@@ -6,8 +6,8 @@ JSON object per line, in its own file; a thread writes it, so that no request wa
 a hanging disk.  Events that arrive faster than the thread can write are dropped and
 counted, and the file notes their number.
 
-Clients without an accepted credential cause events too.  Their number is limited, so
-that they cannot fill the disk; events of users are never left out by that limit.
+Clients without an accepted credential cause events, too. The number of these events is
+limited, so that they cannot fill the disk; the limit does not apply to events of users.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
-#: Characters of one text: paths may have 64 KiB, and whole ones fill the disk.
+#: Characters of one text: paths may have 64 KiB, and would fill the disk if written in
+#: full.
 MAX_TEXT = 2048
 
 #: The same for a client without an accepted credential.
 MAX_STRANGER_TEXT = 256
 
-#: Events for all clients without an accepted credential together, at once and per
+#: Events of all clients without an accepted credential together, as a burst and per
 #: second: whole bursts of a mistyped token are recorded, and a flood writes 25 KB a
 #: second, which is 2 GB a day.
 STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
 
-#: Seconds after which the file tells how many of these events are missing.
+#: Seconds after which the number of dropped events is written to the file.
 NOTE_SECONDS = 10.0
 
 
 class AuditLog(Collector, Part):
     """
-    Takes events, and has them written.
+    Receives events, and writes them in a thread.
 
-    :param settings: None: nothing is written.
+    :param settings: None if nothing is written.
     :raises ConfigurationError: the file cannot be written.
     """
 
@@ -70,7 +71,7 @@ class AuditLog(Collector, Part):
         now = self._seconds()
         self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, now)
         self._left_out = 0
-        #: Those of `_left_out` that the file does not tell of yet.
+        #: The part of `_left_out` that was not written to the file yet.
         self._unsaid = 0
         self.level = AuditLevel.NONE
         self._writer: LogWriter | None = None
@@ -79,7 +80,7 @@ class AuditLog(Collector, Part):
             self._writer = LogWriter(_sink(settings.file), self._dropped_line)
 
     def start(self) -> None:
-        """From here on writing never waits."""
+        """Start the thread that writes events."""
         if self._writer is not None:
             self._started = True
             self._writer.start()
@@ -93,7 +94,7 @@ class AuditLog(Collector, Part):
             self._writer.last_words()
 
     def reopen(self) -> None:
-        """Begin a new file with the same name, because the old one was moved."""
+        """Start a new file with the same name, because the old one was moved."""
         if self._writer is not None:
             self._writer.reopen()
 
@@ -161,11 +162,11 @@ class AuditLog(Collector, Part):
 
 def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
     """
-    Say why kas cannot write its audit log, without creating the file.
+    Return why kas cannot write its audit log, without creating the file.
 
     Modes are not checked, because the caller may not be the user of kas.
 
-    :param configuration: the file of kas, for the messages.
+    :param configuration: kas' configuration file, for the messages.
     """
     if audit is None:
         return []

@@ -1,4 +1,4 @@
-"""Metrics of several kas together, read at each scrape."""
+"""Metrics of several kas, read at each scrape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 @attrs.define(eq=False)
 class FleetCollector(Collector):
-    """No label here takes a value from outside."""
+    """A collector whose labels contain no values from outside."""
 
     fleet: Fleet
     router: Router
@@ -63,7 +63,7 @@ class FleetCollector(Collector):
         if fleet.peers is None or fleet.gateway is None:
             return
         yield _gauge("kas_peers", "Other kas that live.", len(fleet.others()))
-        yield _gauge("kas_peer_sessions", "Sessions to them.", fleet.peers.connected)
+        yield _gauge("kas_peer_sessions", ("Sessions to them."), fleet.peers.connected)
         yield _counter(
             "kas_peer_failures",
             "Attempts to reach another kas that failed.",

@@ -1,4 +1,4 @@
-"""Every agent, as `kasctl` shows it: connected, and where, or when it was last."""
+"""Every agent, as `kasctl` shows it: its connections, or when it was last connected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tunnel.errors import CallError
 
 if TYPE_CHECKING:
-    # Not for `kasctl`, which begins sooner without.
+    # Not imported for `kasctl`, which starts faster without it.
     from kas.agents.last_seen import LastSeen
     from kas.directory.directory import Directory
     from kas.directory.records import AgentRecord
@@ -25,7 +25,7 @@ async def overview(
 
     The result is JSON data; times are seconds since 1970.
 
-    ``problem`` is the reason why agents of other kas may be missing; empty: none are.
+    ``problem`` is the reason why agents of other kas may be missing; empty if none are.
     ``connected`` is null for an agent that may be connected there.
     """
     problem = ""
@@ -95,7 +95,7 @@ def joined(
 
 
 def _is_connected(connections: Sequence[object] | None, problem: str) -> bool | None:
-    """Whether an agent is; None: that is not known."""
+    """Return whether an agent is connected; None if unknown."""
     if connections:
         return True
     return None if problem else False

@@ -1,4 +1,4 @@
-"""The observability listener as a part of kas; it answers until the end."""
+"""The observability listener as a part of kas; it runs until the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ObservabilityPart(Part):
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Note when the end began; operators watch the rest of it."""
+        """Record when draining began; operators observe the rest of it."""
         if phase is Phase.READINESS:
             self._health.ready = False
             self._ending_since = self._runtime.reactor.seconds()

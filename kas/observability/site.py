@@ -26,19 +26,19 @@ class Health:
 
     registry: Registry
     router: Router
-    #: Name -> state of every module.
+    #: Returns the state of every module, by name.
     module_states: Callable[[], dict[str, str]]
-    #: How many other kas are known.
+    #: Returns the number of known other kas.
     peers: Callable[[], int] = lambda: 0
-    #: The process, and what it knows of others.
+    #: Describes the process, and its knowledge of others.
     about: Callable[[], dict[str, Any]] = dict
-    #: Agents that were refused, by the reason.
+    #: The number of refused agents, by reason.
     refusals: Mapping[str, int] = attrs.Factory(dict)
-    #: All listeners are open, and nothing is stopping.
+    #: Whether all listeners are open, and kas is not stopping.
     ready: bool = False
 
     def status(self) -> dict[str, Any]:
-        """For ``kasctl status``."""
+        """Return the data for ``kasctl status``."""
         return {
             "version": __version__,
             "build": build_name(),
@@ -80,7 +80,7 @@ class Health:
 
 
 class KasCollector(Collector):
-    """Gauges that are read at each scrape, and cost nothing until then."""
+    """Gauges that are read at each scrape."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

@@ -1,7 +1,7 @@
 """
-Authenticator of users whom an identity provider signs in.
+The authenticator of users who sign in with an identity provider.
 
-A credential is an ID token: ``oidc:<agent>:<token>``, or the token alone if the path of
+A credential is an ID token: ``oidc:<agent>:<token>``, or only the token if the path of
 the request names the agent.
 """
 
@@ -33,38 +33,39 @@ from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
-#: Every JSON Web Token begins with this: ``{"`` in base64.
+#: The prefix of every JSON Web Token: ``{"`` in base64.
 TOKEN_PREFIX = "eyJ"  # noqa: S105
 
-#: Characters of a token; what is longer is not decoded.
+#: Characters of a token; longer ones are not decoded.
 MAX_TOKEN = 16 * 1024
 
 #: Groups of a user: each is a header of every request.
 MAX_GROUPS = 500
 
-#: Verified tokens that are not verified again; a forgotten one is.
+#: Verified tokens that are remembered; a forgotten token is verified again.
 MAX_VERIFIED = 10_000
 
-#: Answers that are kept for one token, by the agent: with GitLab, a client may name as
-#: many numbers as it likes.
+#: Results that are cached for one token, by agent: with GitLab, a client may name any
+#: number of agents.
 MAX_ANSWERS = 1_000
 
-#: Seconds between two looks at which tokens expired: the bound for what they have open.
+#: Seconds between two searches for expired tokens: the maximum delay before their
+#: connections end.
 LOOK_INTERVAL = 5.0
 
-#: Of the token in its credential id.
+#: Characters of the token in its credential id.
 _SHOWN_DIGITS = 8
 
 
 @attrs.frozen
 class _Limits:
-    """Rights of an entry of ``oidc.access`` at an agent."""
+    """The permissions at an agent from entries of ``oidc.access``."""
 
     read_only: bool
     secrets: bool
 
     def widest(self, other: _Limits) -> _Limits:
-        """Return the rights that either of two entries grants."""
+        """Return the permissions that either of two entries grants."""
         return _Limits(
             self.read_only and other.read_only, self.secrets or other.secrets
         )
@@ -73,7 +74,7 @@ class _Limits:
 @attrs.frozen
 class _Reach:
     """
-    Rights of all entries of ``oidc.access`` that match a user.
+    The permissions from all entries of ``oidc.access`` that match a user.
 
     :ivar agents: by the name or id in the entry.
     """
@@ -81,7 +82,9 @@ class _Reach:
     agents: Mapping[str, _Limits]
 
     def limits(self, *names: str) -> _Limits | None:
-        """At the agent that has *names*; None: it is not to be reached."""
+        """
+        Return the permissions at the agent with *names*; None if it may not be reached.
+        """
         found = [
             self.agents[name] for name in (*names, ALL_AGENTS) if name in self.agents
         ]
@@ -90,7 +93,7 @@ class _Reach:
 
 @attrs.frozen(eq=False)
 class _Verified:
-    """A token whose signature and claims were right."""
+    """A token whose signature and claims are valid."""
 
     credential_id: str
     impersonation: Impersonation
@@ -103,13 +106,13 @@ class _Verified:
 @implementer(IAuthenticator)
 class OidcAuthenticator:
     """
-    Checks ID tokens.
+    The authenticator that checks ID tokens.
 
-    A token that expired, or whose key the provider took back, ends what it opened
-    within `LOOK_INTERVAL`.
+    When a token expires, or the provider withdraws its key, its connections end within
+    `LOOK_INTERVAL`.
 
-    :param find_agent: id and name of the agent with a name or an id.
-    :param in_use: ids of the credentials that hold a request open now.
+    :param find_agent: returns the id and name of the agent with a name or an id.
+    :param in_use: returns the ids of credentials with open requests.
     """
 
     user_kinds = ("oidc",)
@@ -133,14 +136,14 @@ class OidcAuthenticator:
         self._now = runtime.now
         #: By the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
-        #: Credentials that opened something, by their id.
+        #: Credentials with connections, by their id.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._look)
         self._loop.clock = runtime.reactor
 
     def start(self) -> None:
-        """End what expires from now on."""
+        """Start the search for expired tokens."""
         self._keys.start()
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL, now=False)
         looking.addErrback(
@@ -148,7 +151,7 @@ class OidcAuthenticator:
         )
 
     def stop(self) -> None:
-        """End nothing more."""
+        """Stop the search for expired tokens."""
         self._keys.stop()
         if self._loop.running:
             self._loop.stop()
@@ -158,7 +161,7 @@ class OidcAuthenticator:
         self._callbacks.append(callback)
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
-        """No token of an agent is one of these."""
+        """Refuse: ID tokens are not tokens of agents."""
         raise CallError(Status.UNAUTHENTICATED, "this is not an agent's token")
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
@@ -189,7 +192,7 @@ class OidcAuthenticator:
         raw = token.encode("ascii")
         header = read_header(raw, settings.signing_algorithms)
         kid = header.get("kid")
-        # Logout tokens and some access tokens say so here (RFC 8725, 3.11).
+        # Logout tokens and some access tokens have another type (RFC 8725, 3.11).
         if str(header.get("typ", "JWT")).upper() != "JWT":
             raise _refused("it is not an ID token (typ)")
         if kid is not None and not isinstance(kid, str):
@@ -221,7 +224,8 @@ class OidcAuthenticator:
             if claims.get(name) != wanted:
                 raise _refused(f"its claim {name!r} is not what kas requires")
         impersonation = _user(claims, settings)
-        # Of what is signed: some signatures can be changed into others that are valid.
+        # A digest of the signed part: some signatures can be changed into others that
+        # are valid.
         signed = hashlib.sha256(raw.rpartition(b".")[0])
         number = signed.hexdigest()[:_SHOWN_DIGITS]
         return _Verified(
@@ -233,7 +237,7 @@ class OidcAuthenticator:
         )
 
     def _missing_groups(self, user: Impersonation) -> str:
-        """Say why a user has no groups, as the end of a message."""
+        """Return the reason why a user has no groups, as the end of a message."""
         settings = self._settings
         if user.groups or not any(entry.groups for entry in settings.access):
             return ""
@@ -247,7 +251,8 @@ class OidcAuthenticator:
     def _access(self, verified: _Verified, agent: str) -> Access:
         found = self._find_agent(agent)
         limits = None if found is None else verified.reach.limits(*found)
-        # The same answer for both: a client cannot find out which agents there are.
+        # One message for both cases, so that a client cannot find out which agents
+        # exist.
         if found is None or limits is None:
             raise CallError(
                 Status.PERMISSION_DENIED,
@@ -323,7 +328,7 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
     if len(names) > MAX_GROUPS:
         raise _refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
     groups = [settings.groups_prefix + one for one in names if one]
-    # A group only ever grants rights, so an unusable one is omitted.
+    # A group can only grant permissions, so an invalid one is omitted.
     return tuple(
         dict.fromkeys(
             one

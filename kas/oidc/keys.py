@@ -1,4 +1,4 @@
-"""Keys with which an identity provider signs."""
+"""The keys with which an identity provider signs."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from tunnel.toolkit.urls import is_private
 
 __all__ = ["ProviderKeys", "VerificationKey"]
 
-#: Seconds for the provider's description and its keys: less than a client waits for
-#: the answer about its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
+#: Seconds for the provider's description and its keys: less than a client waits for the
+#: check of its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
 TIMEOUT = 6.0
 
-#: Seconds between two times that the provider is asked, whatever tokens come: any
+#: Minimum of seconds between two requests to the provider, whatever tokens arrive: any
 #: client can invent the name of a key.
 MIN_INTERVAL = 10.0
 
-#: Seconds between two looks at whether the keys are old.
+#: Seconds between two checks of the age of the keys.
 LOOK_INTERVAL = 5.0
 
-#: Bytes of an answer; a key has 500 to 3,000, with its certificates.
+#: Bytes of a response; a key has 500 to 3,000, including its certificates.
 MAX_BODY = 256 * 1024
 
 #: Keys that are kept; providers have two to ten.
 MAX_KEYS = 64
 
-#: Bits of an RSA key: fewer can be broken (NIST SP 800-131A).
+#: Bits of an RSA key: shorter keys can be broken (NIST SP 800-131A).
 MIN_RSA_BITS = 2048
 
-#: Characters of what went wrong.
+#: Characters of a reason in messages.
 _MAX_REASON = 200
 
-#: The type of key and the curve of each algorithm (RFC 7518, 3.1; RFC 8037).
+#: The key type and the curve for each algorithm (RFC 7518, 3.1; RFC 8037).
 _FITS = {
     **dict.fromkeys(("RS256", "RS384", "RS512"), ("RSA", None)),
     **dict.fromkeys(("PS256", "PS384", "PS512"), ("RSA", None)),
@@ -64,7 +64,7 @@ _FITS = {
 }
 
 
-#: Of each type of key, what its thumbprint is of (RFC 7638, 3.2; RFC 8037, 2).
+#: For each type of key, the members in its thumbprint (RFC 7638, 3.2; RFC 8037, 2).
 _MEMBERS = {
     "RSA": ("e", "kty", "n"),
     "EC": ("crv", "kty", "x", "y"),
@@ -73,12 +73,12 @@ _MEMBERS = {
 
 
 class _Unusable(Exception):
-    """The provider's response cannot be used."""
+    """Raised if the provider's response is invalid."""
 
 
 @attrs.frozen(cache_hash=True)
 class VerificationKey:
-    """A public key, for one algorithm; equal where the provider says the same."""
+    """A public key for one algorithm; keys with the same content are equal."""
 
     algorithm: str
     kid: str | None
@@ -90,8 +90,8 @@ class ProviderKeys(Collector):
     """
     The keys of one provider, found through its description (OpenID Connect Discovery).
 
-    Read again every `keys_ttl`, and when a token names an unknown one.  While the
-    provider does not answer, the last ones count for `keys_outage_ttl`.
+    They are read again every `keys_ttl`, and when a token names an unknown key. While
+    the provider does not respond, the last keys stay valid for `keys_outage_ttl`.
 
     :param agent: sends the requests.
     """
@@ -110,7 +110,7 @@ class ProviderKeys(Collector):
         self._asked_at = float("-inf")
         self._asking = SingleFlight(self._ask)
         self._failing = False
-        #: How often they were read, and how often that failed.
+        #: The number of successful and failed reads.
         self._reads = {"read": 0, "failed": 0}
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
@@ -138,10 +138,10 @@ class ProviderKeys(Collector):
         yield asked
 
     def start(self) -> None:
-        """Read the keys, and again now and then."""
+        """Read the keys, now and periodically."""
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL)
         looking.addErrback(
-            lambda failure: self._log.failure("while reading keys", failure)
+            lambda failure: self._log.failure(("while reading keys"), failure)
         )
 
     def stop(self) -> None:
@@ -152,7 +152,7 @@ class ProviderKeys(Collector):
 
     @property
     def usable(self) -> bool:
-        """The provider answered not too long ago."""
+        """Whether the provider responded recently enough."""
         return self._age() <= self._settings.keys_outage_ttl
 
     def __contains__(self, key: VerificationKey) -> bool:
@@ -163,7 +163,7 @@ class ProviderKeys(Collector):
         Return the key for tokens that name *kid* and *algorithm*.
 
         :raises CallError: UNAUTHENTICATED, the provider has no such key; UNAVAILABLE,
-            the provider does not answer.
+            the provider does not respond.
         """
         found = self._found(algorithm, kid)
         if found is None and self._may_ask():
@@ -191,7 +191,7 @@ class ProviderKeys(Collector):
             for key in self._keys
             if key.algorithm == algorithm and kid in (None, key.kid)
         ]
-        # Without a name, and with several to choose from, none is meant.
+        # Without a name, the key is only known if there is a single one.
         return found[0] if len(found) == 1 else None
 
     def _age(self) -> float:
@@ -207,8 +207,8 @@ class ProviderKeys(Collector):
 
     def _ask(self) -> Deferred[None]:
         """
-        Return a Deferred that fires after a request to the provider, whether it
-        answered or not.
+        Return a Deferred that fires after a request to the provider, even if the
+        request failed.
         """
         self._asked_at = self._clock.seconds()
         asking = Deferred.fromCoroutine(self._read())
@@ -247,7 +247,7 @@ class ProviderKeys(Collector):
             reactor=self._clock,
         )
         try:
-            # Read an error response as well: unread, it would hold the connection.
+            # Read error responses, too: unread, they would hold the connection.
             _, body = await collect(response, MAX_BODY)
             if response.code != 200:
                 raise _Unusable(f"it answered {response.code} to {url}")
@@ -312,8 +312,8 @@ def _thumbprint(raw: dict[str, Any]) -> bytes:
 
 
 def _public(raw: dict[str, Any], algorithm: str) -> Any:
-    """None: it cannot be used."""
-    # A private one has no place in the list; only its public half is read.
+    """Return the public key; None if it is invalid."""
+    # Private keys do not belong in the list; only the public half is read.
     stated = {name: value for name, value in raw.items() if name != "d"}
     read: Callable[[Any], Any] = jwt.get_algorithm_by_name(algorithm).from_jwk
     try:

@@ -1,4 +1,4 @@
-"""Sign-in with an identity provider, as the configuration describes it."""
+"""Sign-in with an identity provider, as configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def serve_sign_in(
     """
     Accept tokens of the identity provider from now on.
 
-    :param in_use: returns the ids of credentials that hold something open.
+    :param in_use: returns the ids of credentials with open connections.
     """
     agent = make_agent(
         settings.ca_certificate_file,

@@ -1,4 +1,4 @@
-"""Redis, made to fail at once."""
+"""A Redis client that fails at once during an outage."""
 
 from __future__ import annotations
 
@@ -31,62 +31,63 @@ from tunnel.toolkit.timers import Timers
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 
 
-#: Seconds before the first attempt to connect again, and at most between two.
+#: Minimum and maximum of seconds before another attempt to connect.
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 
-#: Seconds that a connection has to live before the pauses begin small again.
+#: Seconds that a connection has to live before the pauses are short again.
 STEADY = 30.0
 
-#: Seconds between two signs of life on the connection for events, which is silent else.
+#: Seconds between two PINGs on the connection for events, which is otherwise silent.
 PING_INTERVAL = 10.0
 
-#: Seconds between two questions to the sentinels: who is the master now?  A failover
-#: that does not cut our connections would go unnoticed without.
+#: Seconds between two queries to the sentinels for the master: a failover that does not
+#: close our connections would otherwise go unnoticed.
 SENTINEL_INTERVAL = 10.0
 
-#: Different reasons that are logged until it works again: first perhaps only that a
+#: Different reasons that are logged during one outage: at first perhaps only that a
 #: connection was lost, then that the password is wrong.
 MAX_REASONS = 5
 
-#: Attempts to get events that fail before it is logged; while Redis restarts, the other
-#: connection has said it all.
+#: Failed attempts to subscribe before a log line: while Redis restarts, the other
+#: connection logs the reason.
 EVENT_ATTEMPTS = 3
 
 
 @attrs.define(eq=False)
 class Counters:
-    """For metrics; they only rise."""
+    """Counters for metrics; they only increase."""
 
     commands: int = 0
     failures: int = 0
-    #: Failed at once, because the breaker was open or too many waited.
+    #: Commands that failed at once, because the breaker was open or too many were
+    #: waiting.
     refused: int = 0
     messages: int = 0
 
 
 class RedisListener(Protocol):
-    """The owner of a client, as it is called; never twice the same in a row."""
+    """The owner of a client; the client never makes the same call twice in a row."""
 
     def redis_up(self) -> None:
         """Handle a connection on which commands can be sent."""
 
     def redis_down(self) -> None:
-        """They fail at once from now on."""
+        """Handle an outage: commands fail at once from now on."""
 
     def redis_listening(self, on: bool) -> None:
-        """Whether messages come in; each change is a gap."""
+        """Note whether messages arrive; each change is a gap."""
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """React to a value of another type at *key* than a command of ours needs."""
+        """Handle a value at *key* whose type does not fit our command."""
 
     def redis_message(self, data: bytes) -> None:
-        """One message on our channel."""
+        """Handle a message on our channel."""
 
 
 @attrs.define(eq=False)
 class _Link:
-    """One connection that is made again whenever it ended."""
+    """A connection that is made again whenever it ends."""
 
     clock: IReactorTime
     backoff: Backoff
@@ -95,7 +96,7 @@ class _Link:
     down: Callable[[str], None]
     #: The working connection.
     connection: Connection | None = None
-    #: Attempts that failed in a row.
+    #: The number of consecutive failed attempts.
     failures: int = 0
     _keeping: Deferred[None] | None = None
     _stopped: bool = False
@@ -120,7 +121,7 @@ class _Link:
                 connection = await self.make()
             except RedisUnavailable as error:
                 if self._stopped:
-                    # An endpoint that is cancelled says so in words of its own.
+                    # A cancelled endpoint fails with an error of its own.
                     return
                 reason = str(error)
             else:
@@ -143,7 +144,7 @@ class _Link:
 @attrs.define(eq=False)
 class RedisClient:
     """
-    Client that sends commands in order and subscribes to one channel.
+    A client that sends commands in order and subscribes to one channel.
 
     Commands fail at once during a known outage: they never wait for Redis.
 
@@ -153,7 +154,7 @@ class RedisClient:
         breaker closes only if Redis accepts all of them.  They should include a write,
         because a read-only Redis is useless.
     :param purpose: text for the log that begins with " for", such as " for the stores
-        of modules"; empty: for kas itself.
+        of modules"; empty for kas itself.
     :param while_down: text for the log: the effect of an outage.
     """
 
@@ -165,11 +166,11 @@ class RedisClient:
     _purpose: str = ""
     _while_down: str = "what is known already goes on"
     counters: Counters = attrs.field(factory=Counters, init=False)
-    #: Why the breaker is open; empty while it is closed.
+    #: The reason why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)
-    #: Whether messages come in.
+    #: Whether messages arrive.
     listening: bool = attrs.field(default=False, init=False)
-    #: The first attempt to connect is over, whatever came of it.
+    #: Whether the first attempt to connect has ended, with or without success.
     tried: bool = attrs.field(default=False, init=False)
     _listener: RedisListener | None = attrs.field(default=None, init=False)
     _commands: _Link = attrs.field(init=False)
@@ -177,10 +178,10 @@ class RedisClient:
     _timers: Timers = attrs.field(init=False)
     _watching: Deferred[None] | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
-    #: Why it is down, as far as that was logged since it was up.
+    #: The reasons of the present outage that were already logged.
     _said: set[str] = attrs.field(factory=set, init=False)
     _events_said: bool = attrs.field(default=False, init=False)
-    #: Commands that it refused the last time.
+    #: Commands that Redis refused the last time.
     _refusals: set[str] = attrs.field(factory=set, init=False)
     #: Commands that are tried on each new connection, because kas cannot work without
     #: them.
@@ -206,12 +207,12 @@ class RedisClient:
 
     @property
     def connections(self) -> int:
-        """Connections made so far, sentinels included; for metrics."""
+        """The number of connections so far, including sentinels; for metrics."""
         return self._dialler.made
 
     @property
     def up(self) -> bool:
-        """Whether commands are sent at all."""
+        """Whether commands are sent."""
         return not self.reason
 
     def start(self, listener: RedisListener) -> None:
@@ -225,7 +226,7 @@ class RedisClient:
             self._later("sentinel", SENTINEL_INTERVAL, self._watch_sentinels)
 
     def stop(self) -> None:
-        """Let go at once."""
+        """Disconnect at once."""
         self._running = False
         self._listener = None
         self.reason, self.listening = "kas is shutting down", False
@@ -243,7 +244,7 @@ class RedisClient:
 
     def call(self, *command: bytes | str | int) -> Deferred[Any]:
         """
-        Send one command; its answer arrives before the answers of later ones.
+        Send one command; its response arrives before the responses to later ones.
 
         It fails with `RedisUnavailable`, at once during a known outage, or
         `RedisRefused`.
@@ -258,10 +259,10 @@ class RedisClient:
 
     def transaction(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
         """
-        Do all of *commands* between MULTI and EXEC.
+        Execute all of *commands* between MULTI and EXEC.
 
-        The result has an answer for each, which may be a `RedisRefused`: Redis does
-        the others all the same.  Fails as `call` does when none of them was done.
+        The result has a response for each command, which may be a `RedisRefused`: Redis
+        executes the others anyway. Fails as `call` does if none was executed.
         """
 
         def answered(results: list[Any]) -> list[Any]:
@@ -311,7 +312,7 @@ class RedisClient:
     def _result(self, connection: Connection, command: Command, reply: Any) -> Any:
         name = str(command[0])
         if not isinstance(reply, Exception):
-            # QUEUED says only that it may be called.
+            # QUEUED only means that the command may be called.
             if self._refusals and reply not in (b"QUEUED", "QUEUED"):
                 self._accepted(name)
             return reply
@@ -329,7 +330,7 @@ class RedisClient:
         return RedisRefused(code, name)
 
     def _refused(self, code: str, name: str) -> None:
-        """Said once, until Redis does the command again."""
+        """Log a refused command once, until Redis accepts it again."""
         if name not in self._refusals:
             self._refusals.add(name)
             self._log.warn(
@@ -393,7 +394,7 @@ class RedisClient:
             self._tell(lambda owner: owner.redis_listening(False))
 
     def _same_server(self, other: _Link, address: str) -> None:
-        # After a failover one of the two may still hang on the old master.
+        # After a failover, one of the two may still be connected to the old master.
         if other.connection is not None and other.connection.address != address:
             other.connection.fail(f"{address} is the master now")
 
@@ -403,7 +404,7 @@ class RedisClient:
 
     def _tell(self, call: Callable[[RedisListener], None]) -> None:
         if self._listener is not None:
-            # The connection must not end by what its owner does.
+            # An exception of the owner must not end the connection.
             for_each((self._listener,), call, "the owner of the connection to Redis")
 
     def _ping(self) -> None:
@@ -411,7 +412,8 @@ class RedisClient:
         connection = self._events.connection
         if connection is not None:
             self.counters.commands += 1
-            # A connection without an answer fails, and its link logs the reason.
+            # If there is no response, the connection fails, and its link logs the
+            # reason.
             connection.send([("PING",)]).addErrback(trap_redis_errors)
 
     # Sentinel.
@@ -426,7 +428,7 @@ class RedisClient:
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
             self._log.failure("asking the sentinels", failure)
-        # Everything else continues without them.
+        # Everything else continues without the sentinels.
 
     async def _follow(self) -> None:
         host, port = await self._dialler.where()

@@ -1,10 +1,10 @@
 """
 One connection to Redis: the only file that touches txredisapi.
 
-Of txredisapi it uses the protocol with hiredis' parser, and nothing above that: its
-pools give no order, wait forever while Redis is down, convert what looks like a
-number, do not verify certificates by default, hang on a wrong password, and have
-no TLS for Sentinel.
+It uses only txredisapi's protocol with hiredis' parser. txredisapi's pools do not keep
+the order of commands, wait forever while Redis is down, convert texts that look like
+numbers, do not verify certificates by default, hang on a wrong password, and have no
+TLS for Sentinel.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 Command = tuple[bytes | str | int, ...]
 
-#: Commands and transactions that wait for their answer at the same time.  Redis answers
-#: a hundred thousand in a second, so more of them mean that it does not keep up.
+#: Commands and transactions that wait for their response at the same time. Redis
+#: handles a hundred thousand in a second, so if more are waiting, it does not keep up.
 MAX_WAITING = 2000
 
-#: Answers that make Redis unusable until they stop, with their meaning.  The log omits
-#: the text of Redis, because it may repeat what we sent, including a password.
+#: Responses that make Redis unusable until they stop, with their meaning. The log omits
+#: the text from Redis, because it may repeat our command, including a password.
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
@@ -65,11 +65,13 @@ _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
 
 
 class RedisUnavailable(TunnelError):
-    """Redis does not work now; says why, without any secret."""
+    """Raised if Redis does not work now; the text gives the reason, without secrets."""
 
 
 class RedisRefused(TunnelError):
-    """Redis did not like one command; the others of a transaction were done."""
+    """
+    Raised if Redis refused one command; the others of a transaction were executed.
+    """
 
     def __init__(self, code: str, command: str) -> None:
         super().__init__(f"Redis answered {code} to {command}")
@@ -78,7 +80,7 @@ class RedisRefused(TunnelError):
 
 def trap_redis_errors(failure: Failure) -> None:
     """
-    Handle the failure of a command whose answer has no reader.
+    Handle the failure of a command whose response has no reader.
 
     It is silent because the client logs an outage of Redis and each refused command.
     """
@@ -92,7 +94,7 @@ def error_code(error: Exception) -> str:
 
 @attrs.define(eq=False)
 class _Call:
-    """Commands that were sent, and the answers so far."""
+    """Commands that were sent, and the responses so far."""
 
     expected: int
     deadline: float
@@ -102,7 +104,7 @@ class _Call:
 
 class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     """
-    One connection: answers in order, one timeout for each, one end.
+    One connection, with responses in order, and a timeout for each.
 
     *on_message* is for a connection that has subscribed.
     """
@@ -116,15 +118,17 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._on_message = on_message
         self._calls: deque[_Call] = deque()
         self._timer: IDelayedCall | None = None
-        #: Where it leads, for the log.
+        #: The address of the other end, for the log.
         self.address = ""
-        #: Why it can no longer be used.
+        #: Why the connection can no longer be used; empty if it can.
         self.failed = ""
         #: Fires with `failed`.
         self.ended: Deferred[str] = Deferred()
 
     def connectionMade(self) -> None:
-        """Say nothing: the base class would log in here, and log its answer."""
+        """
+        Send nothing: the base class would authenticate here, and log the response.
+        """
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
@@ -137,7 +141,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             self.fail(f"{self.address} does not speak Redis' protocol")
 
     def fail(self, reason: str) -> None:
-        """Give it up, and everything that waits for an answer."""
+        """Close the connection, and fail everything that waits for a response."""
         if self.failed:
             return
         self.failed = reason
@@ -145,7 +149,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         if self.transport is not None:
             abort(self.transport)
         calls, self._calls = self._calls, deque()
-        # First stop the users of the connection, then notify the waiting reconnects.
+        # Notify the waiting calls last, because their callbacks may reconnect.
         self.ended.callback(reason)
         for call in calls:
             call.done.errback(RedisUnavailable(reason))
@@ -162,7 +166,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._calls.append(call)
         if self._timer is None or not self._timer.active():
             self._timer = self._clock.callLater(self._timeout, self._late)
-        # One write for all: with TLS each is a record and a system call.
+        # One write for all: with TLS, each write is a record and a system call.
         packed = [hiredis.pack_command(one) for one in commands]  # type: ignore[arg-type]
         self.transport.write(b"".join(packed))
         return call.done
@@ -170,7 +174,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     def _late(self) -> None:
         if not self._calls:
             return
-        # The oldest has the first deadline, because all have the same time.
+        # The oldest call has the first deadline, because all have the same timeout.
         left = self._calls[0].deadline - self._clock.seconds()
         if left <= 0:
             self.fail(f"{self.address} did not answer within {self._timeout:g} s")
@@ -178,13 +182,13 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
             self._timer = self._clock.callLater(left, self._late)
 
     def replyReceived(self, reply: Any) -> None:
-        """One answer, or a message."""
+        """Handle a response or a message."""
         if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
             self._on_message(reply[2])
             return
         if not self._calls:
             if isinstance(reply, Exception):
-                # Such as "max number of clients reached".
+                # For example "max number of clients reached".
                 self.fail(f"{self.address} refuses the connection")
             else:
                 self.fail(f"{self.address} answers without a command")
@@ -197,11 +201,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
 
 
 async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:
-    """
-    Return the answers to *commands*; an error raises.
-
-    :raises RedisUnavailable: with the command and the kind of error, without arguments.
-    """
+    """Return the responses to *commands*; an error response is raised."""
     replies = await connection.send(commands)
     flat = [(str(one[0]), reply) for one, reply in zip(commands, replies, strict=True)]
     if commands[-1][0] == "EXEC" and isinstance(replies[-1], list):

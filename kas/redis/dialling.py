@@ -1,4 +1,4 @@
-"""How a connection to Redis comes about: sockets, TLS, sentinels and passwords."""
+"""Connecting to Redis: sockets, TLS, sentinels and passwords."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tunnel.transport.tlsio import TLSClientEndpoint
 
 __all__ = ["Dialler"]
 
-#: How an attempt says that its time was over: by its own clock, or as it was cancelled,
-#: which endpoints say in words of their own.
+#: Exceptions of an attempt that took too long: from its own timer, or after it was
+#: cancelled, which endpoints report with an error of their own.
 _TOO_LATE = (TimeoutError, UserTimeout, ConnectingCancelledError)
 
 
@@ -41,7 +41,7 @@ def _secret(path: Path | None) -> str:
 
 
 class _Once(Factory):
-    """Gives out one protocol."""
+    """A factory of a single protocol."""
 
     noisy = False
 
@@ -54,22 +54,22 @@ class _Once(Factory):
 
 @attrs.define(eq=False)
 class Dialler:
-    """Makes connections that are logged in, to the server or to the master."""
+    """Makes authenticated connections to the server or to the master."""
 
     _settings: Redis
     _reactor: Any
-    #: Takes what comes in on a connection that has subscribed.
+    #: Receives the messages on a connection that has subscribed.
     _on_message: Callable[[bytes], None]
-    #: Connections made, sentinels included; for metrics.
+    #: The number of connections so far, including sentinels; for metrics.
     made: int = attrs.field(default=0, init=False)
-    #: Index of the sentinel to query first: the sentinel that answered last.
+    #: Index of the sentinel to query first: the one that responded last.
     _sentinel: int = attrs.field(default=0, init=False)
 
     async def open(self, commands: Sequence[Command]) -> Connection:
         """
         Return a connection that accepted *commands*.
 
-        :raises RedisUnavailable: with the reason why there is none.
+        :raises RedisUnavailable: no connection could be made; with the reason.
         """
         connection = await self._connect(await self.where())
         try:
@@ -92,7 +92,10 @@ class Dialler:
             await ask(connection, [("SELECT", settings.database_index)])
 
     async def where(self) -> tuple[str, int]:
-        """Host and port of the server or of the master; the path and 0 of a socket."""
+        """
+        Return host and port of the server or of the master; for a Unix socket, its path
+        and 0.
+        """
         settings = self._settings
         if settings.sentinel is not None:
             return await self._ask_sentinels()
@@ -129,8 +132,8 @@ class Dialler:
         plain = HostnameEndpoint(self._reactor, host, port, settings.dial_timeout)
         if not settings.tls.enabled:
             return plain
-        # The handshake is over, with certificate and name verified, before anything
-        # of ours is sent.
+        # The handshake is complete, with certificate and name verified, before we send
+        # anything.
         return TLSClientEndpoint(
             plain, self._tls_context, host, self._reactor, settings.dial_timeout
         )
@@ -143,7 +146,7 @@ class Dialler:
             cert_file=_path(tls.certificate_file),
             key_file=_path(tls.key_file),
             alpn=(),
-            # Foreign software, which may not support 1.3.
+            # Redis may not support 1.3.
             minimum_version=ssl.TLSVersion.TLSv1_2,
             system_pool=tls.ca_certificate_file is None,
         )
@@ -151,7 +154,7 @@ class Dialler:
     # Sentinel.
 
     async def _ask_sentinels(self) -> tuple[str, int]:
-        """Host and port of the master, as the first sentinel that knows says it."""
+        """Return host and port of the master from the first sentinel that knows it."""
         settings = self._settings.sentinel
         assert settings is not None
         count = len(settings.addresses)

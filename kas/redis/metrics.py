@@ -1,4 +1,4 @@
-"""Metrics of each client of Redis, by what it is for."""
+"""Metrics of each Redis client, by its purpose."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["RedisCollector"]
 @attrs.define(eq=False)
 class RedisCollector(Collector):
     """
-    Reads them at each scrape.
+    A collector that reads its values at each scrape.
 
-    :ivar clients: by their purpose: ``directory``, ``stores``.
+    :ivar clients: the clients by their purpose: ``directory``, ``stores``.
     """
 
     clients: Mapping[str, RedisClient]

@@ -1,6 +1,6 @@
 """
-From "a stream to agent 7" to the path that it takes.
+Finds paths for streams to agents.
 
-    router.py   a path to an agent, which there are, and which streams wait for one
-    stream.py   the stream: takes a path, waits for one, retries, resumes on the next
+router.py   finds a path to an agent, and manages streams that wait for one stream.py
+the stream: takes a path, waits for one, retries, resumes on the next
 """

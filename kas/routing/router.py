@@ -1,9 +1,9 @@
 """
-Which paths there are to an agent, and which streams wait for one.
+Finds paths to agents, and manages the streams that wait for one.
 
-The routing kas decides everything: which instance, through which kas, and (in `stream`)
-whether to retry.
-A gateway only follows what the request says (`kas.fleet.gateway`).
+The kas that routes a stream chooses the instance and the kas to which it is connected,
+and (in `stream`) whether to retry. A gateway only follows the request
+(`kas.fleet.gateway`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from tunnel.toolkit.recent import Recent
 __all__ = ["Absences", "AgentPath", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
-#: network, takes less; kubectl's users wait no longer without a word.
+#: network, takes less; a longer wait without a message would annoy users of kubectl.
 ROUTING_TIMEOUT: Final = 20.0
 
-#: Seconds that a stream waits where another one waited `ROUTING_TIMEOUT` in vain,
-#: within the last `MISSED_SECONDS`: clients such as kubectl ask several times before
-#: they show an error, and one such wait is enough for all of it.
+#: Seconds that a stream waits if another one waited `ROUTING_TIMEOUT` in vain within
+#: the last `MISSED_SECONDS`: clients such as kubectl retry several times before they
+#: show an error, and one long wait is enough.
 SHORT_TIMEOUT: Final = 2.0
 
-#: Seconds that a stream waits for an agent that has never connected: nothing says that
-#: it is about to, and the sooner who sets it up learns that, the better.
+#: Seconds that a stream waits for an agent that has never connected: nothing indicates
+#: that it will, and its operator should learn that soon.
 NEVER_TIMEOUT: Final = 2.0
 
-#: ... where another one waited for it in vain, within the last `MISSED_SECONDS`.
+#: ... if another one waited for it in vain within the last `MISSED_SECONDS`.
 NEVER_SHORT_TIMEOUT: Final = 0.2
 
-#: Seconds after which one stream waits for the whole time again.
+#: Seconds after which a stream again waits for the whole time.
 MISSED_SECONDS: Final = 60.0
 
 #: Agents for which kas remembers that a stream waited in vain; see `Router._missed`.
@@ -55,22 +55,26 @@ MAX_MISSED: Final = 10_000
 #: Streams that wait for one agent.  Each holds a client's connection.
 MAX_WAITING: Final = 2_000
 
-#: Seconds between two checks whether an agent that was silent, or had as many streams
-#: as it takes, is available again; a new connection wakes the waiters at once.
+#: Seconds between two checks whether an agent that was silent, or had too many streams,
+#: is available again; a new connection wakes the waiters at once.
 LOOK_AGAIN: Final = 1.0
 
-#: A kas holds the streams of all agents, and is not counted in MiB as agentk is.
+#: Limits of kas, which carries the streams of all agents, and so has more memory than
+#: agentk.
 RESUME_LIMITS: Final = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 
 class Absences(Protocol):
-    """When agents that are not connected were last seen; see `kas.agents.last_seen`."""
+    """
+    The times when agents that are not connected were last seen; see
+    `kas.agents.last_seen`.
+    """
 
     def sought(self, agent_id: str) -> None:
         """Note that a stream begins to wait for an agent."""
 
     def never(self, agent_id: str) -> bool:
-        """Whether the agent has certainly never connected."""
+        """Tell whether the agent has certainly never connected."""
 
     def absence(self, agent_id: str) -> str:
         """
@@ -83,7 +87,7 @@ class Absences(Protocol):
 
 
 class _Unknown:
-    """`Absences` of a router that was given none."""
+    """The `Absences` of a router without any."""
 
     def sought(self, agent_id: str) -> None:
         pass
@@ -102,10 +106,11 @@ class Router:
     """
     Finds paths to agents, the least busy instance first.
 
-    :param peers: sessions to other kas; None where this one runs alone.
-    :param resume_grace: seconds for which a stream survives its path.
-    :param absences: when agents were last seen.
-    :param may_connect: False for an agent that was revoked: no stream waits for it.
+    :param peers: the sessions to other kas; None if this kas runs alone.
+    :param resume_grace: seconds for which a stream survives the loss of its path.
+    :param absences: the times when agents were last seen.
+    :param may_connect: returns False for a revoked agent, so that no stream waits for
+        it.
     """
 
     def __init__(
@@ -123,25 +128,25 @@ class Router:
         self.directory = directory
         self.clock: IReactorTime = runtime.reactor
         self.keeper = Keeper(self.clock, lambda: resume_grace, RESUME_LIMITS)
-        #: Between 0 and 1, for the jitter of retries.
+        #: Returns a number between 0 and 1, for the jitter of retries.
         self.random = runtime.random
         self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
         #: Seconds for which a stream waits for its agent.
         self.timeout = ROUTING_TIMEOUT
-        #: Streams that wait for one agent.
+        #: The maximum number of streams that wait for one agent.
         self.max_waiting = MAX_WAITING
-        #: Streams that took another path after a refusal or a loss.
+        #: The number of streams that took another path after a refusal or a loss.
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
         #: Agents that were permitted to connect since the wait began.
         self._expected: set[str] = set()
-        #: When a stream waited for an agent in vain.
+        #: For each agent, when a stream last waited for it in vain.
         self._missed: Recent[str, float] = Recent(MAX_MISSED)
         registry.on_connected = self._connected
         self._look: IDelayedCall | None = None
-        #: Streams of ours at instances that other kas hold.
+        #: Our streams to instances that are connected to other kas, by instance.
         self._remote: dict[bytes, int] = {}
 
     # Paths.
@@ -149,10 +154,10 @@ class Router:
     def only_path(self, agent_id: str) -> AgentPath | None:
         """
         Return the path that most requests take: the best one here, if no other kas has
-        an instance that cannot be reached from here, or the only one elsewhere.
+        an instance that cannot be reached from here, or the only one at another kas.
         """
         best: AgentConnection | None = None
-        # The table itself, since each request comes here.
+        # Read the table itself, because each request comes here.
         for one in self.registry.serving.get(agent_id, ()):
             tunnel = one.tunnel
             if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
@@ -168,7 +173,7 @@ class Router:
         return AgentPath(best.tunnel, best.agent)
 
     def paths(self, agent_id: str) -> Iterator[AgentPath]:
-        """Those to all instances right now, the least busy instance first."""
+        """Yield the paths to all instances, the least busy instance first."""
         routes = self.directory.routes(agent_id)
         found = [
             (connection.tunnel.load, 0, AgentPath(connection.tunnel, connection.agent))
@@ -183,7 +188,7 @@ class Router:
                 continue
             peer = self._peer(record)
             if peer is not None and found:
-                # This request goes where it can; later ones have the choice.
+                # The present request uses another path; later ones have the choice.
                 peer.prepare()
         found.sort(key=lambda one: one[:2])
         for _, _, path in found:
@@ -193,8 +198,8 @@ class Router:
         self, agent_id: str, routes: Sequence[AgentRecord]
     ) -> list[AgentRecord]:
         """
-        Return the paths of instances without an extra tunnel here, which is a shorter
-        path.
+        Return the records of instances without an extra tunnel here, which would be a
+        shorter path.
         """
         instance = self.registry.instance
         return [
@@ -226,21 +231,21 @@ class Router:
         )
 
     def was_restarted(self, agent: ConnectedAgent) -> bool:
-        """Another run of agentk is connected from its pod: this one is dead."""
+        """
+        Tell whether another run of agentk is connected from the pod of *agent*, so that
+        *agent* is dead.
+        """
         here = (
             one.agent
             for one in self.registry.instances(agent.agent_id)
-            # Its time is when it was opened, which says nothing of the process.
+            # An extra tunnel's time says nothing about the process.
             if not one.extra
         )
         there = (one.agent for one in self.directory.routes(agent.agent_id))
         return any(is_restart(one, agent) for one in (*here, *there))
 
     def obstacle(self, agent_id: str) -> str:
-        """
-        Return the obstacle on the way to the kas with the agent; empty without a known
-        one.
-        """
+        """Return the obstacle on the way to the agent's kas; empty if none is known."""
         for record in self.directory.routes(agent_id):
             peer = self._peer(record)
             if peer is not None and not peer.alive:
@@ -249,7 +254,7 @@ class Router:
         return ""
 
     def cluster_problem(self, agent_id: str) -> str:
-        """Return why no instance of an agent reaches its cluster; empty: one does."""
+        """Return why no instance of an agent reaches its cluster; empty if one does."""
         problems = [path.agent.cluster_problem for path in self.paths(agent_id)]
         return problems[0] if problems and all(problems) else ""
 
@@ -266,7 +271,7 @@ class Router:
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)
 
-    # How busy agents at other kas are, as far as our streams make them.
+    # The load of agents at other kas, as caused by our streams.
 
     def taken(self, path: AgentPath) -> None:
         """Note that a stream was opened on *path*."""
@@ -275,7 +280,7 @@ class Router:
             self._remote[instance] = self._remote.get(instance, 0) + 1
 
     def left(self, path: AgentPath) -> None:
-        """... and is not there any more."""
+        """Note that a stream on *path* has ended."""
         if path.record is not None:
             one_less(self._remote, path.agent.instance_id)
 
@@ -287,19 +292,22 @@ class Router:
 
     @property
     def remote(self) -> int:
-        """How many streams of ours go through other kas."""
+        """The number of our streams that go through other kas."""
         return sum(self._remote.values())
 
     # Waiters.
 
     def may_wait(self, agent_id: str) -> bool:
-        """One stream more waits for this agent; False when that is one too many."""
+        """
+        Count one more stream that waits for this agent; return False if there are too
+        many.
+        """
         waiting = self._waiting.get(agent_id, 0)
         if waiting >= self.max_waiting:
             return False
         self._waiting[agent_id] = waiting + 1
         if self.may_connect(agent_id):
-            # Not only for the first: that may have come before the agent was added.
+            # For every stream: the first one may have come before the agent was added.
             self._expected.add(agent_id)
         self.absences.sought(agent_id)
         if self._look is None:
@@ -307,7 +315,7 @@ class Router:
         return True
 
     def stopped_waiting(self, agent_id: str) -> None:
-        """One stream less waits for this agent."""
+        """Count one stream less that waits for this agent."""
         if not one_less(self._waiting, agent_id):
             self._expected.discard(agent_id)
         if not self._waiting and self._look is not None:
@@ -318,12 +326,13 @@ class Router:
         self, agent_id: str, callback: Callable[[], None]
     ) -> list[Callable[[], None]]:
         """
-        Call *callback* when there may be a path to the agent; maybe more than once, and
-        never before this returns.
+        Call *callback* when there may be a path to the agent: perhaps more than once,
+        but never before this returns.
 
-        :return: what ends it.
+        :returns: functions that cancel the wait.
         """
-        # First: an answer that comes at once must not wake what does not wait yet.
+        # Ask first: an immediate response must not wake a waiter that is not registered
+        # yet.
         routes = self.directory.routes(agent_id)
         give_up = [
             self.registry.wait(agent_id, callback),
@@ -337,7 +346,8 @@ class Router:
 
     def revoked(self, agent_id: str) -> bool:
         """
-        Return whether an awaited agent cannot come because it was revoked meanwhile.
+        Tell whether an awaited agent cannot come because it was revoked in the
+        meantime.
         """
         if self.may_connect(agent_id):
             if agent_id in self._waiting:
@@ -346,7 +356,7 @@ class Router:
         return agent_id in self._expected
 
     def patience(self, agent_id: str) -> float:
-        """Seconds that a stream which begins to wait for this agent does so."""
+        """Return the seconds that a stream has to wait for this agent."""
         missed = self._missed.get(agent_id)
         lately = missed is not None and self.clock.seconds() - missed < MISSED_SECONDS
         if self.absences.never(agent_id):
@@ -356,17 +366,18 @@ class Router:
         return min(self.timeout, longest)
 
     def missed(self, agent_id: str) -> None:
-        """Note that a stream waited for the agent in vain."""
+        """Record that a stream waited for the agent in vain."""
         now = self.clock.seconds()
         before = self._missed.get(agent_id)
         if before is not None and now - before < MISSED_SECONDS:
-            # Short waits do not count, or no stream would wait long.
+            # Short waits do not count; otherwise no stream would wait for the long time
+            # again.
             return
         self._missed[agent_id] = now
 
     @property
     def waiting(self) -> int:
-        """How many streams wait for their agents."""
+        """The number of streams that wait for their agents."""
         return sum(self._waiting.values())
 
     def _connected(self, agent_id: str) -> None:
@@ -380,11 +391,11 @@ class Router:
 
     def _look_for(self, agent_id: str) -> None:
         """Wake the streams that wait for an agent, if they need not wait."""
-        # Asking the directory is what makes it look, in its own time.
+        # The call of the directory causes lookups, at its own pace.
         if (
             self.revoked(agent_id)
             or next(self.paths(agent_id), None) is not None
-            # Another store may have said so only now.
+            # The store may have responded only now.
             or self.absences.never(agent_id)
         ):
             self.registry.wake(agent_id)
@@ -394,8 +405,8 @@ class AgentPath:
     """
     One path to one instance of an agent.
 
-    :param record: where another kas has the agent, which is one more hop; None: it is
-        here.
+    :param record: the record of an agent at another kas, which is one more hop; None if
+        it is here.
     """
 
     def __init__(
@@ -434,6 +445,6 @@ class AgentPath:
         target.generation = agent.generation
 
     def _charge(self, stream: StreamTransport) -> StreamTransport:
-        # In a session with a kas no agent may use up what the others need.
+        # In a session with a kas, no agent may use up the share of others.
         stream.charge(self.agent.agent_id)
         return stream

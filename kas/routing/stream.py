@@ -1,4 +1,4 @@
-"""A stream to an agent as its user sees it, whichever path it takes."""
+"""A stream to an agent as its user sees it, whatever path it takes."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 __all__ = ["Resumption", "RoutedStream"]
 
 #: Bytes of the retransmission buffer, which are sent again if the agent refuses the
-#: stream. One window: before more may be sent, the other end has accepted it.
+#: stream. One window suffices: before more may be sent, the other end has accepted the
+#: stream.
 MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
 #: Paths that one request may leave because they broke or fell silent, so that a request
-#: that breaks its paths ends.  It fails with the next path that breaks, and stays on
-#: the next silent one, which may only be slow.
+#: that breaks its paths ends. It fails when the next path breaks, but stays on the next
+#: silent path, which may only be slow.
 MAX_LOST: Final = 3
 
-#: Seconds before another attempt, at first and at most.
+#: First and longest pause before another attempt, in seconds.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
-#: Seconds for the answer to RESUME: it takes no more than a look into a table.
+#: Timeout of RESUME in seconds: the response only needs a table lookup.
 RESUME_TIMEOUT: Final = 10.0
 
 _SENT: Final = pb.Open()
 
-#: Without the seconds, so that clients which ask again show it once.
+#: Without the seconds, so that clients that retry show the text only once.
 WAITED: Final = "it did not connect while kas waited"
 TOO_MANY: Final = "too many requests wait for it already"
 
 
 class RoutedStream:
     """
-    Stream over one path to the agent; until a response arrives, another path may
-    replace it.
+    A stream over one path to the agent, which may be replaced until a response arrives.
     """
 
     def __init__(
@@ -77,29 +77,29 @@ class RoutedStream:
         self._receiver = receiver
         self._fin = options.fin
         self._idempotent = options.idempotent
-        #: A path that breaks or falls silent may be left for another one.
+        #: Whether a path that breaks or falls silent may be replaced.
         self._may_leave = options.idempotent
-        #: The path, and the stream that was opened on it.
+        #: The present path, and its stream.
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
         self._agent: ConnectedAgent | None = None
-        #: To be sent again; None once this path is the last one.
+        #: Data to send again; None when this path is the last one.
         self._buffer: list[tuple[bool, bytes]] | None = []
         self._size = 0
         self._finished = options.fin
         self._paused = False
-        #: Of the user, while its path may be replaced.
+        #: The producer of the user, while the path may be replaced.
         self._producer: _Producer | None = None
         self._closed = False
         self._lost = 0
         self._attempts = 0
-        #: Instances that did not answer.
+        #: Instances that did not respond.
         self._tried: tuple[bytes, ...] = ()
         self._why = ""
         self._waiter: _Waiter | None = None
         self._late: IDelayedCall | None = None
-        #: When it gives up, once it had to wait, however often it is refused until
-        #: then.  Set again for each path that broke.
+        #: The time when it gives up waiting, however often it is refused until then.
+        #: Set again for each path that broke.
         self._patience = 0.0
 
     @classmethod
@@ -127,10 +127,10 @@ class RoutedStream:
     def agent(self) -> ConnectedAgent | None:
         return self._agent
 
-    # Taking a path.
+    # Choosing a path.
 
     def _take_best(self) -> bool:
-        """Take the best path that there is now; False when there is none."""
+        """Take the best path that exists now; return False if there is none."""
         paths = self._router.paths(self._agent_id)
         if self._tried:
             # A path that refused may refuse again, although it is not busy.
@@ -143,7 +143,7 @@ class RoutedStream:
         return any(self._try(path) for path in paths)
 
     def _try(self, path: AgentPath) -> bool:
-        """Take *path*, and give it what was written before; False if it refuses."""
+        """Take *path*, and send it the earlier data; return False if it refuses."""
         stream: StreamTransport | ResumableStream
         try:
             if self._open.resume_id:
@@ -151,8 +151,8 @@ class RoutedStream:
             else:
                 stream = path.open(self._open, self, self._fin, self._may_leave)
         except (SessionClosed, StreamReset):
-            # It began to go away since the last frame from it, or is full: its refusal
-            # costs a look at the next one, never a failed request.
+            # The path is ending, or is full: then only the next path is tried, and the
+            # request does not fail.
             return False
         self._path, self._stream = path, stream
         self._agent = path.agent
@@ -178,7 +178,8 @@ class RoutedStream:
 
     def _open_resumable(self, path: AgentPath) -> ResumableStream:
         if self._attempts:
-            # The instance may still hold what the last attempt began, under its id.
+            # A new id, because the instance may still have the stream of the last
+            # attempt under the old one.
             self._open.resume_id = secrets.token_bytes(16)
         stream = ResumableStream(
             self._router.keeper,
@@ -193,19 +194,22 @@ class RoutedStream:
         return stream
 
     def _take_no_other(self) -> None:
-        """Make this path the last one, and release everything kept for another path."""
+        """
+        Make this path the last one, and release everything that was kept for another
+        path.
+        """
         self._buffer = None
-        # The stream may last, and its head is not needed any more.
+        # The stream may last long, and does not need its head any more.
         self._open = _SENT
         stream, path = self._stream, self._path
         assert stream is not None
         producer, self._producer = self._producer, None
         if producer is not None:
-            # From here on the path pauses it directly.
+            # From now on the path pauses it directly.
             stream.unregisterProducer()
             stream.registerProducer(producer.producer, producer.streaming)
         if path is not None and path.record is None and type(stream) is StreamTransport:
-            # Nothing is left to do here: the rest goes straight to the user.
+            # This object has finished: data goes directly to the user.
             stream.receiver = self._receiver
 
     # Waiting for a path.
@@ -227,7 +231,7 @@ class RoutedStream:
             self._close(AgentUnavailable(agent_id, text))
             return
         elif self._late is not None and router.absences.never(agent_id):
-            # Knowledge that is newer than the beginning of the wait.
+            # Results since the beginning of the wait.
             now = router.clock.seconds()
             sooner = now + router.patience(agent_id)
             if sooner < self._patience:
@@ -265,7 +269,7 @@ class RoutedStream:
         name = self._router.absences.name(agent)
         reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
-            # The agent may be well: the path to it is not.
+            # The agent may be connected, but the path to it is broken.
             text = f"agent {name} is connected to another kas, and {there}"
         elif problem := self._no_leader:
             text = (
@@ -282,14 +286,14 @@ class RoutedStream:
 
     @property
     def _no_leader(self) -> str:
-        """Why no agentk leads, as far as that refused the stream and is known."""
+        """Return why no agentk leads, if that refused the stream and is known."""
         if NOT_LEADING not in self._why:
             return ""
         return self._router.cluster_problem(self._agent_id)
 
     def absence(self) -> AgentUnavailable | None:
         """
-        Return the reason of the wait while the stream waits for its agent; otherwise
+        Return the reason of the wait, while the stream waits for its agent; otherwise
         None.
         """
         if self._stream is not None or self._closed:
@@ -314,18 +318,18 @@ class RoutedStream:
         self._receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """Take another path, if that is harmless, because the agent is silent."""
+        """Take another path, if permitted, because the agent is silent."""
         if self._may_leave and self._buffer is not None and self._stream is not None:
             self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """React to a closed connection of an agent that does not seem to come back."""
+        """Handle a closed connection of an agent that does not seem to come back."""
         receiver = self._receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """Take another path after the end of this one, if that is harmless."""
+        """Take another path after the end of this one, if permitted."""
         path, self._path = self._path, None
         self._stream = None
         if path is not None:
@@ -345,7 +349,7 @@ class RoutedStream:
         self._tried = (*self._tried, path.agent.instance_id)[-MAX_LOST:]
         self._router.refused(path, reason)
         if self._no_leader:
-            # Nor does another one lead soon.
+            # No other agentk will lead soon either.
             self._close(self._unavailable("", waited=False))
         elif self._attempts > 1 or not self._take_best():
             self._wait()
@@ -353,14 +357,15 @@ class RoutedStream:
     def _may_retry(self, reason: StreamReset | SessionClosed) -> bool:
         if isinstance(reason, StreamReset):
             if reason.code is ErrorCode.REFUSED and reason.by_peer:
-                return True  # nothing was done
+                return True  # nothing was executed
             if reason.code not in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
                 return False
         elif reason.code is ErrorCode.UNAUTHENTICATED:
             return False
         self._lost += 1
         self._may_leave = self._idempotent and self._lost < MAX_LOST
-        # The agent had it meanwhile; how often that may end so is counted.
+        # The agent had the stream in the meantime; the number of such losses is
+        # limited.
         self._patience = 0.0
         return self._idempotent and self._lost <= MAX_LOST
 
@@ -375,14 +380,14 @@ class RoutedStream:
             producer.producer.stopProducing()
         self._receiver.stream_closed(reason)
 
-    # A path that broke under a stream that survives it.
+    # Loss of the path of a stream that survives it.
 
     def _path_lost(self) -> None:
         stream = self._stream
         if not isinstance(stream, ResumableStream):
-            return  # it broke while it was being opened
+            return  # the path broke while it was being opened
         if self._buffer is not None and self._may_leave:
-            # Nothing came back yet: any other instance may do it.
+            # No response has arrived yet, so any other instance may execute it.
             why = "the path to the agent broke"
             stream.end(SessionClosed(ErrorCode.PATH_LOST, why))
             return
@@ -396,7 +401,7 @@ class RoutedStream:
         self._agent = path.agent
         self._router.taken(path)
 
-    # IStream
+    # Methods of IStream
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         if self._buffer is not None:
@@ -424,7 +429,9 @@ class RoutedStream:
         elif self._size > 2 * MAX_BUFFERED:
             self._close(
                 StreamReset(
-                    ErrorCode.MEMORY, "more was written than can wait", by_peer=False
+                    ErrorCode.MEMORY,
+                    ("more was written than can wait"),
+                    by_peer=False,
                 )
             )
 
@@ -477,7 +484,8 @@ class _Producer:
     """
     The user's producer on a path that may be replaced.
 
-    A path stops its producer when it ends; the user's goes on with the next path.
+    A path stops its producer when it ends, but the user's producer continues with the
+    next path.
     """
 
     def __init__(self, producer: Any, streaming: bool) -> None:
@@ -492,7 +500,7 @@ class _Producer:
             self.producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Write again: the path accepts more."""
+        """Resume writing: the path accepts data again."""
         if not self.streaming:
             self.producer.resumeProducing()
         elif self._paused:
@@ -520,7 +528,7 @@ class _Waiter:
         self._give_up: list[Callable[[], None]] = []
 
     def wait(self, attempts: int) -> None:
-        """Wait for the next event; after attempts that failed, also for a while."""
+        """Wait for the next event; after failed attempts, also for a pause."""
         self.cancel()
         router = self._router
         self._give_up = router.wait(self._agent_id, self._wake)
@@ -534,7 +542,7 @@ class _Waiter:
         self._retry()
 
     def cancel(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         give_up, self._give_up = self._give_up, []
         for one in give_up:
             one()
@@ -544,9 +552,9 @@ class _Waiter:
 
 class Resumption:
     """
-    Looks for a new path to the same instance, until the stream's grace is over.
+    A search for a new path to the same instance, until the stream's grace ends.
 
-    It is the receiver of the attempt that runs.
+    It is the receiver of the present attempt.
     """
 
     def __init__(
@@ -560,8 +568,9 @@ class Resumption:
         self._agent = agent
         self._stream = stream
         self._callback = callback
-        #: Of what was known of the instance when the path broke: an extra tunnel may be
-        #: older than the connection, or newer, and all of them end with the process.
+        #: The newest generation of the instance when the path broke: an extra tunnel
+        #: may be older or newer than the connection, and all of them end with the
+        #: process.
         self._newest = router.newest(agent)
         self._attempts = 0
         self._path: AgentPath | None = None
@@ -570,7 +579,7 @@ class Resumption:
         self._waiter = _Waiter(router, agent.agent_id, self.begin)
 
     def begin(self) -> None:
-        """Try, now or after the next event."""
+        """Try now, or after the next event."""
         stream, agent, router = self._stream, self._agent, self._router
         if stream.closed or stream.has_path or self._attempt is not None:
             return
@@ -586,7 +595,7 @@ class Resumption:
             self._wait()
 
     def _resume(self, path: AgentPath | None) -> bool:
-        """Begin an attempt; False where none can begin."""
+        """Start an attempt; return False if that is impossible now."""
         if path is None:
             return False
         stream = self._stream
@@ -596,8 +605,8 @@ class Resumption:
         except (SessionClosed, StreamReset):
             return False
         if path.agent.generation > self._newest:
-            # It has connected since.  Its earlier paths may still be listed, and prove
-            # nothing.
+            # The instance has reconnected since. Its earlier paths may still be listed,
+            # and prove nothing.
             stream.lives()
         self._path, self._attempt = path, attempt
         attempt.resumable = self
@@ -618,44 +627,44 @@ class Resumption:
         timeout, self._timeout = self._timeout, None
         cancel_call(timeout)
 
-    # The attempt.
+    # Callbacks of the attempt.
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """Go on with the stream, which the instance still has."""
+        """Continue the stream, which the instance still has."""
         self._attempt_ended()
         if self._stream.closed:
             path.reset(ErrorCode.CANCELLED, "the client left")
             return
         assert self._path is not None
-        # Otherwise it refuses the path, and is there no more than before.
+        # Otherwise the stream refuses the path, and has no more of one than before.
         if self._stream.goes_on(received):
             self._callback(self._path)
         self._stream.resumed(path, received)
 
     def acked(self, received: int) -> None:
-        """Nothing was sent yet."""
+        """Do nothing: no data was sent yet."""
 
     def headers_received(self, block: bytes) -> None:
-        """Never before RESUMED."""
+        """Fail: no header may arrive before RESUMED."""
         raise TunnelError("bytes before RESUMED")
 
     def data_received(self, data: bytes) -> None:
-        """Never before RESUMED."""
+        """Fail: no data may arrive before RESUMED."""
         raise TunnelError("bytes before RESUMED")
 
     def fin_received(self) -> None:
-        """Never before RESUMED."""
+        """Do nothing: FIN cannot arrive before RESUMED."""
 
     def path_in_doubt(self) -> None:
-        """Try again once the agent is no longer silent."""
+        """Try again when the agent is no longer silent."""
         if self._attempt is not None:
             self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Ignore it: an attempt is not resumed itself."""
+        """Do nothing: an attempt is not resumed itself."""
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """Note that this attempt failed."""
+        """Handle the failure of this attempt."""
         self._attempt_ended()
         path, self._path = self._path, None
         if isinstance(reason, StreamReset):

@@ -1,7 +1,7 @@
 """
-HTTP API of the control socket, with which `kasctl` commands a running kas.
+The HTTP API of the control socket, with which `kasctl` commands a running kas.
 
-See `kas.state.process_socket.ProcessSocket` for the socket.  A supervisor and a kas
+See `kas.state.process_socket.ProcessSocket` for the socket. A supervisor and a kas
 without workers serve the same API.
 """
 
@@ -20,8 +20,8 @@ from tunnel.errors import CallError
 
 __all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
 
-#: Bytes of the body of a request.  A change names one agent or user and at most the
-#: agents that a user may reach; the audit log cuts longer texts.
+#: Bytes of the body of a request.  A change names one agent or user, and at most the
+#: agents that the user may reach; the audit log truncates longer texts.
 MAX_BODY = 64 * 1024
 
 
@@ -30,10 +30,12 @@ _RESERVED = frozenset(("agent_id", "credential", "kas", "module", "outcome", "ti
 
 
 class Controlled(Protocol):
-    """Methods of kas that `kasctl` calls; each result can be encoded as JSON."""
+    """The methods of kas that `kasctl` calls; each result can be encoded as JSON."""
 
     async def drain(self) -> dict[str, Any]:
-        """Move every agent to another kas, accept none, and return the progress."""
+        """
+        Move every agent to another kas, accept no new ones, and return the progress.
+        """
 
     async def undrain(self) -> dict[str, Any]:
         """Accept agents again, and return the progress."""
@@ -46,7 +48,7 @@ class Controlled(Protocol):
         """
 
     async def agents(self) -> dict[str, Any]:
-        """Return every agent: whether, where and since when it is connected."""
+        """Return every agent, with its connections and their times."""
 
     async def peers(self) -> dict[str, Any]:
         """Return the state of the other kas, after dialling those without a session."""
@@ -84,7 +86,7 @@ def parse_change(body: bytes) -> AuditEvent:
 
 
 class _ControlApi:
-    """The routes."""
+    """The routes of the API."""
 
     app = Klein()
 

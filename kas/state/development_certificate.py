@@ -1,4 +1,4 @@
-"""The development certificate of a running kas: made, renewed, and watched."""
+"""The development certificate of a running kas: creation, renewal and monitoring."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["DevelopmentCertificate"]
 
-#: Seconds between two checks whether the certificate is due for renewal.  That is after
-#: two thirds of its life, so hours do not matter.
+#: Seconds between two checks whether the certificate is due for renewal, which is after
+#: two thirds of its life, so that hours do not matter.
 RENEWAL_INTERVAL = 3600.0
 
 ONE_DAY = 24 * 3600.0
@@ -26,7 +26,7 @@ ONE_DAY = 24 * 3600.0
 
 class DevelopmentCertificate(Part):
     """
-    Certificate of the development CA, which kas creates on first use.
+    The certificate of the development CA, which kas creates on first use.
 
     :param names: host names and addresses of the certificate.
     """
@@ -75,7 +75,7 @@ class DevelopmentCertificate(Part):
             self._warn_of_expiry(files)
 
     def _warn_of_expiry(self, files: pki.ServerFiles) -> None:
-        """Warn once a day, while kas cannot renew the certificate."""
+        """Warn once a day while kas cannot renew the certificate."""
         now = self._runtime.reactor.seconds()
         warned = self._warned_at
         if files.problem is None or (warned is not None and now - warned < ONE_DAY):
@@ -88,6 +88,6 @@ class DevelopmentCertificate(Part):
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         if phase is Phase.READINESS and self._renewal.running:
             self._renewal.stop()

@@ -1,9 +1,9 @@
 """
-The state directory: what kas must remember between two starts, and nothing else.
+The state directory, for data that kas must remember between two starts.
 
-It holds private keys and the identity file, so no other user may write there.
-Files are replaced as a whole, never changed in place: a reader without the lock sees
-the old one or the new one.
+It holds private keys and the identity file, so no other user may write there. Files are
+replaced as a whole, never changed in place: a reader without the lock sees the old or
+the new file.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from tunnel.toolkit.files import in_words, owner_of, replace_file
 __all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
-# The holder of the lock writes one small file; a longer wait means that a program
-# hangs.
+# Seconds: the holder of the lock writes only one small file, so a longer wait means
+# that a program hangs.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
-# Characters from the end of a host's name, where names of pods differ: the path of a
-# socket is short.
+# Characters at the end of a host name that are used, where names of pods differ: the
+# path of a socket must be short.
 MAX_HOST = 32
-# Limit of kill(); Linux's own limit is much lower.
+# The limit of kill(); Linux's own limit is much lower.
 _MOST_PID = 2**31
-# Limit on the memory for a start or a reload: a hundred thousand agents have 30 MiB.
+# Bytes of a file, to limit the memory for a start or a reload: a hundred thousand
+# agents take 30 MiB.
 MAX_FILE = 64 * 1024 * 1024
 
 
 def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     """
-    Where the state directory is: as configured, or from systemd, or the user's own.
+    Return the state directory: as configured, or from systemd, or the user's own.
 
     :param option: the value of ``--state-directory``.
     """
@@ -50,7 +51,7 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     # systemd separates several by colons; the first is ours
     if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
         return Path(first)
-    # by the XDG specification a relative path there has to be ignored
+    # The XDG specification requires that a relative path is ignored
     if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(base) / "kas"
     home = environ.get("HOME", "")
@@ -63,10 +64,10 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
 
 def process_name(pid: int | str) -> str:
     """
-    How the files of one process of this machine are known from others'.
+    Return the part of file names that identifies a process of this machine.
 
-    With the name of the host, because a directory may be on a volume that several
-    mount, and the number of the process is 1 in every container.
+    It contains the host name, because several hosts may mount a directory, and the
+    process id is 1 in every container.
     """
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
     return f"{host[-MAX_HOST:]}.{pid}"
@@ -74,16 +75,17 @@ def process_name(pid: int | str) -> str:
 
 @attrs.frozen
 class StateDirectory:
-    """One state directory that was found to be safe; see `open`."""
+    """A state directory that was checked; see `open`."""
 
     path: Path
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> StateDirectory:
         """
-        Use *path*, and make it when it is not there.
+        Use *path*, and create it if it does not exist.
 
-        :raises ConfigurationError: when it cannot be made, or others could write to it.
+        :raises ConfigurationError: it cannot be created, or other users could write to
+            it.
         """
         try:
             if create:
@@ -97,11 +99,11 @@ class StateDirectory:
                     "one kas runs with"
                 )
             raise ConfigurationError(
-                [f"this cannot be the state directory: {in_words(error)}; {instead}"]
+                [(f"this cannot be the state directory: {in_words(error)}; {instead}")]
             ) from None
         if not stat.S_ISDIR(found.st_mode):
             raise ConfigurationError([f"{path}: is not a directory"])
-        # root may use everybody's, to run kasctl
+        # root may use any user's directory, to run kasctl
         if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
                 [
@@ -126,11 +128,11 @@ class StateDirectory:
         return cls(path)
 
     def file(self, name: str) -> Path:
-        """Where the file *name* is, or would be."""
+        """Return the path of the file *name*, whether or not it exists."""
         return self.path / name
 
     def of_processes(self, prefix: str, suffix: str) -> Iterator[tuple[int, Path]]:
-        """Files of processes of this host, with the number of each."""
+        """Yield the files of processes of this host, each with the process id."""
         mine = prefix + process_name("")
         for path in self.path.glob(f"{mine}*{suffix}"):
             number = path.name.removeprefix(mine).removesuffix(suffix)
@@ -168,7 +170,7 @@ class StateDirectory:
         """
         Replace a file atomically.
 
-        :param durable: wait until it is on disk, which blocks a reactor.
+        :param durable: whether to wait until it is on disk, which blocks a reactor.
         """
         replace_file(self.file(name), data, mode, durable=durable)
 
@@ -181,9 +183,9 @@ class StateDirectory:
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[None]:
         """
-        Keep other processes that also take the lock out.  Blocks: not for a reactor.
+        Hold the lock against other processes. This blocks, and is not for a reactor.
 
-        :raises ConfigurationError: when it is not free in time.
+        :raises ConfigurationError: the lock is not free in time.
         """
         descriptor = os.open(
             self.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -209,7 +211,7 @@ class StateDirectory:
             os.close(descriptor)
 
     def _give_away(self, descriptor: int) -> None:
-        """Keep files that root writes with kasctl readable for kas."""
+        """Give files that root writes with kasctl to the user of kas."""
         if os.geteuid() == 0:
             owner = self.path.stat()
             os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -2,7 +2,7 @@
 The development CA and certificate of a kas without configured certificates.
 
 kas creates them in the state directory on its first start, so that TLS works before an
-operator has thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``,
+operator has provided certificates: ``ca.crt``, ``ca.key``, ``server.crt``,
 ``server.key``.  It does not replace an operator's own files there; it renews only a
 certificate that this CA signed, with the same key, so that pins stay valid.
 """
@@ -48,41 +48,41 @@ SERVER_KEY = "server.key"
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=90)
-#: How long before its end kas warns of the CA: from then on, certificates end with the
-#: CA, and every agent and kubeconfig needs the next one.
+#: How long before the expiry of the CA kas begins to warn: from then on, certificates
+#: expire with the CA, and every agent and kubeconfig needs the next CA.
 CA_NOTICE = SERVER_LIFE
-# Clocks of agents that are a little behind must not refuse a new certificate.
+# How far certificates are backdated, for agents whose clocks are slightly behind.
 BACKDATED = timedelta(hours=1)
 
-# Of one certificate: a handshake carries all of them.
+# Names of one certificate: a handshake sends all of them.
 MAX_NAMES = 100
 
 
 @attrs.frozen
 class ServerFiles:
-    """Files that `DevelopmentPki.ensure` provides."""
+    """The files that `DevelopmentPki.ensure` provides."""
 
     certificate_file: Path
     key_file: Path
-    #: For ``agentk --ca-cert-file``; None when the certificate is not from our CA.
+    #: For ``agentk --ca-cert-file``; None if our CA did not sign the certificate.
     ca_file: Path | None
-    #: Of the server's key, as ``curl --pinnedpubkey`` takes it.
+    #: The pin of the server's key, for ``curl --pinnedpubkey``.
     pin: str
     expires_at: datetime
-    #: When `ensure` will do something again; None for a certificate of another CA.
+    #: When `ensure` has to be called again; None for a certificate of another CA.
     renew_at: datetime | None
-    #: Why it will not be renewed, and what to do; None where it will, or is not ours.
+    #: Why it will not be renewed, and what to do; None if it will be, or is not ours.
     problem: str | None = None
 
 
 @attrs.frozen(eq=False)
 class DevelopmentPki:
     """
-    Makes and renews the files in a state directory.
+    Creates and renews the files in a state directory.
 
-    :param hostname: of this machine; becomes a name of the certificate.
-    :param now: the time of day, with a time zone.
-    :param names: what else the certificate is for: host names and addresses.
+    :param hostname: the name of this machine; becomes a name of the certificate.
+    :param now: returns the time of day, with a time zone.
+    :param names: further host names and addresses for the certificate.
     """
 
     state: StateDirectory
@@ -92,9 +92,9 @@ class DevelopmentPki:
 
     def ensure(self) -> ServerFiles:
         """
-        See to it that there is a usable certificate; to be repeated once a day.
+        Create or renew the certificate if necessary; to be repeated once a day.
 
-        :raises ConfigurationError: files that belong together are not all there.
+        :raises ConfigurationError: files that belong together are incomplete.
         """
         with self.state.lock():
             certificate = self._certificate(SERVER_CERTIFICATE)
@@ -114,7 +114,7 @@ class DevelopmentPki:
                 ours = True
             elif ours and authority is not None and self._lacks_names(certificate):
                 # Keep its names: several kas may share the directory, each with its own
-                # names.  The next renewal drops names that none of them needs.
+                # names. The next renewal drops names that no kas needs.
                 names = dict.fromkeys((*self._names(), *names_of(certificate)))
                 certificate = self._issue(authority, [*names][:MAX_NAMES])
         return ServerFiles(
@@ -131,13 +131,13 @@ class DevelopmentPki:
         return self._can_issue() and self.now() >= _renewal(certificate)
 
     def _lacks_names(self, certificate: x509.Certificate) -> bool:
-        # Of the machine's own name it is not: kasctl may run where it has another.
+        # Without this machine's own name: kasctl may run where that is different.
         own = {canonical_name(name) for name in self.names}
         missing = own.intersection(self._names()).difference(names_of(certificate))
         return bool(missing) and self._can_issue()
 
     def _can_issue(self) -> bool:
-        # without the CA's key it stays as it is until it is replaced by hand
+        # Without the CA's key, the certificate stays until an operator replaces it
         return self.state.read(CA_KEY) is not None
 
     def _certificate(self, name: str) -> x509.Certificate | None:
@@ -164,8 +164,10 @@ class DevelopmentPki:
             advice = (
                 _new_authority("it")
                 if name == CA_KEY
-                else f"restore it, or remove it and {SERVER_CERTIFICATE} to have new "
-                "ones made"
+                else (
+                    f"restore it, or remove it and {SERVER_CERTIFICATE} to have new "
+                    "ones made"
+                )
             )
             message = f"{path}: is not an EC key without password; {advice}"
             raise ConfigurationError([message])
@@ -183,7 +185,7 @@ class DevelopmentPki:
         )
 
     def _make_authority(self) -> x509.Certificate:
-        # the key first: a certificate without its key would be useless for good
+        # Write the key first: a certificate without its key would be useless
         key = self._key(CA_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(CA_KEY, key)
         name = _name(f"kas development CA of {self.hostname}")
@@ -212,11 +214,11 @@ class DevelopmentPki:
                     + _new_authority("the right one")
                 ]
             )
-        # the same key again: pins stay right, and one rename replaces everything
+        # Keep the key: pins stay valid, and one rename replaces everything
         key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(SERVER_KEY, key)
         public = key.public_key()
-        # Kas show it to each other as clients, where they are asked to.
+        # Kas present it to each other as clients if required.
         usage = x509.ExtendedKeyUsage(
             [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         )
@@ -274,7 +276,7 @@ class DevelopmentPki:
             self.state.write(name, data)
 
     def _write_certificate(self, name: str, certificate: x509.Certificate) -> None:
-        # public, unlike everything else here
+        # Public, unlike all other files here
         data = certificate.public_bytes(serialization.Encoding.PEM)
         self.state.write(name, data, mode=0o644)
 
@@ -283,7 +285,8 @@ def _new_authority(restored: str = "") -> str:
     """
     Describe how to get another CA.
 
-    A certificate that stayed would count as a foreign CA's, and expire.
+    All three files must be removed: a remaining certificate would be treated as a
+    foreign CA's, and expire.
     """
     first = f"restore {restored} from a backup, or " if restored else ""
     return (
@@ -324,7 +327,7 @@ def ensure(
     hostname: str,
     names: Sequence[str] = (),
 ) -> ServerFiles:
-    """`DevelopmentPki.ensure` for a clock that counts seconds since 1970."""
+    """Call `DevelopmentPki.ensure` with a clock that counts seconds since 1970."""
 
     def time() -> datetime:
         return datetime.fromtimestamp(now(), UTC)
@@ -348,7 +351,9 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def is_for(certificate: x509.Certificate, host: str) -> bool:
-    """Whether a client that connects to *host* accepts the names of *certificate*."""
+    """
+    Tell whether a client that connects to *host* accepts the names of *certificate*.
+    """
     wanted = canonical_name(host)
     names = set(map(canonical_name, names_of(certificate)))
     parent = wanted.partition(".")[2]
@@ -362,7 +367,7 @@ def _general(name: str) -> x509.GeneralName:
 
 
 def _name(text: str) -> x509.Name:
-    # X.520 allows no more than 64 characters
+    # X.520 permits at most 64 characters
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
@@ -386,7 +391,7 @@ def _renewal(certificate: x509.Certificate) -> datetime:
 
 
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether *authority* itself issued *certificate*; says nothing about time."""
+    """Tell whether *authority* itself issued *certificate*, regardless of time."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

@@ -1,9 +1,9 @@
 """
-Sockets in the state directory, with which `kasctl` reaches the kas that use it.
+Sockets in the state directory, through which `kasctl` reaches the kas that use it.
 
-A program that can open one can read the state directory, so it needs no further proof.
-Each process has its own, by host and process id, because several kas may share a
-directory.
+A program that can open one can read the state directory, so it needs no further
+authentication. Each process has its own socket, named by host and process id, because
+several kas may share a directory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CONTROL, CALLS = "control-", "calls-"
 
 SUFFIX = ".sock"
 
-#: Bytes of the path of a unix socket, with the zero behind it (Linux).
+#: Bytes of the path of a Unix socket, including the terminating zero (Linux).
 MAX_PATH = 107
 
-#: Address of a worker for the others without Redis: in the folder of its kas
+#: The address of a worker for the others without Redis: in the folder of its kas
 #: (`kas.workers.folder`).
 _PEER = re.compile(
     r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
@@ -50,13 +50,16 @@ _PEER = re.compile(
 
 
 def worker_at(url: str) -> str:
-    """Return a text for users: the worker and kas at *url*; or *url* itself."""
+    """
+    Return a text for users that names the worker and kas at *url*; otherwise *url*
+    itself.
+    """
     found = _PEER.fullmatch(url)
     return url if found is None else f"worker {found[2]} of {found[1]}"
 
 
 def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
-    """Return the path of a process's socket."""
+    """Return the path of a process' socket."""
     return state.file(f"{prefix}{process_name(pid)}{SUFFIX}")
 
 
@@ -65,7 +68,7 @@ class ProcessSocket(Part):
     One socket of this process.
 
     :param lost: the commands of `kasctl` that will not work without it, for the log.
-    :param handed: a socket that listens already, in place of one of this process.
+    :param handed: an inherited socket that already listens; None to open one.
     """
 
     _log = Logger()
@@ -90,8 +93,8 @@ class ProcessSocket(Part):
         self._port: InheritedPort | None = None
 
     async def start(self) -> None:
-        """Listen; where that cannot be, say so and go on without."""
-        # kasctl, which looks for the socket, does without Twisted's transports.
+        """Listen; if that is impossible, log it and continue without."""
+        # Imported here, because kasctl uses this file without Twisted's transports.
         from tunnel.program.inherited_port import InheritedPort
 
         descriptor = self._handed
@@ -108,8 +111,8 @@ class ProcessSocket(Part):
 
         from tunnel.program.sockets import open_socket
 
-        # Compute the path here: a daemon is a different process than the process that
-        # created this object.
+        # Compute the path here: a daemon is another process than the one that created
+        # this object.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(
@@ -131,7 +134,7 @@ class ProcessSocket(Part):
             return None
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         port, self._port = self._port, None
         if port is not None:
             port.stopListening()

@@ -1,11 +1,11 @@
 """
 Records of running kas in the state directory, for `kasctl`: their addresses.
 
-Each process has a file, because several may share a directory, also from several hosts
-or containers.  The file exists from the time when the listeners are open until kas
-stops, and with another name until it has ended.  A leftover of a crash is recognized by
-its dead process, and the next kas that starts on this host removes it; nothing can be
-said here about processes of other hosts, and no program here could reach them.
+Each process has a separate file, because several may share a directory, even from
+several hosts or containers.  The file exists from the time when the listeners are open
+until kas stops, and then, with another name, until it has ended. A leftover of a crash
+is recognized by its dead process, and the next kas that starts on this host removes it.
+Processes of other hosts are ignored, because no program here could reach them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PREFIX = "running-"
 #: Prefix for a kas that is stopping.
 _LEAVING = "stopping-"
 
-#: Locked by the one kas without Redis.
+#: Locked by a kas without Redis, which must be the only one.
 _HELD = "kas.lock"
 
 _log = Logger()
@@ -61,13 +61,13 @@ EXTERNAL_API = "the external API"
 OTHER_KAS = "other kas"
 WEB = "pages of modules"
 
-# "every address", for whom the own machine has its own
+# For listeners on every address, the address for connections from this machine
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 
 @attrs.frozen
 class Running:
-    """A kas that runs."""
+    """A running kas."""
 
     pid: int
     listeners: tuple[Opened, ...]
@@ -83,7 +83,7 @@ class Running:
 
     def url(self, what: str) -> str | None:
         """
-        Return the listener for *what* as a URL; None: there is none, or it is a unix
+        Return the listener for *what* as a URL; None if there is none, or it is a Unix
         socket.
         """
         found = self.find(what)
@@ -108,15 +108,15 @@ def _reachable(address: str) -> str:
 
 def refuse_twins(state: StateDirectory) -> None:
     """
-    Look for a kas whose files look like ours, or like those of a dead process.
+    Refuse to start beside a kas of another container with the same host name.
 
-    Several containers may share the directory, and distinguish their processes by the
-    names of their hosts: a file with our process id, or without a process here, whose
-    kas still responds, belongs to a container whose host has the same name.
+    Several containers may share the directory, and distinguish their files by host
+    names. If a file has our process id, or belongs to no process here, but its kas
+    still responds, then it belongs to another container with the same host name.
 
-    :raises ConfigurationError: one exists.
+    :raises ConfigurationError: such a kas exists.
     """
-    # kasctl, which looks for running kas, works without Twisted's endpoints.
+    # Imported here, because kasctl uses this file without Twisted's endpoints.
     from tunnel.program.sockets import is_listening
 
     for pid, path in state.of_processes(CONTROL, SUFFIX):
@@ -135,10 +135,10 @@ def hold(state: StateDirectory) -> int | None:
     """
     Lock the directory for one kas without Redis, until it stops.
 
-    Two of them would not know each other's agents.  The lock ends with its process, in
-    any case.
+    Two of them would not know each other's agents. The lock always ends with its
+    process.
 
-    :return: a descriptor to close; None if the directory is not writable.
+    :returns: a descriptor to close; None if the directory is not writable.
     :raises ConfigurationError: another kas has it.
     """
     file = state.file(_HELD)
@@ -165,7 +165,7 @@ def hold(state: StateDirectory) -> int | None:
 
 
 def file_name(pid: int) -> str:
-    """Return the name of a process's file."""
+    """Return the name of a process' file."""
     return f"{_PREFIX}{process_name(pid)}.json"
 
 
@@ -174,7 +174,9 @@ def _leaving_name(pid: int) -> str:
 
 
 def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
-    """Write down what this process listens on; a state that is read-only may be so."""
+    """
+    Write the listeners of this process to its file, unless the state is read-only.
+    """
     _sweep(state)
     content = {
         "pid": os.getpid(),
@@ -192,18 +194,18 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
 
 
 def leave(state: StateDirectory) -> None:
-    """Hide this process, which stops, from `look`."""
+    """Hide this process from `look`, because it is stopping."""
     file = state.file(file_name(os.getpid()))
     try:
         file.rename(state.file(_leaving_name(os.getpid())))
     except FileNotFoundError:
-        pass  # it stops before it was ready
+        pass  # it stopped before it was ready
     except OSError:
         _log.failure("while renaming {file}", file=str(file))
 
 
 def forget(state: StateDirectory) -> None:
-    """Remove what this process wrote down."""
+    """Remove the file of this process."""
     for name in (file_name(os.getpid()), _leaving_name(os.getpid())):
         file = state.file(name)
         try:
@@ -232,7 +234,7 @@ def _all_of(state: StateDirectory, prefix: str) -> tuple[Running, ...]:
 
 
 def _sweep(state: StateDirectory) -> None:
-    """Remove what processes left that are gone."""
+    """Remove the files of dead processes."""
     for prefix, suffix in (
         (_PREFIX, ".json"),
         (_LEAVING, ".json"),
@@ -240,29 +242,30 @@ def _sweep(state: StateDirectory) -> None:
         (CALLS, SUFFIX),
     ):
         for pid, path in state.of_processes(prefix, suffix):
-            # In a container every process has the number of the one before.
+            # In a container, the process id is always the same, so the file may be from
+            # an earlier process.
             ours = prefix == _LEAVING and pid == os.getpid()
             if ours or not is_alive(pid):
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     # harmless
-                    _log.debug("{path} stays: {reason}", path=path, reason=error)
+                    _log.debug(("{path} stays: {reason}"), path=path, reason=error)
 
 
 def is_alive(pid: int) -> bool:
-    """There is a process of this number."""
+    """Tell whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # of another user, and alive
+        pass  # it belongs to another user, and is alive
     return True
 
 
 def _read(pid: int, state: StateDirectory, name: str) -> Running | None:
-    # Only programs write it, and nothing depends on it: no reason to complain.
+    # Only programs write this file, and nothing depends on it, so errors are ignored.
     try:
         content = json.loads(state.read(name) or b"")
         listeners = tuple(map(Opened.from_json, content["listeners"]))

@@ -15,7 +15,7 @@ __all__ = ["Announcer", "RunningRecord"]
 
 
 class Announcer(Part, ABC):
-    """Base of the part that makes a process known on this machine."""
+    """A base class for the part that announces a process on this machine."""
 
     @abstractmethod
     def publish(self) -> None:
@@ -24,9 +24,10 @@ class Announcer(Part, ABC):
 
 class RunningRecord(Announcer):
     """
-    Record of this process, and the lock against a second kas without Redis.
+    The record of this process, and the lock against a second kas without Redis.
 
-    :param alone: kas has no Redis: no other kas may use the state directory.
+    :param alone: whether kas has no Redis, so that no other kas may use the state
+        directory.
     :param opened: returns the open ports.
     """
 
@@ -41,9 +42,11 @@ class RunningRecord(Announcer):
         self._state = state
         self._alone = alone
         self._opened = opened
-        #: Open while no other kas without Redis may use the state directory.
+        #: The descriptor of the lock, while no other kas without Redis may use the
+        #: state directory.
         self._lock: int | None = None
-        #: The record is ours: after a refused start it may belong to another kas.
+        #: Whether the record is ours: after a refused start it may belong to another
+        #: kas.
         self._is_ours = False
 
     async def start(self) -> None:

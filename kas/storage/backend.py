@@ -30,23 +30,23 @@ def make_stores(
     """
     Return the stores: in Redis, or in a file of the state directory.
 
-    :param directory: the Redis client of the directory, whose metrics are beside the
-        metrics of the stores' own client.
-    :param changed: returns the listener for changes in the file; None: no other worker
-        shares the file.
+    :param directory: the Redis client of the directory, whose metrics are combined with
+        the metrics of the stores' own client.
+    :param changed: returns the listener for changes in the file; None if no other
+        worker shares the file.
     """
     redis = configuration.redis
     if redis is None:
 
         def make_file() -> StoreBackend:
-            # Here, because few modules store something: without one kas needs no
-            # SQLite.
+            # Imported here, because few modules need a store, and kas works without
+            # SQLite otherwise.
             from kas.storage.file_backend import FileBackend
 
             return FileBackend(state, runtime.reactor, runtime.now, tell=changed())
 
         return Stores(make_file, runtime.reactor)
-    # Here, because importing kas.redis installs the reactor.
+    # Imported here, because importing kas.redis installs the reactor.
     from kas.redis.metrics import RedisCollector
 
     clients = {} if directory is None else {"directory": directory}

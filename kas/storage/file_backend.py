@@ -1,9 +1,9 @@
 """
-Stores of modules in one file of the state directory: ``store.sqlite``.
+Stores of modules in one file in the state directory: ``store.sqlite``.
 
-SQLite fits: a change is on disk when its Deferred fires, a change that a crash cut
-short never happened, and the cost of both is proportional to the change.  Every call
-waits for the disk, so calls run in a thread, one after the other.
+SQLite is suitable: a change is on disk when its Deferred fires, an incomplete change is
+rolled back after a crash, and the cost of both is proportional to the change. Every
+call waits for the disk, so calls run in a thread, one after the other.
 
 The database uses a rollback journal, another file that exists during writes, and not a
 write-ahead log, which needs shared memory that network volumes lack.
@@ -38,11 +38,12 @@ __all__ = ["FILE", "FileBackend"]
 
 _T = TypeVar("_T")
 
-#: The file, and what the one kas that uses it has locked.
+#: The name of the file, and of the lock of the kas that uses it.
 FILE = "store.sqlite"
 _LOCK = "store.lock"
 
-#: In the file's header: that it is ours, and the version of the tables below.
+#: Numbers in the file's header: one that identifies our files, and the version of the
+#: tables below.
 _APPLICATION = 0x74786B73  # "txks"
 _FORMAT = 1
 
@@ -66,23 +67,22 @@ CREATE INDEX by_expiry ON entries (name, expires) WHERE expires IS NOT NULL;
 #: SQLite's errors for a damaged file.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
-#: Seconds between two looks for what has expired, where another worker may have said
-#: that it does.
+#: Seconds between two searches for expired values that another worker may have set.
 SHARED_SWEEP = 10.0
 
-#: Lines of SQLite's own report about a damaged file, in the log.
+#: Lines of SQLite's own report about a damaged file that are logged.
 _REPORTED = 5
 
 
 @attrs.define(eq=False)
 class FileBackend:
     """
-    Implements `tunnel.hosting.stores.StoreBackend`.
+    The implementation of `tunnel.hosting.stores.StoreBackend`.
 
-    :param reactor: lends the threads.
-    :param now: the time of day.
-    :param tell: told of each change here, where the workers of one kas share the file;
-        None: this process has it alone.
+    :param reactor: provides the threads.
+    :param now: returns the time of day.
+    :param tell: notified of each change here, if the workers of one kas share the file;
+        None if only this process uses it.
     """
 
     hears = True
@@ -95,25 +95,27 @@ class FileBackend:
     _listener: BackendListener | None = attrs.field(default=None, init=False)
     _one_at_a_time: DeferredLock = attrs.field(factory=DeferredLock, init=False)
     _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
-    #: Open while the file is ours.
+    #: The descriptor of the lock while the file is ours.
     _lock: int = attrs.field(default=-1, init=False)
     #: Changes of the running transaction.
     _changes: list[tuple[str, StoreEvent]] = attrs.field(factory=list, init=False)
-    #: The logged problem, until the store works again.
+    #: The problem that was last logged, until the store works again.
     _said: str = attrs.field(default="", init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _log = Logger()
 
     @property
     def sweep_interval(self) -> float:
-        """Seconds between two looks for what expires, which another worker may set."""
+        """
+        Seconds between two searches for expired values, which another worker may set.
+        """
         return math.inf if self._tell is None else SHARED_SWEEP
 
     def start(self, listener: BackendListener) -> None:
         self._listener = listener
 
     async def stop(self) -> None:
-        """Close the file, after what is being done."""
+        """Close the file after the running operation."""
         self._stopped = True
         await self._one_at_a_time.run(self._in_thread, self._close)
 
@@ -193,7 +195,7 @@ class FileBackend:
     ) -> tuple[list[str], str]:
 
         def read(database: sqlite3.Connection) -> tuple[list[str], str]:
-            # TEXT is ordered by its bytes, and so by its code points.
+            # TEXT is sorted by its bytes, and so by its code points.
             rows = database.execute(
                 "SELECT key FROM entries WHERE name = ? AND key >= ? AND key > ?"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
@@ -216,7 +218,7 @@ class FileBackend:
 
         return await self._do(write)
 
-    # In one transaction.
+    # Operations within a transaction.
 
     def _microseconds(self) -> int:
         return int(self._now() * 1_000_000)
@@ -255,8 +257,8 @@ class FileBackend:
         def done_in_thread() -> tuple[_T, list[tuple[str, StoreEvent]]]:
             self._changes = []
             database = self._open()
-            # The lock of a writer at once: it would be too late to wait for it when
-            # another program has written since what was read.
+            # Take the writer's lock at once: it cannot be taken later if another
+            # program has written after our read.
             database.execute("BEGIN IMMEDIATE")
             try:
                 result = work(database)
@@ -299,7 +301,7 @@ class FileBackend:
         file = self._state.file(FILE)
         with self._state.lock():
             if not file.exists() and not file.is_symlink():
-                # Complete from its first moment: a file that is cut short is damaged.
+                # Replaced as a whole: a truncated file would be damaged.
                 self._state.write(FILE, _empty())
         if not file.stat().st_size:
             raise sqlite3.DatabaseError("the file is empty")
@@ -363,10 +365,10 @@ class FileBackend:
 
 def lock_file(state: StateDirectory) -> int:
     """
-    Keep every other kas from the file.
+    Lock the file against every other kas.
 
-    :return: a descriptor; the file is ours until it is closed.
-    :raises ConfigurationError: another kas has it.
+    :returns: a descriptor; the file is ours until it is closed.
+    :raises ConfigurationError: another kas uses it.
     """
     lock = os.open(state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -397,7 +399,8 @@ def _check(database: sqlite3.Connection) -> None:
 
     :raises sqlite3.DatabaseError: the file is not one of ours, or is damaged.
     """
-    # On disk before COMMIT returns, the removal of the journal too.
+    # Each change is on disk before COMMIT returns, including the removal of the
+    # journal.
     database.execute("PRAGMA synchronous = EXTRA")
     report = database.execute(f"PRAGMA quick_check({_REPORTED})").fetchall()
     if report != [("ok",)]:
@@ -415,7 +418,8 @@ def _check(database: sqlite3.Connection) -> None:
 
 def _there(database: sqlite3.Connection, name: str, key: str) -> tuple[int, int]:
     """
-    Return the version of the value at a key, and the bytes of both; 0 without a value.
+    Return the version of the value at a key, and the bytes of both; 0 if there is no
+    value.
     """
     row = database.execute(
         "SELECT version, length(value) FROM entries WHERE name = ? AND key = ?",

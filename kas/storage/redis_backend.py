@@ -42,22 +42,22 @@ from tunnel.toolkit.until import until
 
 __all__ = ["RedisBackend"]
 
-#: Seconds between two looks at a namespace, which find out what a kas that died would
-#: have removed, and that Redis lost something.
+#: Seconds between two checks of a namespace, which detect values that a dead kas would
+#: have removed, and data that Redis has lost.
 LOOK_INTERVAL = 10.0
 
-#: Seconds between two looks at whether the first attempt to connect is over.
+#: Seconds between two checks whether the first attempt to connect has ended.
 FIRST_STEP = 0.01
 
-#: Expired values that one operation removes; the next operation removes the rest.
-#: Redis does nothing else for a millisecond.
+#: Expired values that one operation removes; the next operation removes the rest. This
+#: blocks Redis for a millisecond.
 _SWEEP = 500
 
-#: Bytes of a message on the channel that is read at all; ours have a key and a name.
+#: Bytes of a message on the channel that is accepted; ours contain a key and a name.
 _MAX_MESSAGE = 1024
 
-# KEYS: the hash, and both sets.
-# ARGV: channel, namespace, now or '', epoch to begin with, what to do, with what.
+# KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', initial epoch,
+# operation, and its arguments.
 _SCRIPT = """\
 local hash, order, ends = KEYS[1], KEYS[2], KEYS[3]
 local channel, name, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -180,7 +180,7 @@ return answer('found', text(version))
 
 @attrs.define(eq=False)
 class _Seen:
-    """Last known state of a namespace in Redis."""
+    """The last known state of a namespace in Redis."""
 
     epoch: bytes = b""
     version: int = 0
@@ -189,13 +189,13 @@ class _Seen:
 @attrs.define(eq=False)
 class RedisBackend:
     """
-    Implementation of `tunnel.hosting.stores.StoreBackend`.
+    The implementation of `tunnel.hosting.stores.StoreBackend` with Redis.
 
     It has its own client, so that values do not delay messages between kas, and a Redis
     that forbids scripts affects only the stores.
 
-    :param random: between 0 and 1, for the jitter.
-    :param now: the time of day; None: the time of Redis.
+    :param random: returns a number between 0 and 1, for the jitter.
+    :param now: returns the time of day; None for the clock of Redis.
     """
 
     sweep_interval = LOOK_INTERVAL
@@ -280,7 +280,7 @@ class RedisBackend:
     async def page(
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
-        # A key that another program wrote may be the last of a page.
+        # A page may end with a key that another program wrote.
         begin = after.encode("utf-8", "surrogateescape")
         _, last, found = await self._run(name, "page", prefix, begin, limit, _SWEEP)
         keys = []
@@ -288,7 +288,7 @@ class RedisBackend:
             try:
                 keys.append(key.decode())
             except UnicodeDecodeError:
-                # kas stores no such key, and could not ask for its value.
+                # kas does not store such keys, and could not request its value.
                 continue
         return keys, last.decode("utf-8", "surrogateescape")
 
@@ -296,7 +296,7 @@ class RedisBackend:
         status, *rest = await self._run(name, "sweep", _SWEEP)
         return self._number(rest[0]) / 1_000_000 if status == b"found" else math.inf
 
-    # One script.
+    # Execution of the script.
 
     @property
     def _channel(self) -> str:
@@ -328,7 +328,7 @@ class RedisBackend:
         self, name: str, what: str, *arguments: bytes | str | int
     ) -> tuple[Any, ...]:
         if not self.client.tried:
-            # Modules start before there can be a connection.
+            # Modules start before a connection can exist.
             patience = self._settings.dial_timeout + self._settings.write_timeout
             await until(lambda: self.client.tried, self._reactor, patience, FIRST_STEP)
         try:
@@ -357,7 +357,10 @@ class RedisBackend:
         return CallError(Status.INTERNAL, text)
 
     def _compare(self, name: str, epoch: bytes, version: int) -> None:
-        """Answers come in order: what is older than the last one was lost."""
+        """
+        Compare a response with the last one: responses come in order, so an older
+        version means that data was lost.
+        """
         seen = self._seen.get(name)
         if seen is None:
             self._seen[name] = _Seen(epoch, version)
@@ -376,7 +379,7 @@ class RedisBackend:
         if self._listener is not None:
             call(self._listener)
 
-    # kas.redis.RedisListener
+    # Methods of kas.redis.RedisListener
 
     def redis_up(self) -> None:
         """Note that Redis works, again or for the first time."""
@@ -387,7 +390,7 @@ class RedisBackend:
         self._update()
 
     def redis_listening(self, on: bool) -> None:
-        """Whether messages come in."""
+        """Note whether messages arrive."""
         self._update()
 
     def _update(self) -> None:
@@ -399,7 +402,7 @@ class RedisBackend:
         """Do nothing: a script does not name the key with the wrong type."""
 
     def redis_message(self, data: bytes) -> None:
-        """Pass on a change by some kas, perhaps this one."""
+        """Report a change by some kas, perhaps this one."""
         event = _read(data)
         if event is not None:
             name, change = event
@@ -410,7 +413,7 @@ _TYPES = {b"S": StoreEventType.SET, b"D": StoreEventType.DELETED}
 
 
 def _read(data: bytes) -> tuple[str, StoreEvent] | None:
-    """Parse a message of the channel; None: another program sent it."""
+    """Parse a message of the channel; None if another program sent it."""
     kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
     version, _, rest = rest.partition(b" ")
     name, _, key = rest.partition(b" ")

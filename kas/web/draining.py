@@ -1,4 +1,4 @@
-"""A listener that ends in order: what runs may finish, and nothing new begins."""
+"""A listener that drains: running requests may finish, and no new ones begin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tunnel.transport.negotiation import abort
 
 __all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
 
-#: Seconds that the last bytes get to leave at the end.
+#: Seconds that the last bytes have to leave at the end.
 CLOSE_TIME = 1.0
 
 
@@ -36,19 +36,19 @@ class OpenConnection(Protocol):
 
     @property
     def transport(self) -> Any:
-        """The transport below."""
+        """The underlying transport."""
 
     def close(self) -> None:
-        """End it after what was written."""
+        """Close after the written data was sent."""
 
 
 @implementer(IProtocolFactory)
 class DrainingFactory(ABC, Factory):
     """
-    Factory of such a listener's connections, which knows the open ones.
+    A factory of such a listener's connections, which knows the open ones.
 
-    :param what: purpose of the connections, for the log.
-    :param limit: maximum number of connections.
+    :param what: the purpose of the connections, for the log.
+    :param limit: the maximum number of connections.
     """
 
     _log = Logger()
@@ -58,7 +58,7 @@ class DrainingFactory(ABC, Factory):
         self.limit = limit
         #: Accepted connections, in any state.
         self.open: set[OpenConnection] = set()
-        #: Those over HTTP/1.1 with a request under way.
+        #: Connections over HTTP/1.1 with a request in progress.
         self.busy: set[object] = set()
         self._what = what
         self._draining = False
@@ -66,10 +66,10 @@ class DrainingFactory(ABC, Factory):
 
     @abstractmethod
     def connect(self, address: IAddress) -> Any:
-        """Make one connection; None if that cannot be done."""
+        """Create one connection; return None if that is impossible."""
 
     def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
-        """One connection, or None when there are too many."""
+        """Create one connection; return None if there are too many."""
         if self.room() <= 0:
             if not self._complained:
                 self._log.warn(
@@ -91,34 +91,37 @@ class DrainingFactory(ABC, Factory):
 
     @property
     def calls(self) -> int:
-        """How many requests are under way."""
+        """The number of requests in progress."""
         return len(self.busy)
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self.open)
 
     def room(self) -> int:
-        """How many more there may be; who is in a TLS handshake counts already."""
+        """
+        Return the number of further connections; clients in a TLS handshake are already
+        counted.
+        """
         return self.limit - len(self.open)
 
     def leaves(self, channel: Any) -> bool:
-        """Whether a connection over HTTP/1.1 ends after the answer."""
+        """Tell whether a connection over HTTP/1.1 ends after the response."""
         return self._draining
 
     def idle(self, connection: Any) -> bool:
-        """Whether no request is under way on it."""
+        """Tell whether a connection has no request in progress."""
         return connection not in self.busy
 
     def drain(self, grace: float) -> None:
-        """Close connections without requests, and the others after theirs."""
+        """Close idle connections now, and the others after their requests."""
         self._draining = True
         idle = [one for one in self.open if self.idle(one)]
         for_each(idle, lambda one: one.close(), "the end of a connection")
 
     def close(self) -> None:
-        """Close every connection once what was written is sent."""
+        """Close every connection after the written data was sent."""
         for_each(tuple(self.open), lambda one: one.close(), "the end of a connection")
 
     def abort(self) -> None:
@@ -134,8 +137,8 @@ class DrainingListener(Part):
     """
     One listener, from its section of the configuration.
 
-    :param what: is listened for.
-    :param setting: where the address is configured.
+    :param what: the purpose of the listener.
+    :param setting: the setting with its address.
     """
 
     def __init__(
@@ -166,22 +169,23 @@ class DrainingListener(Part):
             what=self.name,
             setting=self._setting,
             alpn=self._alpn,
-            # Clients of HTTP may not speak 1.3 yet: Ruby's gRPC of older GitLabs.
+            # HTTP clients may not support 1.3 yet, such as Ruby's gRPC in older
+            # GitLabs.
             minimum=ssl.TLSVersion.TLSv1_2,
             room=self.factory.room,
         )
 
     async def drain(self, phase: Phase) -> None:
-        """End the requests, and cut the rest."""
+        """Finish the requests, and abort the rest."""
         if phase is Phase.REQUESTS:
             await self.finish_requests()
             await self.stop()
 
     async def finish_requests(self) -> None:
         """
-        Accept nothing more, send clients away, and let what runs finish.
+        Stop accepting requests, send clients away, and let running requests finish.
 
-        Connections are taken for a while yet: load balancers still send them.
+        Connections are accepted for a while, because load balancers still send them.
         """
         grace = self._settings.listen_grace_period
         if grace:
@@ -192,7 +196,7 @@ class DrainingListener(Part):
         await until(lambda: not self.factory.calls, self._reactor, left)
 
     async def stop(self) -> None:
-        """Cut what is left."""
+        """Abort the remaining connections."""
         await self._close_port()
         self.factory.close()
         await until(lambda: not self.factory.connections, self._reactor, CLOSE_TIME)

@@ -28,18 +28,20 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["WebCollector", "WebFactory", "WebListener"]
 
-#: Bytes of all bodies that are in memory: each may have megabytes, and there may be as
-#: many as connections.
+#: Bytes of all bodies in memory: each may have megabytes, and there may be as many as
+#: connections.
 MAX_BODIES = 256 * 1024 * 1024
 
 
 @attrs.define(eq=False)
 class WebCounters:
-    """For metrics; labels are bounded: modules, and classes of statuses."""
+    """
+    Counters for metrics; their labels are limited to modules and classes of statuses.
+    """
 
-    #: By module and class of the status; no module: no page was asked.
+    #: By module and class of the status; the module is empty if no page was requested.
     answers: Counter[tuple[str, str]] = attrs.Factory(Counter)
-    #: Clients that left before they had their answer, or did not read it.
+    #: Clients that left before they had their response, or did not read it.
     broken: int = 0
 
 
@@ -58,7 +60,7 @@ class WebRequest(BoundedRequest):
         self._counters = counters
 
     def answer(self) -> None:
-        """Let the resource do it; see `PageSite.getResourceFor`."""
+        """Let the resource respond; see `PageSite.getResourceFor`."""
         super(BoundedRequest, self).process()
 
     def find(self) -> Any:
@@ -76,7 +78,7 @@ class WebRequest(BoundedRequest):
         super().render(resource)
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """Log the failure of a resource; the client does not see its reason."""
+        """Log the failure of a resource, whose reason the client must not see."""
         self._log.failure(
             "the page {prefix} of module {module} failed",
             reason,
@@ -86,7 +88,7 @@ class WebRequest(BoundedRequest):
         if self.channel is None or self.finished:
             return reason
         if self.startedWriting:
-            # Half an answer must not look like a whole one.
+            # An incomplete response must not look like a complete one.
             self.refused(500)
             self.channel.forceAbortClient()
             return reason
@@ -101,7 +103,7 @@ class WebRequest(BoundedRequest):
         super().finish()
 
     def refused(self, status: int) -> None:
-        """Respond with this status and nothing else."""
+        """Respond with a status only."""
         self.code = status
         self._count()
 
@@ -114,7 +116,7 @@ class WebRequest(BoundedRequest):
         self._counted = True
         module = self._mount.owner if self._mount else ""
         self._counters.answers[module, f"{self.code // 100}xx"] += 1
-        # Neither path nor query: both may have secrets in them.
+        # Without path and query, which may contain secrets.
         self._log.debug(
             "{method} below {prefix} of module {module}: {status}",
             method=self.method.decode("ascii", "replace"),
@@ -125,7 +127,7 @@ class WebRequest(BoundedRequest):
 
 
 def _say(request: Any, status: int, text: str) -> None:
-    """Answer in a line, or in JSON where the client asks for that."""
+    """Respond with one line, or with JSON if the client requests that."""
     accepted = request.requestHeaders.getRawHeaders(b"accept", [b""])
     if b"application/json" in b",".join(accepted).lower():
         kind, body = b"application/json", json.dumps({"message": text}).encode()
@@ -140,7 +142,7 @@ def _say(request: Any, status: int, text: str) -> None:
 
 
 class _NoPage(Resource):
-    """Response for paths without a registered prefix."""
+    """The response for paths without a registered prefix."""
 
     isLeaf = True
 
@@ -153,7 +155,7 @@ _NO_PAGE = _NoPage()  # type: ignore[no-untyped-call]
 
 
 class PageSite(BoundedSite):
-    """Finds the resource by the prefixes of modules."""
+    """A site that finds the resource by the prefixes of modules."""
 
     def getResourceFor(self, request: WebRequest) -> Any:
         request.site = self
@@ -162,7 +164,7 @@ class PageSite(BoundedSite):
 
 
 class WebFactory(DrainingFactory):
-    """Takes connections for the pages of modules."""
+    """A factory that accepts connections for the pages of modules."""
 
     def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
         super().__init__(WEB, settings.max_connections)
@@ -193,7 +195,9 @@ class WebCollector(Collector):
             "kas_web_connections", "Connections for pages.", factory.connections
         )
         yield GaugeMetricFamily(
-            "kas_web_requests_in_flight", "Requests of pages under way.", factory.calls
+            "kas_web_requests_in_flight",
+            ("Requests of pages under way."),
+            factory.calls,
         )
         requests = CounterMetricFamily(
             "kas_web_requests",

@@ -1,4 +1,4 @@
-"""Requests of twisted.web whose size and time are bounded."""
+"""Requests of twisted.web with limits for size and time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tunnel.transport.sockets import bound_unsent
 
 __all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 
-# They are untyped.
+# Twisted does not declare their types.
 _Channel: Any = HTTPChannel
 _Request: Any = Request
 _Site: Any = Site
@@ -33,14 +33,14 @@ _Site: Any = Site
 class RequestLimits:
     """Limits on one request of a client."""
 
-    #: Seconds for its head and body.
+    #: Seconds for the head and the body.
     request: float
 
-    #: Seconds between two requests, and between two pieces of one; also how long the
-    #: client may take nothing of an answer.
+    #: Seconds between two requests, and between two pieces of one; also the time that a
+    #: client may pause reading a response.
     idle: float
 
-    #: Bytes of its body, which is whole in memory before it is looked at.
+    #: Bytes of the body, which is read into memory as a whole.
     body: int
 
 
@@ -49,8 +49,8 @@ class Bounds:
     """
     Resources that the requests of one listener share.
 
-    :ivar memory: for bodies.
-    :ivar factory: of the connections.
+    :ivar memory: the memory for bodies.
+    :ivar factory: the factory of the connections.
     """
 
     limits: RequestLimits
@@ -61,24 +61,24 @@ class Bounds:
 
 class BoundedRequest(_Request):  # type: ignore[misc]
     """
-    Bounds the time for head and body, and the memory of the body.
+    A request with limits for the time of head and body, and for the memory of the body.
 
-    Of a head twisted.web takes 500 fields and 16 KiB.
+    twisted.web limits a head to 500 fields and 16 KiB.
     """
 
     _late_call: IDelayedCall | None = None
-    #: It was answered before it was complete.
+    #: Whether a response was sent before the request was complete.
     _refused = False
 
     def __init__(self, bounds: Bounds, *arguments: Any, **rest: Any) -> None:
         super().__init__(*arguments, **rest)
         self._bounds = bounds
         self._kept = 0
-        #: The body is not kept.
+        #: Whether the body is discarded.
         self.discard = False
-        #: Memory of the body.
+        #: The memory of the body.
         self.share = RequestShare(bounds.memory)
-        # It is gone from the channel when the client is.
+        # The connection, which the channel forgets when the client leaves.
         self._connection: BoundedChannel = self.channel
         self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
 
@@ -86,7 +86,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         """Handle the head of a request before its body; may set `discard`."""
 
     def answer(self) -> None:
-        """Answer the request; called once all of it has arrived."""
+        """Respond to the request; called after all of it has arrived."""
         raise NotImplementedError
 
     def refused(self, status: int) -> None:
@@ -115,7 +115,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
     def process(self) -> None:
         if self._refused:
-            # Its last bytes came with the excess ones.
+            # The last bytes arrived together with the excess ones.
             return
         self._in_time()
         self._bounds.factory.busy.add(self._connection)
@@ -141,7 +141,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
     def connectionLost(self, reason: Any) -> None:
         self._in_time()
         self._over()
-        # Not when the garbage is collected next.
+        # Release the memory now, not at the next garbage collection.
         self.content = BytesIO()
         self.gone()
         super().connectionLost(reason)
@@ -176,25 +176,25 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
 class BoundedChannel(_Channel):  # type: ignore[misc]
     """
-    One connection, which its factory knows.
+    One connection, which is registered at its factory.
 
-    A client that takes nothing of what waits for it, for as long as a connection may be
-    idle, is cut: its answer is memory, and most of the time a producer that waits.
+    A client that reads no waiting data for as long as a connection may be idle is
+    disconnected, because its response holds memory, and often a waiting producer.
     """
 
     #: When it began.
     born = 0.0
-    #: kas ends it, and not the client.
+    #: Whether kas ends it, not the client.
     closing = False
     _stalled_call: IDelayedCall | None = None
     _written = 0
-    #: Bytes that had left at the last look.
+    #: Bytes that had left at the last check.
     _taken = 0
 
     def connectionMade(self) -> None:
         self.born = self.site.reactor.seconds()
-        # The kernel would buffer megabytes, and we could not see whether the client
-        # reads them.
+        # Otherwise the kernel would buffer megabytes, and we could not see whether the
+        # client reads them.
         bound_unsent(self.transport)
         super().connectionMade()
 
@@ -211,24 +211,27 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         self._watch()
 
     def resumeProducing(self) -> None:
-        """Write again: the client has taken everything."""
+        """Resume writing: the client has read everything."""
         super().resumeProducing()
         if not self.closing:
             self._unwatch()
 
     def timeoutConnection(self) -> None:
-        """No request came; while the client takes the last answer, none is late."""
+        """
+        Handle a missing request, but not while the client still reads the last
+        response.
+        """
         if unsent(self.transport) and self._takes():
             self.setTimeout(self.timeOut)
         else:
             super().timeoutConnection()
 
     def loseConnection(self) -> None:
-        """End it after what was written."""
+        """Close after the written data was sent."""
         if not self.closing:
             self.closing = True
             super().loseConnection()
-            # The transport waits for the client as long as that likes.
+            # The transport would wait for the client without a limit.
             self._watch()
 
     close = loseConnection
@@ -258,11 +261,11 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         if self._takes():
             self._watch()
         else:
-            # As if the client had left.
+            # Handle it as if the client had left.
             super().forceAbortClient()
 
     def _takes(self) -> bool:
-        """Whether the client took something since the last call."""
+        """Tell whether the client has read data since the last call."""
         before = self._taken
         self._taken = self._written - (unsent(self.transport) or 0)
         return self._taken > before
@@ -270,9 +273,10 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
 
 class BoundedSite(_Site):  # type: ignore[misc]
     """
-    A site for such requests, without HTTP/2, which `tunnel.http2` does.
+    A site for such requests, without HTTP/2, which `tunnel.http2` handles.
 
-    :param request: made for each, with *bounds* and what twisted.web gives.
+    :param request: the class of requests, called with *bounds* and twisted.web's
+        arguments.
     """
 
     noisy = False

@@ -1,4 +1,4 @@
-"""Requests of the supervisor to its workers, by their private sockets."""
+"""Requests of the supervisor to its workers, through their private sockets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["ANSWER_TIMEOUT", "WorkerCalls", "problem_of"]
 
-#: Timeout of a worker's answer: less than the timeout of `kasctl` for all, and more
-#: than a worker needs to dial other kas.
+#: Timeout of a worker's response: less than the timeout of `kasctl` for all workers,
+#: and more than a worker needs to dial other kas.
 ANSWER_TIMEOUT = 2.3
 
 
 @attrs.frozen(eq=False)
 class WorkerCalls:
-    """Client of the workers."""
+    """A client of the workers."""
 
     workers: WorkersPart
     _reactor: Any
@@ -46,7 +46,7 @@ class WorkerCalls:
         Return the response of a worker to a request.
 
         :param timeout: seconds for the response.
-        :raises Exception: there is none in time.
+        :raises Exception: no response arrived in time.
         """
         where = self.workers.sockets.folder.socket(worker.number, socket_name)
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
@@ -66,13 +66,13 @@ class WorkerCalls:
         self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
     ) -> bytes | None:
         """
-        Return the response of a worker; None: there is none, and the log has the
-        reason.
+        Return the response of a worker; None if there is none, with the reason in the
+        log.
         """
         try:
             return await self.ask(worker, socket_name, path, method)
         except Exception as error:
-            # A worker that has nothing more to end closes before its process exits.
+            # A worker that is stopping closes its sockets before its process exits.
             if self.workers.is_ready:
                 self._log.warn(
                     "worker {number} does not answer: {reason}",
@@ -85,8 +85,7 @@ class WorkerCalls:
         self, socket_name: str, path: str, method: bytes = b"GET"
     ) -> list[tuple[WorkerProcess, bytes]]:
         """
-        Return the answers of ready workers; a worker that dies in the meantime has
-        none.
+        Return the responses of ready workers, without workers that die in the meantime.
         """
         asked = self.workers.open
         answers = await gatherResults(
@@ -103,7 +102,7 @@ class WorkerCalls:
 
 
 def problem_of(error: Exception) -> str:
-    """Describe why the answer is missing."""
+    """Describe why a response is missing."""
     if isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[0].value
     if isinstance(error, CancelledError | TimeoutError):
@@ -114,7 +113,7 @@ def problem_of(error: Exception) -> str:
 @implementer(IAgentEndpointFactory)
 @attrs.frozen
 class _Socket:
-    """Leads every request to one unix socket."""
+    """An endpoint that connects every request to one Unix socket."""
 
     reactor: Any
     path: Path

@@ -19,19 +19,19 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["WorkersFolder", "check_path"]
 
-#: In each folder, and locked as long as its supervisor lives.
+#: The lock file in each folder, which is locked as long as its supervisor lives.
 _LOCK = "lock"
 
 
 @attrs.define
 class WorkersFolder:
     """
-    Folder of one supervisor.
+    The folder of one supervisor.
 
     Its name is shorter than the names of processes' other files: two names follow it,
-    and the path of a socket is short.  So a lock, not the name, shows its owner: a
-    container beside this one may have the same process ids, and the same name if both
-    use the network of their host.
+    and the path of a socket must be short. So a lock, not the name, shows whether it is
+    in use: another container may have the same process ids, and the same host name if
+    both use the network of their host.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class WorkersFolder:
     @classmethod
     def make(cls, state: StateDirectory, workers: int) -> WorkersFolder:
         """
-        Create the folder of this process, and remove those of dead supervisors.
+        Create the folder of this process, and remove the folders of dead supervisors.
 
         :raises ConfigurationError: see `check_path`.
         """
@@ -58,15 +58,15 @@ class WorkersFolder:
         return made
 
     def _take(self) -> None:
-        """Lock it; what has the name of the lock was locked before it had that."""
+        """Lock the folder; the lock file gets its name after it was locked."""
         begun = self.path / f"{_LOCK}.new"
         self._lock = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # a volume without locks: the number has to do
+        with suppress(OSError):  # a volume without locks: the process id must suffice
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         begun.rename(self.path / _LOCK)
 
     def _begin(self) -> bool:
-        """Make it; False: it is another one's."""
+        """Create the folder; return False if another process has it."""
         try:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
@@ -78,7 +78,7 @@ class WorkersFolder:
         Return the path of a worker's socket for *what*: ``status``, ``control`` or
         ``peer``.
 
-        The other workers use the last one: see `kas.state.process_socket.worker_at`.
+        The other workers use ``peer``: see `kas.state.process_socket.worker_at`.
         """
         return self.path / f"{number}.{what}"
 
@@ -91,16 +91,16 @@ class WorkersFolder:
 
     @property
     def configuration(self) -> Path:
-        """The configuration file, as it was when kas was started."""
+        """The copy of the configuration file at the start of kas."""
         return self.path / "kas.yaml"
 
     def keep(self, file: Path) -> None:
-        """Copy the configuration *file*."""
+        """Copy the configuration file *file*."""
         self.configuration.touch(mode=0o600)
         shutil.copyfile(file, self.configuration)
 
     def remove(self) -> None:
-        """Remove it, and what is in it."""
+        """Remove the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -109,13 +109,14 @@ class WorkersFolder:
 
 def check_path(state: Path, workers: int) -> None:
     """
-    Look at the path of a state directory, whatever number a process gets at the start.
+    Check the length of a state directory's path, for any process id.
 
-    :raises ConfigurationError: sockets of so many workers would have too long a path.
+    :raises ConfigurationError: the paths of the sockets of that many workers would be
+        too long.
     """
     if workers == 1:
         return
-    # The last part is the suffix of a folder beside another container's.
+    # The last part is the suffix for a second container's folder.
     folder = WorkersFolder(state / f"{_prefix()}{_largest_pid()}.1")
     over = len(os.fsencode(folder.socket(workers, "control"))) - MAX_PATH
     if over > 0:
@@ -131,11 +132,11 @@ def _largest_pid() -> int:
     try:
         return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):
-        return 2**22  # no Linux has more
+        return 2**22  # the limit of Linux
 
 
 def _has_owner(pid: int, path: Path) -> bool:
-    """Whether the supervisor that made a folder lives."""
+    """Tell whether the supervisor that created a folder is alive."""
     seems_alive = pid != os.getpid() and is_alive(pid)
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
@@ -149,7 +150,7 @@ def _has_owner(pid: int, path: Path) -> bool:
         return seems_alive
     finally:
         os.close(lock)
-    return False  # another process may have its number by now
+    return False  # another process may have its id by now
 
 
 def _prefix() -> str:

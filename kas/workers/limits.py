@@ -21,22 +21,23 @@ from tunnel.hosting.stores import Stores
 
 __all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
 
-#: Steps of a limit, for each worker: the others know what one has but for one step.
+#: Steps of a limit for each worker: the other workers know its amount to the precision
+#: of one step.
 STEPS = 4
 
-#: Keys of one limit and worker whose running requests are remembered; each passed a
-#: step there.  Further keys are counted only by that worker.
+#: Keys of one limit and worker whose running requests are remembered, each of which has
+#: passed a step. Further keys are counted only by that worker.
 MAX_KEYS = 10_000
 
 
 class CountTogether(Protocol):
-    """One limit."""
+    """A limit that all workers share."""
 
     def heard(self, worker: str, key: str, amount: int) -> None:
-        """Another worker used something."""
+        """Count a use at another worker."""
 
     def gone(self, worker: str) -> None:
-        """Another worker ended."""
+        """Forget another worker that ended."""
 
     def now(self) -> Iterable[tuple[str, int]]:
         """Return the running uses here, for a worker that has just started."""
@@ -46,15 +47,16 @@ class CountTogether(Protocol):
 @attrs.define(eq=False)
 class SharedCount:
     """
-    How much of something is under way, by a key.
+    The amount of a resource in use, by a key.
 
     :ivar step: see the module.
-    :param tell: the other workers: the key, and how much is under way here.
+    :param tell: called with a key and the amount in use here, to notify the other
+        workers.
     """
 
     step: int
     _tell: Callable[[str, int], None]
-    #: At all others; read by who checks the limit.
+    #: The amounts in use at all other workers.
     elsewhere: Counter[str] = attrs.field(factory=Counter, init=False)
     _by_worker: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     #: The amounts that the other workers know.
@@ -64,11 +66,11 @@ class SharedCount:
     def of(
         cls, limit: int, workers: int, tell: Callable[[str, int], None]
     ) -> SharedCount:
-        """For a limit of so much at all workers together."""
+        """Return a count for a limit over all workers."""
         return cls(max(1, limit // (STEPS * workers)), tell)
 
     def here(self, key: str, amount: int) -> None:
-        """So much is under way at this worker."""
+        """Set the amount in use at this worker."""
         shown = amount - amount % self.step
         if shown == self._told.get(key, 0):
             return
@@ -78,10 +80,10 @@ class SharedCount:
             del self._told[key]
         self._tell(key, shown)
 
-    # CountTogether
+    # Methods of CountTogether
 
     def heard(self, worker: str, key: str, amount: int) -> None:
-        """So much is under way there now."""
+        """Set the amount in use at another worker."""
         there = self._by_worker.setdefault(worker, {})
         if key not in there and len(there) >= MAX_KEYS:
             return
@@ -92,7 +94,7 @@ class SharedCount:
             del self.elsewhere[key]
 
     def gone(self, worker: str) -> None:
-        """Nothing is under way there any more."""
+        """Forget the amounts of a worker that ended."""
         for key, amount in self._by_worker.pop(worker, {}).items():
             self.elsewhere[key] -= amount
             if self.elsewhere[key] <= 0:
@@ -105,7 +107,7 @@ class SharedCount:
 
 @attrs.define(eq=False)
 class _Happened:
-    """Limit on events, which needs no memory here."""
+    """A limit on events, which needs no memory here."""
 
     _count: Callable[[str, int], None]
 
@@ -122,11 +124,11 @@ class _Happened:
 @attrs.define(eq=False)
 class SharedLimits:
     """
-    Implements `kas.directory.sibling_store.WorkersListener`.
+    The implementation of `kas.directory.sibling_store.WorkersListener`.
 
-    :ivar workers: all of them, this one included.
-    :param tell: the other workers: limit, key and amount.
-    :param stores: where modules keep what all workers share.
+    :ivar workers: the number of workers, including this one.
+    :param tell: called with limit, key and amount, to notify the other workers.
+    :param stores: the stores of modules, which all workers share.
     """
 
     workers: int
@@ -138,8 +140,8 @@ class SharedLimits:
         """
         Return a limit of amounts in progress at all workers.
 
-        A module that failed and starts again goes on with its former count: the other
-        workers send changes, and do not repeat their amounts.
+        A module that failed and is restarted continues with its former count, because
+        the other workers send only changes.
         """
         before = self._limits.get(name)
         if isinstance(before, SharedCount):
@@ -157,12 +159,12 @@ class SharedLimits:
         Return a limit of events at all workers.
 
         :param count: called with events at other workers.
-        :return: a function that reports events of this worker.
+        :returns: a function that reports events of this worker.
         """
         self._limits[name] = _Happened(count)
         return lambda key, amount: self._tell(name, key, amount)
 
-    # WorkersListener
+    # Methods of WorkersListener
 
     def stored(self, name: str, event: StoreEvent) -> None:
         """Take a module's change of a value that all workers share."""

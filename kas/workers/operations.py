@@ -1,4 +1,4 @@
-"""The commands and questions of `kasctl` for a kas with several workers."""
+"""Commands and queries of `kasctl` for a kas with several workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkersOperations:
         self._workers = calls.workers
         self._alone = alone
         self._draining = False
-        #: Workers that receive the order now.
+        #: Workers to which the command is being sent.
         self._telling: set[WorkerProcess] = set()
         self._workers.on_report = self._reported
 
@@ -43,14 +43,16 @@ class WorkersOperations:
         Whether kas is ready.
 
         It is ready if it has started, is neither draining nor stopping, and at least
-        one worker is open.  A killed worker is soon replaced, and the others go on
-        meanwhile.
+        one worker is open.  A killed worker is soon replaced, and the others continue
+        in the meantime.
         """
         workers = self._workers
         return workers.is_ready and not self._draining and bool(workers.open)
 
     def _reported(self, worker: WorkerProcess, draining: bool) -> None:
-        """Repeat the order to a worker that is a replacement, or did not receive it."""
+        """
+        Repeat the command for a worker that is a replacement, or did not receive it.
+        """
         if draining is self._draining or worker in self._telling:
             return
         self._telling.add(worker)
@@ -65,10 +67,10 @@ class WorkersOperations:
         add: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
         method: bytes = b"GET",
     ) -> dict[str, Any]:
-        """Return the combined answer of all workers, as one process."""
+        """Return the combined response of all workers, as of one process."""
         answers = await self._calls.ask_all(socket_name, path, method)
         return {
-            # Their agents are unknown.
+            # The agents of these workers are unknown.
             "silent_workers": len(self._workers.processes) - len(answers),
             **add([json.loads(body) for _, body in answers]),
             "pid": os.getpid(),
@@ -89,7 +91,7 @@ class WorkersOperations:
         return await self._set_draining(False)
 
     async def _set_draining(self, draining: bool) -> dict[str, Any]:
-        # Workers that do not respond get the order again when they report.
+        # Workers that do not respond receive the command again when they report.
         self._draining = draining
         return await self._progress(_order(draining), b"POST")
 
@@ -124,9 +126,9 @@ class WorkersOperations:
 
     async def record_change(self, body: bytes) -> dict[str, Any]:
         """
-        Have one worker write a change that `kasctl` made to the audit log.
+        Let one worker record a change that `kasctl` made in the audit log.
 
-        This does not wait: workers that hang would keep `kasctl` for seconds each.
+        This does not wait: each hanging worker would delay `kasctl` for seconds.
         """
         parse_change(body)
         Deferred.fromCoroutine(self._record_change(body)).addErrback(
@@ -154,7 +156,7 @@ class WorkersOperations:
 
 
 def _order(draining: bool) -> str:
-    """To take no agents, or to take some again."""
+    """Return the path of the command that starts or ends draining."""
     return "/drain" if draining else "/undrain"
 
 

@@ -1,4 +1,6 @@
-"""The line from a worker to its supervisor: that it is ready, and that it turns."""
+"""
+The connection of a worker to its supervisor, for reports that it is ready and alive.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,28 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 
-#: The descriptor that a worker writes to; what it reads ends with the supervisor.
+#: The descriptor to which a worker writes; reading from it ends when the supervisor
+#: dies.
 REPORTS = 3
 
-#: Seconds between two signs that the reactor of a worker turns.
+#: Seconds between two reports that show that the reactor of a worker is running.
 BEAT_INTERVAL = 2.0
 
 
 @attrs.frozen
 class WorkerReport:
     """
-    Report of a worker, when it is ready and at each beat.
+    A report of a worker, when it is ready and at each beat.
 
-    :ivar draining: it accepts no agents.
-    :ivar opened: its ports, once it is ready; None: reported before.
+    :ivar draining: whether it accepts no agents.
+    :ivar opened: its ports when it becomes ready; None if they were already reported.
     """
 
     draining: bool
     opened: list[Opened] | None = None
 
     def to_line(self) -> bytes:
-        """As it is written."""
+        """Return the line to write."""
         said: dict[str, Any] = {"draining": self.draining}
         if self.opened is not None:
             said["opened"] = [one.to_json() for one in self.opened]
@@ -59,11 +62,11 @@ class WorkerReport:
 
 class Parent(Protocol):
     """
-    Connection to the supervisor, which reports this worker's state and ends with it.
+    The connection to the supervisor, for reports of this worker's state.
 
     :param reactor: stopped when the supervisor is dead: nothing else would stop this
         worker, or kill it if it hangs.
-    :param draining: whether this worker accepts no agents now.
+    :param draining: returns whether this worker accepts no agents now.
     :param lost: called first, even if the worker is already stopping.
     """
 
@@ -77,21 +80,21 @@ class Parent(Protocol):
         self._stopping = False
 
     def start(self) -> None:
-        """From now on it is seen whether the supervisor lives."""
-        # Here, because it imports the reactor.
+        """Detect from now on when the supervisor dies."""
+        # Imported here, because it imports the reactor.
         from twisted.internet.stdio import StandardIO
 
-        # To mypy, StandardIO is the class for Windows.
+        # For mypy, StandardIO is the class for Windows.
         make: Any = StandardIO
         make(self, stdin=0, stdout=REPORTS, reactor=self._reactor)
 
     def ready(self, opened: Sequence[Opened]) -> None:
-        """Say that this worker takes connections at the addresses *opened*."""
+        """Report that this worker accepts connections at the addresses *opened*."""
         self._send(list(opened))
         self._beat()
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Stop reporting."""
         self._stopping = True
         self._timers.cancel_all()
 
@@ -111,4 +114,4 @@ class Parent(Protocol):
             try:
                 self._reactor.stop()
             except ReactorNotRunning:
-                pass  # it stops already
+                pass  # already stopping

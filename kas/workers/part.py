@@ -21,10 +21,10 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["WorkerCommand", "WorkersPart"]
 
-#: Program of a worker: twistd, with the arguments that follow.
+#: The program of a worker: twistd, with the following arguments.
 _PROGRAM = "from twisted.scripts.twistd import run; run()"
 
-#: Of the environment: what systemd says to the process that it started.
+#: Environment variables of systemd for the process that it started.
 _SUPERVISORS = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -38,10 +38,10 @@ _SUPERVISORS = (
 @attrs.frozen
 class WorkerCommand:
     """
-    Command line of workers.
+    The command line of workers.
 
-    :ivar arguments: of ``twistd kas``.
-    :ivar twisted: of ``twistd`` itself.
+    :ivar arguments: the arguments of ``twistd kas``.
+    :ivar twisted: the arguments of ``twistd`` itself.
     :ivar file: the configuration file.
     """
 
@@ -54,7 +54,7 @@ class WorkersPart(Part):
     """
     The processes of all workers, started when their sockets are open.
 
-    :param log: the log of this process, for the lines that workers write.
+    :param log: the log of this process, which receives lines of workers.
     """
 
     _log = Logger()
@@ -73,9 +73,10 @@ class WorkersPart(Part):
         self._our_log = log
         self._ready: Deferred[None] | None = None
         self.processes: list[WorkerProcess] = []
-        #: This kas has started, and does not stop.
+        #: Whether this kas has started, and is not stopping.
         self.is_ready = False
-        #: Called with each report of a worker: whether it accepts no agents.
+        #: Called with each report of a worker: the worker, and whether it accepts no
+        #: agents.
         self.on_report: Callable[[WorkerProcess, bool], None] = lambda worker, _: None
 
     @property
@@ -87,14 +88,14 @@ class WorkersPart(Part):
         """
         Start the workers, and wait until all are ready.
 
-        :raises ConfigurationError: one of them ended.
+        :raises ConfigurationError: a worker ended.
         """
         self.processes = [self._process(one) for one in self.sockets.workers]
         ready = self._ready = Deferred()
         for one in self.processes:
             one.start()
             if ready.called:
-                break  # no room for it: start no further one
+                break  # no resources for it: do not start further workers
         try:
             await ready
         except ConfigurationError:
@@ -154,7 +155,7 @@ class WorkersPart(Part):
             )
 
     async def drain(self, phase: Phase) -> None:
-        """Have every worker end what runs."""
+        """Let every worker drain."""
         if phase is Phase.READINESS:
             self.is_ready = False
         if phase is Phase.LISTENERS:

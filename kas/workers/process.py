@@ -1,4 +1,4 @@
-"""One worker, as its supervisor sees it: started, watched, replaced and stopped."""
+"""One worker, as its supervisor sees it: starts, watches, replaces and stops it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tunnel.toolkit.timers import Timers
 __all__ = ["SILENCE", "WorkerProcess"]
 
 #: Seconds of silence after which the supervisor kills a worker that was ready: no
-#: client waits longer for a response, and a reactor that was only busy has turned by
+#: client waits longer for a response, and a reactor that was only busy has continued by
 #: then.
 SILENCE = 15.0
 
@@ -39,27 +39,27 @@ LOOK_INTERVAL = 1.0
 #: one dies again.
 REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
 
-#: Seconds that a worker has to have lived for the next to begin at once again.
+#: Seconds that a worker must have lived for its replacement to start at once.
 SETTLED = 30.0
 
-#: Bytes of a line that a worker says; its addresses are some hundred.
+#: Bytes of a line from a worker; its addresses take some hundred.
 MAX_LINE = 64 * 1024
 
-#: First descriptor after standard output and error in a worker.
+#: The first descriptor after standard output and error in a worker.
 _FIRST_SOCKET = REPORTS + 1
 
 
 @attrs.define(eq=False)
 class WorkerProcess:
     """
-    The worker of one number, whichever process it is.
+    The worker with one number, whatever process it is.
 
-    :param worker: with the descriptors of this process.
+    :param worker: its settings, with descriptors of this process.
     :param command: the program and its arguments.
-    :param log: takes what a worker writes to its standard output; None: that is ours.
+    :param log: receives a worker's standard output; None to inherit ours.
     :param ready: called each time a process is ready.
-    :param told: called with whether it takes no agents, at each sign of life.
-    :param failed: called when one ends before any was ready.
+    :param told: called at each report, with whether it accepts no agents.
+    :param failed: called if a process ends before any was ready.
     """
 
     worker: Worker
@@ -70,11 +70,11 @@ class WorkerProcess:
     _ready: Callable[[WorkerProcess], None]
     _told: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
-    #: Its open ports; None: it is not ready.
+    #: Its open ports; None if it is not ready.
     opened: list[Opened] | None = None
-    #: Of the process; None: there is none now.
+    #: The id of the present process; None if there is none.
     pid: int | None = None
-    #: How often the process was replaced.
+    #: The number of times that the process was replaced.
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False
@@ -92,18 +92,19 @@ class WorkerProcess:
 
     @property
     def number(self) -> int:
-        """From 1 on."""
+        """The number of the worker, from 1."""
         return self.worker.number
 
     @property
     def name(self) -> str:
-        """Of the process that there is now, or will be next."""
+        """The name of the present or next process."""
         return f"{self.number}.{self.replaced}"
 
     def start(self) -> None:
         """Start a process."""
         if self._was_ready:
-            # The first has the time that the operator gives to the start of kas.
+            # The first process has the time that the operator gives to the start of
+            # kas.
             self._listen_for(STARTING)
         numbers = {
             name: _FIRST_SOCKET + index
@@ -128,7 +129,7 @@ class WorkerProcess:
                 childFDs=descriptors,
             )
         except OSError as error:
-            # Neither descriptors nor processes are left; later there may be some.
+            # There are no free descriptors or processes; later there may be some.
             self._timers.cancel_all()
             self._replace(f"not started: {error.strerror}")
             return
@@ -140,24 +141,24 @@ class WorkerProcess:
             try:
                 self._transport.signalProcess(number)
             except ProcessExitedAlready:
-                pass  # its end is on the way to us
+                pass  # its end will be reported soon
 
     def stop(self) -> Deferred[None]:
-        """Let it end what runs; fires when it has ended."""
+        """Let the process drain; the result fires when it has ended."""
         self._timers.cancel_all()
         ended = self._ended = Deferred()
         if self._transport is None:
             ended.callback(None)
         else:
-            # It says that it turns until nothing is left to be ended.
+            # It reports until it has ended.
             self._listen_for(SILENCE)
             self.signal(signal.SIGTERM)
         return ended
 
     def reload(self) -> None:
-        """Have it read its files again, at once or when it is ready."""
+        """Let the worker read its files again, at once or when it is ready."""
         if self.opened is None:
-            # Until then the signal would end it.
+            # Before the worker is ready, the signal would kill it.
             self._reload = True
         else:
             self.signal(signal.SIGHUP)
@@ -169,7 +170,7 @@ class WorkerProcess:
         try:
             report = WorkerReport.from_line(line)
         except (ValueError, KeyError, TypeError):
-            self._log.error("worker {number} is not understood", number=self.number)
+            self._log.error(("worker {number} is not understood"), number=self.number)
             return
         self._listen_for(SILENCE)
         if report.opened is not None:
@@ -182,7 +183,7 @@ class WorkerProcess:
         self._told(self, report.draining)
 
     def wrote(self, line: bytes) -> None:
-        """Log a line that the worker wrote."""
+        """Log a line of the worker's output."""
         if self._log_line is not None:
             self._log_line(line.decode(errors="replace") + "\n")
 
@@ -235,7 +236,7 @@ class WorkerProcess:
 
 
 class _Lines(ProcessProtocol):
-    """Protocol that reads a process's output line by line."""
+    """A protocol that reads a process' output line by line."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process

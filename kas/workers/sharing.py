@@ -1,4 +1,4 @@
-"""Whether several workers can listen where the configuration says."""
+"""Checks whether several workers can share the configured listeners."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tunnel.hosting.modules import Prepared
 
 __all__ = ["OBSERVABILITY", "PRIVATE_API", "check_listeners"]
 
-#: Sections whose ports each worker has for itself.
+#: Sections for which each worker has its own ports.
 OBSERVABILITY, PRIVATE_API = "observability.listen", "private_api.listen"
 
-#: Endpoints whose sockets can be handed to other processes.
+#: Endpoints whose sockets can be passed to other processes.
 _SHARED = ("tcp", "tcp4", "tcp6", "unix", "systemd")
 
 
@@ -27,10 +27,10 @@ def check_listeners(
     file: str | Path | None,
 ) -> None:
     """
-    Look at every listener, before the first of them is opened.
+    Check every listener before the first of them is opened.
 
-    :param file: where they stand, for the places of problems.
-    :raises ConfigurationError: there are several workers, and they cannot have one.
+    :param file: the configuration file, for the positions of problems.
+    :raises ConfigurationError: several workers cannot share one of them.
     """
     if configuration.workers == 1:
         return

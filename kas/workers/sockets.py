@@ -55,12 +55,12 @@ class WorkerSockets(Part):
         self._state = state
         self._file = file
         self._runtime = runtime
-        #: Made by `start`, because a daemon is another process than this one.
+        #: Created by `start`, because a daemon is another process than this one.
         self._folder: WorkersFolder | None = None
         self._shared = self._listening()
-        #: The sockets of each worker alone, by its number.
+        #: The private sockets of each worker, by its number.
         self._own: dict[int, Listening] = {}
-        #: Open while the file of the modules' stores is ours.
+        #: The descriptor of the lock, while the file of the modules' stores is ours.
         self._store_lock: int | None = None
         #: The settings of each worker.
         self.workers: list[Worker] = []
@@ -91,10 +91,10 @@ class WorkerSockets(Part):
                 b64encode(secrets.token_bytes(32)),
                 durable=False,
             )
-            # Here, as in `kas.storage.backend`: SQLite is not everywhere.
+            # Imported here as in `kas.storage.backend`: SQLite may be missing.
             from kas.storage.file_backend import lock_file
 
-            # Where another kas has it, modules that need it say so.
+            # If another kas uses it, the modules that need it report that.
             with suppress(ConfigurationError):
                 self._store_lock = lock_file(self._state)
         else:
@@ -121,7 +121,8 @@ class WorkerSockets(Part):
                 listen, section, f"{section}.address"
             )
         calls = path_of(self._state, os.getpid(), CALLS)
-        # Beyond that kas goes on without, and each worker says what is amiss.
+        # If the path is too long, kas continues without the socket, and each worker
+        # logs the reason.
         if len(os.fsencode(calls)) <= MAX_PATH:
             shared[_CALLS] = await _reserve(self._shared, calls, "calls")
         return shared
@@ -159,8 +160,8 @@ class WorkerSockets(Part):
         """
         Close our copies of the shared sockets.
 
-        A worker accepts from its own as long as it has to, and as long has a unix
-        socket its path.
+        A worker accepts from its own copies as long as it has to, and the path of a
+        Unix socket exists as long.
         """
         self._shared.let_go()
 
@@ -168,8 +169,8 @@ class WorkerSockets(Part):
         """
         Close the sockets of a worker that has ended.
 
-        Their paths go with our copies, and by them we and the other workers reach the
-        worker as long as it has something to end.
+        Their paths are removed together with our copies; until then, the other workers
+        and we reach the worker by them while it drains.
         """
         await self._own[number].stop()
 

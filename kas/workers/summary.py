@@ -1,4 +1,6 @@
-"""The metrics, states and progress of all workers, as if they were one kas."""
+"""
+Combines the metrics, states and progress of all workers, as if they were one process.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from kas.observability.overview import joined
 
 __all__ = ["MetricTotals", "add_agents", "add_progress", "add_states"]
 
-#: Metrics whose largest value counts, because each worker sees the same.
+#: Metrics whose largest value is used, because each worker sees the same.
 _LARGEST = (
     "_info",
     "_timestamp_seconds",
@@ -22,7 +24,7 @@ _LARGEST = (
     "_age_seconds",
 )
 
-#: Metrics whose smallest value counts.
+#: Metrics whose smallest value is used.
 _SMALLEST = (
     "_expiry_seconds",
     "process_start_time_seconds",
@@ -39,38 +41,37 @@ def _how(name: str) -> Callable[[float, float], float]:
     return lambda one, other: one + other
 
 
-#: Key of `MetricTotals`: the family, the sample, and its labels.
+#: The key of `MetricTotals`: the family, the sample, and its labels.
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class MetricTotals:
     """
-    Totals of the Prometheus metrics of several processes.
+    The totals of the Prometheus metrics of several processes.
 
     Counters, histograms and counts are added; metrics that describe all processes
     alike, such as the end of a certificate, appear once.  The counts of a process
-    remain after its end, because Prometheus takes a falling sum for a restart of
-    everything.
+    remain after its end, because Prometheus interprets a falling sum as a restart.
     """
 
     def __init__(self) -> None:
-        #: Last metrics of each process.
+        #: The last metrics of each process.
         self._said: dict[str, dict[str, Metric]] = {}
-        #: Counts of dead processes.
+        #: The counts of dead processes.
         self._ended: dict[_Key, float] = {}
         self._families: dict[str, Metric] = {}
 
     def add(self, said: Mapping[str, str], alive: Collection[str]) -> list[Metric]:
         """
-        Return the metrics of all.
+        Return the metrics of all processes.
 
-        :param said: current metrics of processes, by name; for a living process that
-            does not respond, its last metrics count.
-        :param alive: names of all processes.
+        :param said: the current metrics of processes, by name; for a living process
+            without a response, its last metrics are used.
+        :param alive: the names of all processes.
         """
         for name, text in said.items():
             if name not in alive:
-                continue  # it ended after its answer, and may be counted already
+                continue  # it ended after its response, and may already be counted
             self._said[name] = {
                 family.name: family for family in text_string_to_metric_families(text)
             }
@@ -110,10 +111,10 @@ def _add(values: dict[_Key, float], family: Metric) -> None:
 
 def add_progress(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    One of the answers of several workers.
+    Combine the responses of several workers into one.
 
-    Numbers are added, what lists and names problems is joined; of anything else there
-    is what the first says, and `ready` and `draining` are what is true of all.
+    Numbers are added, and lists and named problems are joined. Of other values the
+    first is used; `ready` and `draining` are true if they are true for all.
     """
     total: dict[str, Any] = {}
     for one in said:
@@ -155,7 +156,7 @@ def add_agents(
     Each contains at least its own connections; while a worker hangs, the others may
     know no more than that.
 
-    :param silent: number of further workers that did not respond.
+    :param silent: the number of further workers that did not respond.
     :param alone: whether these workers are the only kas.
     """
     problems: list[str] = []

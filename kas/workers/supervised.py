@@ -17,7 +17,7 @@ __all__ = ["SupervisedWorker"]
 
 class SupervisedWorker(Announcer):
     """
-    Connection of a worker to its supervisor, which keeps the record of this kas.
+    The connection of a worker to its supervisor, which keeps the record of this kas.
 
     :param draining: returns whether this worker accepts no agents now.
     """
@@ -32,7 +32,7 @@ class SupervisedWorker(Announcer):
         self._parent = Parent(reactor, draining, self._orphaned)
 
     def start(self) -> None:
-        """Notice from now on whether the supervisor lives."""
+        """Detect from now on when the supervisor dies."""
         self._parent.start()
 
     def publish(self) -> None:
@@ -40,14 +40,14 @@ class SupervisedWorker(Announcer):
         self._parent.ready(self._listening.opened)
 
     def stop(self) -> None:
-        """Report no more."""
+        """Stop reporting."""
         self._parent.stop()
 
     def _orphaned(self) -> None:
         """
-        Stop, because the supervisor is dead, and its successor needs every port now.
+        Stop, because the supervisor is dead, and its successor needs all ports now.
 
-        Running requests may finish, as after an order to stop.
+        Running requests may finish, as after a signal to stop.
         """
         self._log.warn("the supervisor is gone: this worker ends what it has")
         self._listening.ending = True

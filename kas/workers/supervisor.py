@@ -1,14 +1,13 @@
 """
-The process that operators start where a kas has several workers.
+The process that operators start if a kas has several workers.
 
-    twistd kas ──> Supervisor: ports, readiness, metrics, status, kasctl, systemd
-                      │ starts, watches, replaces
-                      ├──> worker 1: a whole kas, but for the list above
-                      └──> worker 2 ...
+twistd kas ──> Supervisor: ports, readiness, metrics, status, kasctl, systemd │ starts,
+watches, replaces ├──> worker 1: a whole kas, except for the list above └──> worker 2
+...
 
-It holds no agent and passes no request: the workers accept from its sockets, and reach
-each other by the private API as other kas do.  So it has little that could fail, and a
-worker that dies takes nothing with it but its own connections.
+It has no agents and forwards no requests: the workers accept connections from its
+sockets, and reach each other by the private API as other kas do. So little in it can
+fail, and a worker that dies affects only its own connections.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = ["Supervisor"]
 
 class Supervisor(ProgramService):
     """
-    Supervisor of several workers.
+    The supervisor of several workers.
 
     :param command: the command line of each worker.
     """
@@ -72,7 +71,7 @@ class Supervisor(ProgramService):
         certificate = partial(_development_certificate, state, runtime, names)
         development = []
         if any(one.own_certificate for _, one in listeners(configuration, modules)):
-            # Once, and not by all workers at a time.
+            # Once, and not by all workers at the same time.
             development.append(Steps("the development certificate", start=certificate))
         self._listening = Listening(reactor, certificate, "kas", runtime.now)
         alone = configuration.redis is None
@@ -128,7 +127,7 @@ class Supervisor(ProgramService):
         self._log.info("kas is ready, with {count} workers", count=count)
 
     def reload(self) -> None:
-        """Open the log again, and have the workers read their files again."""
+        """Reopen the log, and let the workers read their files again."""
         self.reopen_log()
         self._log.info("SIGHUP: passed on to the workers")
         for one in self._workers.processes:

@@ -1,4 +1,6 @@
-"""Settings of a worker from its supervisor, and their effects on its configuration."""
+"""
+The settings of a worker from its supervisor, and their effects on its configuration.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["VARIABLE", "Worker", "private_listen"]
 
-#: The variable of the environment that makes a process a worker.  No secret is in it.
+#: The environment variable that makes a process a worker. It contains no secrets.
 VARIABLE = "TXKAS_WORKER"
 
-#: Environment variables of a worker of a kas with Redis, one value each.
+#: Environment variables of a worker of a kas with Redis, which have different values
+#: for each worker.
 _URL, _PORT = "OWN_PRIVATE_API_URL", "OWN_PRIVATE_API_PORT"
 
 
@@ -33,15 +36,15 @@ class Worker:
     """
     Settings of one worker.
 
-    :ivar number: from 1 on.
-    :ivar urls: addresses of each worker for other kas, in order.
-    :ivar sockets: open listening sockets, by the section that configures them.
-    :ivar secret: file of the secret with which workers without Redis authenticate each
-        other; empty: they use Redis, as other kas do.
-    :ivar configuration: a copy of the configuration file at the start of kas; empty:
+    :ivar number: its number, from 1.
+    :ivar urls: the addresses of the workers for other kas, in order.
+    :ivar sockets: the open listening sockets, by the section that configures them.
+    :ivar secret: the file of the secret with which workers without Redis authenticate
+        each other; empty if they use Redis, as other kas do.
+    :ivar configuration: a copy of the configuration file at the start of kas; empty if
         kas has no file.
-    :ivar shares_store: the supervisor locks the file of the modules' stores against
-        other kas, and all workers use it.
+    :ivar shares_store: whether the supervisor locks the file of the modules' stores
+        against other kas, so that all workers use it.
     """
 
     number: int
@@ -52,13 +55,13 @@ class Worker:
     shares_store: bool = False
 
     def to_variable(self) -> str:
-        """For `VARIABLE`."""
+        """Return the value of `VARIABLE`."""
         return json.dumps(attrs.asdict(self))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Worker | None:
         """
-        Read the settings from the environment; None: this process is an independent
+        Read the settings from the environment; None if this process is an independent
         kas.
         """
         text = environ.get(VARIABLE)
@@ -74,7 +77,7 @@ class Worker:
 
     @property
     def sibling_urls(self) -> tuple[str, ...]:
-        """Where the other workers are."""
+        """The addresses of the other workers."""
         return tuple(
             url for number, url in enumerate(self.urls, 1) if number != self.number
         )
@@ -86,7 +89,7 @@ class Worker:
         Return the configuration and environment of this worker.
 
         Rates of requests to other servers apply to kas as a whole: each worker has its
-        part of them.
+        share of them.
         """
         configuration = self._with_its_part(configuration)
         if self.secret:

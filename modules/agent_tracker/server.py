@@ -1,4 +1,4 @@
-"""The half in kas: answers from what `IServerModuleApi.agents` knows."""
+"""The half in kas: lists the agents in `IServerModuleApi.agents`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
 TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
 AGENTS = list_pb2.DESCRIPTOR.services_by_name["Agents"]
 
-#: Agents of one request: each may cost a look-up, and a page of GitLab shows a hundred.
+#: Agents of one request: each may need a lookup, and a page of GitLab shows a hundred.
 MAX_IDS = 1000
 
 _INT63 = 2**63 - 1
@@ -34,13 +34,16 @@ _INT63 = 2**63 - 1
 
 @attrs.frozen(kw_only=True)
 class AgentTrackerConfiguration:
-    """``modules.agent_tracker``: there is nothing to say."""
+    """``modules.agent_tracker``: the section has no settings."""
 
 
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class AgentTrackerServer:
-    """Answers `AgentTracker`, for GitLab, and `Agents`, for all other clients."""
+    """
+    The implementation of `AgentTracker`, for GitLab, and `Agents`, for all other
+    clients.
+    """
 
     _log = Logger()
     configuration = AgentTrackerConfiguration
@@ -56,7 +59,7 @@ class AgentTrackerServer:
         """Do nothing: the module needs no preparation."""
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the module holds no resources."""
 
     async def get_connected_agents(
         self, request: rpc_pb2.GetConnectedAgentsRequest, call: Any

@@ -1,4 +1,4 @@
-"""The half in kas: looks into the repository that GitLab names."""
+"""The half in kas: reads the repository that GitLab names."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _FOLDER = ".gitlab/agents"
 
 _FILE = re.compile(r"\.gitlab/agents/([^/]+)/config\.yaml")
 
-#: Files of one answer: a message takes some 4 MiB.
+#: Files of one response: a message has about 4 MiB.
 MAX_FILES = 10_000
 
 
 @attrs.frozen(kw_only=True)
 class ConfigurationProjectSettings:
-    """``modules.configuration_project``: there is nothing to say."""
+    """``modules.configuration_project``: the section has no settings."""
 
 
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class ConfigurationProjectServer:
-    """Answers `ConfigurationProject`."""
+    """The implementation of `ConfigurationProject`."""
 
     configuration = ConfigurationProjectSettings
 
@@ -52,7 +52,7 @@ class ConfigurationProjectServer:
         """Do nothing: the module needs no preparation."""
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the module holds no resources."""
 
     async def list_agent_config_files(
         self, request: rpc_pb2.ListAgentConfigFilesRequest, call: Any

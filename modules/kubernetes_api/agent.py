@@ -1,4 +1,4 @@
-"""The half in agentk: puts each stream's request to the API server."""
+"""The half in agentk: sends the request of each stream to the API server."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ __all__ = ["KubernetesApiAgent"]
 
 _PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 
-#: Heads that are remembered, with 4 KiB of lines each at most.  The clients of one
-#: cluster that are busy at a time are few, and each has some two or three.
+#: Cached heads, with at most 4 KiB of lines each. Few clients of a cluster are busy at
+#: the same time, and each has two or three heads.
 MAX_KNOWN_HEADS: Final = 100
 
-#: Maximum seconds for which a head is cached: it may contain secrets of a client that
-#: has left, and parsing it again once a minute costs nothing.
+#: Maximum of seconds for which a head is cached: it may contain secrets of a client
+#: that has left, and parsing it again once a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
 
-#: Users and groups of Kubernetes itself.  The API server lets no one act as a service
-#: account without a right of its own, and everyone is in the others that are left out.
+#: Kubernetes' own users and groups. Those that are left out are harmless: impersonating
+#: a service account needs a separate permission, and everyone is in the other groups.
 _SYSTEM: Final = re.compile(
     rb"\r\nimpersonate-"
     rb"(?:user:[ \t]*(?!system:(?:serviceaccount:|anonymous[ \t]*\r))"
@@ -83,12 +83,12 @@ _SYSTEM: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: The user as whom a request runs: the first line counts, as in API servers.
+#: The user as whom a request runs: API servers use the first line.
 _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 
 #: A value of ``Authorization``, and the fields of a request with it.
 _OUTGOING: Final[HeadNote[tuple[bytes | None, bytes]]] = HeadNote()
-#: Whether the request has agentk's own rights.
+#: Whether the request has agentk's own permissions.
 _AS_AGENTK: Final[HeadNote[bool]] = HeadNote()
 
 _API_SERVER: Final = b"api-server"
@@ -97,9 +97,9 @@ _AGENT: Final = b"agent"
 
 class KubernetesApiAgent:
     """
-    Serves kas' requests with the API server that agentk runs beside.
+    The server of kas' requests, which uses the API server of agentk's cluster.
 
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     """
 
     name: ClassVar = "kubernetes_api"
@@ -110,19 +110,19 @@ class KubernetesApiAgent:
     ) -> None:
         self.api = api
         self.now = now
-        # kas wrote the caller's Impersonate-* into each request, and held read-only
-        # users to reading: what comes here is sent as it is.
+        # kas has written the caller's Impersonate-* into each request, and restricts
+        # read-only users, so requests are sent as they are.
         self.cluster: ICluster = api.kubernetes.cluster_as_agentk
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
         self.failures = FailureLog(api.clock)
-        # kas has checked each request; what it sends is only read here.
+        # kas has checked each request; this parser only reads it.
         self.requests = RequestParser(
             taken=[b"authorization", b"via", CREDENTIAL],
             max_count=MAX_LINES,
             host_required=False,
             max_known=MAX_KNOWN_HEADS,
         )
-        #: Heads that came through the tunnel that is up, in the last minute.
+        #: Heads that came through the present tunnel within the last minute.
         self.known: dict[bytes, RequestHead] = {}
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
@@ -130,7 +130,7 @@ class KubernetesApiAgent:
         self.allow_system_names: bool = api.configuration.allow_system_names
         self.own_namespace: IOwnNamespace = api.kubernetes.own_namespace
         self.tracer = api.tracer
-        #: Answers that are events.
+        #: Responses that are streams of events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
         self._unsubscribe: list[Callable[[], None]] = []
@@ -138,18 +138,17 @@ class KubernetesApiAgent:
         api.calls.handle_stream(PACKED_METHOD, self.accept_packed)
 
     async def start(self) -> None:
-        """Nothing is connected before the first request."""
+        """Start; agentk connects to the API server only for the first request."""
         self.api.metrics.register(self.metrics)
         self._counting = True
         self._unsubscribe = [
             self.api.events.subscribe(Draining, self._draining),
-            # Heads of clients stay here no longer than the connection that carried
-            # them.
+            # Heads of clients must not outlive the connection that carried them.
             self.api.events.subscribe(TunnelDisconnected, lambda _: self.known.clear()),
         ]
 
     def _draining(self, _: object) -> None:
-        # Clients begin their watches again, at an agentk that stays.
+        # Clients restart their watches at an agentk that stays.
         for_each(
             tuple(self.watches), lambda watch: watch.end_watch(), "the end of a watch"
         )
@@ -171,7 +170,7 @@ class KubernetesApiAgent:
         """
         Read the head of a request.
 
-        :raises HeadError: it cannot be passed on.
+        :raises HeadError: it cannot be forwarded.
         """
         if self._forgetting is None:
             self._forgetting = self.api.clock.callLater(KNOWN_SECONDS, self._forget)
@@ -185,7 +184,7 @@ class KubernetesApiAgent:
         return isinstance(receiver, AgentRequest) and receiver.belongs_to(self)
 
     def accept(self, stream: IStream, opened: Any) -> IStreamReceiver:
-        """One stream: one request."""
+        """Accept one request."""
         request = AgentRequest(self, stream)
         request.begin(opened.metadata)
         return request
@@ -207,7 +206,7 @@ directlyProvides(KubernetesApiAgent, IAgentModuleFactory)
 
 
 class _SystemName(Exception):
-    """A request that would run as a user or a group of Kubernetes itself."""
+    """Raised for a request that would run as one of Kubernetes' own users or groups."""
 
 
 def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) -> bytes:
@@ -221,7 +220,8 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
     noted = _OUTGOING.read(head)
     if noted is not None and noted[0] == authorization:
         return noted[1]
-    # The same header lines are looked at once; each line is followed by CR LF here.
+    # Check the same header lines only once; CR LF is appended so that each line has an
+    # end.
     system = _SYSTEM.search(head.fields + b"\r\n")
     if system is not None and not allow_system_names:
         raise _SystemName(
@@ -244,9 +244,10 @@ def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) ->
 
 def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
     """
-    Return the target to ask the API server for.
+    Return the target to request from the API server.
 
-    :raises OwnNamespaceRefusal: a client may not ask that with agentk's own rights.
+    :raises OwnNamespaceRefusal: a client may not request this with agentk's own
+        permissions.
     """
     as_agentk = _AS_AGENTK.read(head)
     if as_agentk is None:
@@ -262,9 +263,10 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
 
 class AgentRequest:
     """
-    Joins a stream of kas with a request to the API server: the receiver of both.
+    A connection of a stream of kas with a request to the API server, and the receiver
+    of both.
 
-    They pause each other by themselves.
+    The two pause each other.
     """
 
     _log: ClassVar = Logger()
@@ -301,24 +303,24 @@ class AgentRequest:
         self._trailers = b""
         self._answered = False
         self._upgrade = False
-        # After 101: bytes both ways until both halves are closed.
+        # Whether a 101 was sent: raw bytes flow both ways until both halves are closed.
         self._raw = False
         self._heartbeats: Heartbeats | None = None
-        # kas finished its half, the API server its own.
+        # Whether kas has finished its half, and whether the API server has.
         self._sent = False
         self._received = False
         self._over = False
-        # Of a watch: where it stands, and whether it ends at the next event.
+        # For a watch: its position in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
-        # Of a request that may change something, until it is answered.
+        # The report of a request that may change an object, until its response arrives.
         self._write: Write | None = None
         self._span: ISpan | None = None
         module.metrics.in_flight += 1
 
     def belongs_to(self, module: KubernetesApiAgent) -> bool:
-        """Whether *module* accepted it."""
+        """Tell whether *module* accepted the request."""
         return self._module is module
 
     def begin(self, block: bytes) -> None:
@@ -332,7 +334,7 @@ class AgentRequest:
             return
         self._target = head.target
         self._fields = head.fields
-        # kas refuses these as well; agentk does not rely on that.
+        # kas refuses these, too, but agentk does not rely on that.
         if escapes_root(head.target.partition(b"?")[0]):
             self._refuse(
                 400,
@@ -341,7 +343,7 @@ class AgentRequest:
             )
             return
         if module.tracer is not None:
-            # Which traces begin is decided in kas.
+            # kas decides which requests are traced.
             self._span = begin_span(
                 module.tracer, SpanKind.CLIENT, head.method, head.target, head.fields
             )
@@ -373,7 +375,7 @@ class AgentRequest:
             upgrade=head.upgrade,
             expect_continue=head.expect_continue,
         )
-        # It may have failed before it was returned.
+        # The request may have failed before this method returns.
         if not self._over:
             self._request = request
             self._stream.registerProducer(request, True)
@@ -381,11 +383,11 @@ class AgentRequest:
                 request.registerProducer(self._stream, True)
 
     def refuse_head(self, reason: str) -> None:
-        """Answer a request of kas whose head cannot be read."""
+        """Respond to a request from kas whose head is invalid."""
         self._refuse(502, f"kas -> agent: {reason}", _AGENT)
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
-        """Answer in the place of the API server."""
+        """Respond in place of the API server."""
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
             self._span.end(message)
@@ -431,7 +433,7 @@ class AgentRequest:
             if broken:
                 self._module.metrics.broken += 1
 
-    # From kas.
+    # Callbacks of the stream from kas.
 
     def headers_received(self, block: bytes) -> None:
         """See `tunnel.api.IStreamReceiver`; trailers of the request."""
@@ -469,7 +471,7 @@ class AgentRequest:
         if request is not None and reason is not None:
             request.abort()
 
-    # From the API server.
+    # Callbacks of the request to the API server.
 
     def response_informational(self, head: ResponseHead) -> None:
         """See `tunnel.http1.ResponseReceiver`."""
@@ -482,7 +484,8 @@ class AgentRequest:
             self._written(self._write, head)
         fields = passed_by(head, _PSEUDONYM)
         if not head.keep_alive and not head.upgrade:
-            # For kas, which tells it to the client; fields of this hop stay here.
+            # For kas, which forwards it to the client; agentk removes the fields of its
+            # own hop.
             fields += b"\r\nConnection: close"
         block = head.block(fields)
         if len(block) > MAX_BLOCK:
@@ -495,7 +498,7 @@ class AgentRequest:
         if self._upgrade:
             metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
         if head.status == 401:
-            # Ours, not the client's: time to look for a newer token.
+            # The rejected token is ours, not the client's: look for a newer one.
             module.cluster.rejected()
         self._answered = True
         self._raw = head.status == 101
@@ -522,8 +525,8 @@ class AgentRequest:
 
     def _not_answered(self, request: UpstreamRequest | None) -> None:
         """
-        Report a change that the API server may have made, although agentk gets no
-        answer.
+        Report a change that the API server may have made, although agentk received no
+        response.
         """
         write, self._write = self._write, None
         if write is None or request is None or not request.may_have_run:
@@ -546,7 +549,7 @@ class AgentRequest:
                 self.end_watch()
 
     def end_watch(self) -> None:
-        """End the answer between two events, as an API server does after a while."""
+        """End the response between two events, as an API server does after a while."""
         self._ending = True
         request = self._request
         if self._boundary is not None and self._boundary.between and not self._over:
@@ -563,7 +566,7 @@ class AgentRequest:
         else:
             self._received = True
             if self._heartbeats is not None:
-                # Nothing is left that a PING could destroy.
+                # A PING can no longer do harm.
                 self._heartbeats.client_finished()
                 self._heartbeats = None
             self._stream.unregisterProducer()

@@ -2,7 +2,8 @@
 Requests of browsers: sessions of GitLab, and pages of other origins.
 
 A page of GitLab sends the cookie of its user's session, which the browser adds by
-itself, and a CSRF token, which only that page knows.  All functions here are pure.
+itself, and a CSRF token, which only that page knows. The functions in this file are
+pure.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ __all__ = [
 
 _COOKIE: Final = b"_gitlab_kas"
 
-#: Where a browser cannot set headers: for a WebSocket.
+#: The parameter for WebSockets, for which browsers cannot set headers.
 AGENT_ID: Final = b"gitlab-agent-id"
 CSRF_TOKEN: Final = b"gitlab-csrf-token"
 
 #: Header fields that only sessions need: for a browser, the clusters of all agents are
-#: one origin, and a page of one cluster must not act in it.
+#: Header fields that only responses to sessions need: for a browser, the clusters of
+#: all agents are one origin, and a page of one cluster must not act in that origin.
 ISOLATED: Final = (
     b"\r\nContent-Security-Policy: sandbox\r\nX-Content-Type-Options: nosniff"
 )
 
-#: Response fields that reach a browser: the API server's own.  Fields for kas or for
-#: this hop were removed before.
+#: Response fields that reach a browser: the API server's own fields. Fields for kas or
+#: for this hop were removed before.
 _PASSED: Final = (
     "accept-ranges",
     "age",
@@ -109,9 +111,9 @@ def session(
     """
     Return the session of a request; None without its cookie.
 
-    :param named: the agent in the path; empty: none.
-    :param query: parameters that were taken out of the query.
-    :raises ValueError: the session cannot be used.
+    :param named: the agent in the path; empty if there is none.
+    :param query: the parameters that were removed from the query.
+    :raises ValueError: the session is invalid.
     """
     pairs = b";".join(head.taken.get(b"cookie", ())).split(b";")
     named_pairs = (pair.strip(b" \t").partition(b"=") for pair in pairs)
@@ -139,7 +141,7 @@ def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
     """
     Return an expression for the response fields that do not reach a browser.
 
-    :param more: names that do, in addition to the API server's.
+    :param more: names of further fields that do.
     """
     names = "|".join(re.escape(name) for name in (*_PASSED, *more))
     return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
@@ -169,9 +171,9 @@ def _checked(text: str, what: str) -> str:
 
 class CrossOrigin:
     """
-    Which pages may ask, as the Fetch standard has it (CORS).
+    The pages that may send requests, by the Fetch standard (CORS).
 
-    :param origins: of those pages: ``https://gitlab.example.com``.
+    :param origins: the origins of those pages, such as ``https://gitlab.example.com``.
     """
 
     def __init__(self, origins: Collection[str]) -> None:

@@ -29,7 +29,7 @@ __all__ = [
     "websocket_secret",
 ]
 
-#: Bytes of a secret, decoded.
+#: Bytes of a decoded secret.
 MIN_SECRET = 32
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
@@ -47,7 +47,7 @@ def websocket_secret(path: Path) -> bytes:
     """
     Read ``websocket_token_secret_file``.
 
-    :raises ValueError: it cannot be used.
+    :raises ValueError: it is invalid.
     """
     return read_base64_secret(path, MIN_SECRET)
 
@@ -116,8 +116,10 @@ class KubernetesApiConfiguration(CredentialCaching):
     websocket_token_secret_file: ExistingFile | None = field(
         default=None,
         validator=_websocket_secret,
-        doc="a secret in base64 that seals tokens for WebSockets of browsers; the same "
-        "for each kas of several",
+        doc=(
+            "a secret in base64 that seals tokens for WebSockets of browsers; the same "
+            "for each kas of several"
+        ),
     )
     header_timeout: Duration = field(
         default=10.0,
@@ -135,32 +137,39 @@ class KubernetesApiConfiguration(CredentialCaching):
         doc="how long the body of a request may pause",
     )
     max_header_bytes: Size = field(
-        default=64 * 1024, validator=is_positive, doc="size of the head of a request"
+        default=64 * 1024,
+        validator=is_positive,
+        doc=("size of the head of a request"),
     )
     max_header_count: int = field(
-        default=200, validator=is_positive, doc="header lines of a request"
+        default=200,
+        validator=is_positive,
+        doc=("header lines of a request"),
     )
-    # 2,000 watches through one agent must work, and leave room for the rest.
+    # Enough for 2,000 watches through one agent, and for other requests.
     max_requests_per_agent: int = field(
         default=5_000, validator=is_positive, doc="requests under way at one agent"
     )
-    # One controller watches a few hundred kinds; a thousand is a loop gone wrong.
+    # One controller watches a few hundred kinds; a thousand requests indicate a loop.
     max_requests_per_credential: int = field(
-        default=1_000, validator=is_positive, doc="requests under way of one credential"
+        default=1_000,
+        validator=is_positive,
+        doc=("requests under way of one credential"),
     )
-    # The limit on running requests already bounds a runaway loop, and a burst is
-    # harmless.
+    # The limit on running requests already restrains a loop, and a burst is harmless.
     max_requests_per_second: int | None = field(
         default=None,
         validator=attrs.validators.optional(is_positive),
         doc="requests that one credential may begin in a second; without, any number",
     )
     max_connections: int = field(
-        default=20_000, validator=is_positive, doc="connections of clients"
+        default=20_000,
+        validator=is_positive,
+        doc=("connections of clients"),
     )
 
     def front_limits(self) -> HttpServerLimits:
-        """For `tunnel.http1.HttpServerFactory`."""
+        """Return the limits for `tunnel.http1.HttpServerFactory`."""
         return HttpServerLimits(
             max_header_bytes=self.max_header_bytes,
             max_header_count=self.max_header_count,
@@ -175,15 +184,18 @@ class KubernetesApiConfiguration(CredentialCaching):
 class KubernetesApiAgentConfiguration:
     """``kubernetes_api`` of agentk."""
 
-    # RBAC can name the users that agentk may act as, but not leave some out.
+    # RBAC can list the users that agentk may impersonate, but cannot exclude some.
     allow_system_names: bool = field(
         default=False,
-        doc="let requests act as users and groups that begin with system:, which are "
-        "Kubernetes' own; service accounts, system:anonymous and system:authenticated "
-        "are always allowed",
+        doc=(
+            "let requests act as users and groups that begin with system:, which are "
+            "Kubernetes' own; service accounts, system:anonymous and "
+            "system:authenticated "
+            "are always allowed"
+        ),
     )
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
-        name: f"kubernetes.{name} now, and counts for all modules: move it there"
+        name: (f"kubernetes.{name} now, and counts for all modules: move it there")
         for name in ("max_connections", "max_idle_connections")
     }

@@ -1,8 +1,8 @@
 """
-Header fields that both halves write: errors and ``Via``; and what else they agree on.
+Header fields and constants that both halves share: errors, ``Via`` and limits.
 
-The block of a request has to fit into one frame of the tunnel.  The block of a user
-with thousands of groups does not, and travels deflated then, by a method of its own: an
+The block of a request has to fit into one frame of the tunnel. The block of a user with
+thousands of groups does not, and is compressed and sent with a separate method. An
 agent half that does not know the method refuses the request, and never sends it without
 its ``Impersonate-*``.
 """
@@ -33,24 +33,22 @@ __all__ = [
 #: The method of the stream that carries one request.
 METHOD: Final = "/txkas.kubernetes_api.v1.KubernetesApi/Request"
 
-#: The method of the stream that carries one request whose block is packed.
+#: The method of the stream that carries one request with a compressed block.
 PACKED_METHOD: Final = "/txkas.kubernetes_api.v1.KubernetesApi/PackedRequest"
 
-#: Bytes of a header block: what the tunnel takes in one frame, less what OPEN carries
-#: beside it.
+#: Bytes of a header block: the limit of a frame of the tunnel, minus the rest of OPEN.
 MAX_BLOCK: Final = 60 * 1024
 
-#: Bytes of a request's block before it is packed.  GitLab grants an agent to 500
-#: projects and 500 groups at most, and a user has up to three roles in each: 3,000
-#: groups of 64 bytes are 190 KiB.  An API server takes 1 MiB.
+#: Bytes of a request's block before it is compressed. GitLab grants an agent to at most
+#: 500 projects and 500 groups, and a user has up to three roles in each: 3,000 groups
+#: of 64 bytes are 190 KiB. An API server accepts 1 MiB.
 MAX_HEAD: Final = 512 * 1024
 
-#: Header lines between kas and agentk: no limit of its own, because `MAX_HEAD` is one,
-#: and a line has four bytes at least.  How many lines clients may send is configured in
-#: kas alone.
+#: Header lines between kas and agentk: `MAX_HEAD` is the effective limit, because a
+#: line has at least four bytes. Only kas' configuration limits the lines of clients.
 MAX_LINES: Final = MAX_HEAD // 4
 
-#: Set by the agent half on an answer of its own, never on one of the API server's.
+#: Set by the agent half in its own responses, never in responses of the API server.
 FAILED_HOP: Final = b"txkas-failed-hop"
 
 _PHRASES: Final = {
@@ -61,7 +59,7 @@ _PHRASES: Final = {
 
 
 def fitted(block: bytes) -> tuple[str, bytes] | None:
-    """Return the method and the metadata for *block*; None: it is too large."""
+    """Return the method and the metadata for *block*; None if it is too large."""
     if len(block) <= MAX_BLOCK:
         return METHOD, block
     packed = packed_block(block) if len(block) <= MAX_HEAD else b""
@@ -70,9 +68,9 @@ def fitted(block: bytes) -> tuple[str, bytes] | None:
 
 def packed_block(block: bytes) -> bytes:
     """
-    Return *block* deflated, behind its ``traceparent`` and an empty line.
+    Return *block* compressed, after its ``traceparent`` and an empty line.
 
-    A gateway between two kas reads the trace there.
+    A gateway between two kas reads the ``traceparent``.
     """
     trace = traceparent_in(block)
     line = "" if trace is None else f"{TRACEPARENT}: {trace}\r\n"
@@ -81,9 +79,9 @@ def packed_block(block: bytes) -> bytes:
 
 def unpacked_block(packed: bytes) -> bytes:
     """
-    Return the block that was packed.
+    Return the original block.
 
-    :raises ValueError: it is damaged, or larger than `MAX_HEAD`.
+    :raises ValueError: the data is damaged, or the block is larger than `MAX_HEAD`.
     """
     if packed.startswith(b"\r\n"):
         return unpack(packed[2:], MAX_HEAD)
@@ -94,9 +92,9 @@ def error_block(
     code: int, message: str, hop: bytes, target: bytes, fields: bytes
 ) -> tuple[bytes, bytes]:
     """
-    Return a whole response of the agent half: block and body.
+    Return a complete response of the agent half: block and body.
 
-    :param fields: of the request.
+    :param fields: the fields of the request.
     """
     code, lines, body = status_answer(code, message, target, fields)
     phrase = _PHRASES.get(code, b"Gateway Timeout")
@@ -112,5 +110,5 @@ def error_block(
 
 
 def passed_by(head: ResponseHead, name: bytes) -> bytes:
-    """Return the ``Via`` field of a response that *name* passes on."""
+    """Return the ``Via`` field of a response that *name* forwards."""
     return b"\r\nVia: " + b", ".join([*head.taken.get(b"via", ()), b"1.1 " + name])

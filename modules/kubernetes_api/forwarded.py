@@ -16,11 +16,11 @@ from tunnel.http1 import Exchange
 
 __all__ = ["UNIX", "Client", "TrustedProxies"]
 
-#: The word for a proxy that connects to a Unix socket.
+#: Name of a proxy that connects to a Unix socket.
 UNIX: Final = "unix"
 
-#: Entries of ``X-Forwarded-For`` that are looked at, from the last one: a chain of more
-#: trusted proxies does not exist, and a client can write any number.
+#: Entries of ``X-Forwarded-For`` that are read, from the last one: longer chains of
+#: trusted proxies do not exist, and a client can write any number of entries.
 MAX_HOPS: Final = 20
 
 _FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*)", re.IGNORECASE)
@@ -39,7 +39,7 @@ class Client:
 
 class TrustedProxies:
     """
-    Proxies whose ``X-Forwarded-For`` is believed.
+    The proxies whose ``X-Forwarded-For`` is trusted.
 
     :param names: networks, addresses, or `UNIX`.
     :raises ValueError: one of *names* is neither.

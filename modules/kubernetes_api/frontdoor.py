@@ -3,8 +3,8 @@ The front door: agent, credential, target and user of a request.
 
 A request can name its agent in three ways: in the credential, ``Bearer
 <kind>:<agent>:<token>``; in the path, ``/agents/<agent>/api/…`` with ``Bearer
-<token>``; or beside the cookie of a browser's GitLab session.  The rest is the same.
-All functions here are pure and look nothing up.
+<token>``; or together with the cookie of a browser's GitLab session. The rest is the
+same. The functions in this file are pure, without lookups.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tunnel.kubernetes import escapes_root, impersonation_fields
 
 __all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
 
-# Names are DNS labels, ids are numbers or what an authenticator makes of them.
+# Names are DNS labels; ids are numbers, or texts of an authenticator.
 _AGENT: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BEARER: Final = re.compile(
     rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern
 )
-#: Kind, agent and token; the first two are empty in a token that names no agent.
+#: Kind, agent and token; the first two are empty if the token does not name an agent.
 _PARTS: Final[HeadNote[tuple[str, str, str]]] = HeadNote()
 
 _AGENTS: Final = b"/agents/"
@@ -37,24 +37,24 @@ _AGENTS: Final = b"/agents/"
 _ALLOWED: Final = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
 _SINGLE: Final = (b"impersonate-user", b"impersonate-uid")
 
-# A request that passed so many proxies goes in a circle that we do not recognise.
+# Maximum number of proxies: a request with more is in a loop that we did not detect.
 _MAX_HOPS: Final = 16
 
 #: Bytes of fields that are cached for credentials in use: 10,000 of them with a few
 #: hundred bytes each, or 80 with the 3,000 groups that GitLab may give a user.
 MAX_CACHED: Final = 16 * 1024 * 1024
 
-#: Bytes of a cache entry beside its fields.
+#: Bytes of a cache entry in addition to its fields.
 _OVERHEAD: Final = 256
 
-#: Bytes of fields that are kept with a cached head: the longest such head, and an
-#: identity of a hundred groups.  Longer ones would be kept for each head of each
-#: connection.
+#: Bytes of fields that are stored with a cached head: those of the longest such head,
+#: and of an identity with a hundred groups. Longer ones would be stored for each head
+#: of each connection.
 MAX_NOTED: Final = 8192
 
 
 class Refused(TunnelError):
-    """A request that goes no further, and the answer to its client."""
+    """Raised for a request that is not forwarded, with the response to its client."""
 
     def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
         super().__init__(message)
@@ -69,20 +69,21 @@ class Entry:
     kind: str
     agent: str
     token: str
-    #: The target for the cluster: the client's query byte for byte, without the
+    #: The target for the cluster, with the client's unchanged query except for the
     #: parameters for kas.
     target: bytes
-    #: It wants a token for a WebSocket at *target*, and not the cluster.
+    #: Whether it requests a token for a WebSocket at *target*, and not the cluster.
     wants_token: bool = False
-    #: Names the WebSocket token that it brings, see `UsedTokens`; empty: none.
+    #: Identifies its WebSocket token, see `UsedTokens`; empty if there is none.
     sealed_in: str = ""
 
 
 def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
     """
-    Cuts out of a request what is kas' business only.
+    Return a parser that removes from a request the fields that are only for kas.
 
-    :param cross_origin: what `browsers.CrossOrigin` looks at, too.
+    :param cross_origin: whether to also remove the fields that `browsers.CrossOrigin`
+        reads.
     """
     more = [b"origin", b"access-control-request-headers"] if cross_origin else []
     return RequestParser(
@@ -93,10 +94,10 @@ def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
             b"gitlab-agent-id",
             b"x-csrf-token",
             b"impersonate-*",
-            # The API server believes these from some client certificates.
+            # API servers trust these from some client certificates.
             b"x-remote-*",
             b"via",
-            # Some servers behind an API server do what these say and not the method.
+            # Some servers behind an API server obey these instead of the method.
             b"x-http-method*",
             b"x-method-override",
             b"txkas-*",
@@ -205,8 +206,7 @@ def _of_page(
     tokens: WebSocketTokens | None,
 ) -> Entry | None:
     """
-    Return the credential of a page of GitLab: the token of its WebSocket, or its
-    session.
+    Return the credential of a GitLab page: the token of its WebSocket, or its session.
     """
     try:
         if tokens is not None and head.upgrade.lower() == b"websocket":
@@ -215,7 +215,7 @@ def _of_page(
                 if named and sealed.agent != named.decode("ascii"):
                     raise ValueError("the path and the token name different agents")
                 if REQUEST in query:
-                    # A leaked token could be renewed endlessly.
+                    # Otherwise a leaked token could be renewed endlessly.
                     raise ValueError("a WebSocket token is not good for another one")
                 return Entry(
                     sealed.kind,
@@ -263,10 +263,10 @@ class OutgoingFields(HeadNote[tuple[Access, bytes]]):
 
     def of(self, head: RequestHead, access: Access) -> bytes:
         """
-        All of them; hop-by-hop lines are gone before identity is added.
+        Return all fields; hop-by-hop lines are removed before the identity is added.
 
-        :raises Refused: when the client wants to impersonate and may not, or the
-            request goes in a circle.
+        :raises Refused: the client requests an impersonation that it may not use, or
+            the request is in a loop.
         """
         noted = self.read(head)
         if noted is not None and noted[0] is access:
@@ -308,7 +308,7 @@ class OutgoingFields(HeadNote[tuple[Access, bytes]]):
         return fields + identity
 
     def _behind(self, hops: list[bytes]) -> bytes:
-        """``Via`` of a request that came through other proxies."""
+        """Return the ``Via`` field of a request that came through other proxies."""
         joined = b", ".join(hops)
         if self._name in joined or joined.count(b",") >= _MAX_HOPS:
             raise Refused(
@@ -320,9 +320,7 @@ class OutgoingFields(HeadNote[tuple[Access, bytes]]):
 
 
 def _own_impersonation(head: RequestHead, names: list[bytes]) -> bytes:
-    """
-    Return the client's own impersonation headers; the API server decides about them.
-    """
+    """Return the client's own impersonation headers, which the API server checks."""
     lines = []
     for name in names:
         values = head.taken[name]

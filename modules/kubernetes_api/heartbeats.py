@@ -1,5 +1,5 @@
 """
-PINGs of a client inside an upgraded connection, and the side that answers them.
+Answers PINGs of a client inside an upgraded connection.
 
 The bytes of an exec pass a `Heartbeats` in kas and another one in agentk; a pause does
 not: a `Heartbeats` checks whether the consumer of the response is paused.  From the
@@ -21,58 +21,61 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 
-#: Seconds without a byte of the server after which a PING goes on to it.
+#: Seconds without a byte from the server after which a PING is forwarded to it.
 QUIET: Final = 1.0
 
 #: Seconds for which a PING waits if no output seems to flow: a process that was paused
 #: first reads the bytes that arrived in the meantime.
 LOOK: Final = 0.05
 
-#: PONGs that are written while the client reads nothing: enough for kubectl, which
-#: asks every 5 s, and not enough to fill memory.
+#: PONGs that are written while the client does not read: enough for kubectl, which
+#: sends a PING every 5 s, and too few to fill memory.
 MAX_UNREAD: Final = 8
 
 
-#: Frames in one piece of bytes (64 KiB, or what one read gives): each costs some
-#: microseconds, and all connections wait meanwhile.  A connection that has more is no
-#: longer followed: its PINGs pass, as all else does.
+#: Frames in one piece of bytes (64 KiB, or the result of one read): each takes some
+#: microseconds, during which all connections wait. A connection with more frames is no
+#: longer parsed: its PINGs are forwarded like other data.
 MAX_FRAMES: Final = 1_000
 
 
 class AnswerPace(Protocol):
     """
-    Tells whether the client is reading the answer.
+    The pace at which the client reads the response.
 
     Provided by an `Exchange` in kas, and by an `UpstreamRequest` in agentk.
     """
 
     @property
     def answer_paused(self) -> bool:
-        """It takes no more of the answer for now."""
+        """Whether the client accepts no more of the response for now."""
 
     @property
     def answer_resumed_at(self) -> float:
-        """When it last went on."""
+        """When the client last resumed reading."""
 
 
 class Framing(Protocol):
-    """How one protocol cuts its bytes into frames."""
+    """The framing of one protocol."""
 
     #: Bytes of the longest header.
     longest: int
 
     def frame(self, header: bytes) -> tuple[int, bool] | None:
         """
-        Size of the frame that begins with *header*, and whether it is a PING.
+        Return the size of the frame that begins with *header*, and whether it is a
+        PING.
 
-        None: more of the header is needed.
+        None if more of the header is needed.
         """
 
     def may_be_ping(self, header: bytes) -> bool:
-        """Return whether an incomplete header may become the header of a PING."""
+        """Tell whether an incomplete header may become the header of a PING."""
 
     def pong(self, ping: bytes) -> bytes | None:
-        """Return the answer to a client's PING; None: the frame itself is an answer."""
+        """
+        Return the response to a client's PING; None if the frame is itself a response.
+        """
 
 
 class WebSocketFraming:
@@ -94,7 +97,7 @@ class WebSocketFraming:
             if len(header) < start:
                 return None
             size = int.from_bytes(header[2 : 4 if size == 126 else 10], "big")
-        # FIN and opcode 9, masked as by clients, and of legal size.
+        # FIN and opcode 9, masked as clients must, and of legal size.
         is_ping = header[0] == 0x89 and header[1] >= 0x80 and size <= 125
         return start + size, is_ping
 
@@ -128,7 +131,7 @@ class SpdyFraming:
         )
 
     def pong(self, ping: bytes) -> bytes | None:
-        """Return the same frame; None: it answers a PING of the server."""
+        """Return the same frame; None if it responds to a PING of the server."""
         return ping if ping[11] & 1 else None
 
 
@@ -139,7 +142,7 @@ _FRAMINGS: Final[dict[bytes, Framing]] = {
 
 
 class _Position:
-    """Where one direction stands: how much of the frame under way is still to come."""
+    """The position of one direction: the remaining bytes of the present frame."""
 
     __slots__ = ("_framing", "_header", "_left")
 
@@ -150,14 +153,14 @@ class _Position:
 
     @property
     def between(self) -> bool:
-        """No frame is under way."""
+        """Whether the position is between two frames."""
         return not self._left and not self._header
 
     def advance(self, data: bytes, at: int = 0) -> int:
         """
-        Follow *data* from *at*, to the next end of a frame at most.
+        Follow *data* from *at*, at most to the next end of a frame.
 
-        :return: up to where.
+        :returns: the new position in *data*.
         """
         size = len(data)
         if self._left:
@@ -171,7 +174,7 @@ class _Position:
             self._header = header
             return size
         self._header = b""
-        # The part of the header before this piece was followed with that piece.
+        # The earlier part of the header was counted with the previous piece.
         step = min(found[0] - known, size - at)
         self._left = found[0] - known - step
         return at + step
@@ -179,20 +182,19 @@ class _Position:
 
 class Heartbeats:
     """
-    Both directions of one upgraded connection; kas and agentk have one each.
+    Both directions of one upgraded connection; kas and agentk each have one.
 
-    While a server sends, a PING would wait behind megabytes of standing output at each
-    hop of a slow path, and kubectl gives up after 60 s.  And it must not reach an API
-    server that has ended the connection: that answers any byte with a reset, and what
-    its kernel still held of the output is lost.  So a PING is answered here while
-    output flows, with a PONG between two frames of it, and goes on towards the server
-    where nothing flows: there it keeps the connection alive at every hop, and finds a
-    server that is dead.  Nothing waits for longer than `LOOK`, and nothing else is
-    touched.
+    While a server sends, a PING would wait behind megabytes of output at each hop of a
+    slow path, and kubectl gives up after 60 s. And it must not reach an API server that
+    has ended the connection: the server would respond with a reset, and the output in
+    its kernel would be lost. So a PING is answered here while output flows, with a PONG
+    between two frames of the output. If no output flows, it is forwarded to the server:
+    so it keeps the connection alive at every hop, and detects a dead server. No data
+    waits for longer than `LOOK`, and other frames are not changed.
 
     :param to_server: takes bytes of the client, without the PINGs answered here.
     :param to_client: takes bytes of the server, with the PONGs.
-    :param pace: whether the client reads.
+    :param pace: the pace at which the client reads.
     """
 
     __slots__ = (
@@ -220,7 +222,7 @@ class Heartbeats:
         to_client: Callable[[bytes], None],
         pace: AnswerPace,
     ) -> None:
-        #: None: nothing is read in what passes.
+        #: None if the protocol is unknown and the bytes are not parsed.
         self._framing = _FRAMINGS.get(protocol.lower())
         self._clock = clock
         self._to_server = to_server
@@ -229,20 +231,20 @@ class Heartbeats:
         framing = self._framing or _FRAMINGS[b"websocket"]
         self._client = _Position(framing)
         self._server = _Position(framing)
-        #: The beginning of what may be a PING.
+        #: The beginning of a possible PING.
         self._held = b""
-        #: A PING that is answered after a last check, and the check.
+        #: A PING that waits for a last check before it is answered, and that check.
         self._ping = b""
         self._look: IDelayedCall | None = None
-        #: PONGs that wait for the end of a frame; the newest counts.
+        #: PONGs that wait for the end of a frame; only the newest is needed.
         self._pongs = b""
         self._last = clock.seconds()
-        #: PONGs written in this pause, and when the client had read before it.
+        #: The PONGs written in this pause, and when the client last read before it.
         self._unread = 0
         self._unread_since = 0.0
 
     def from_server(self, data: bytes) -> None:
-        """Pass *data* on to the client."""
+        """Forward *data* to the client."""
         self._last = self._clock.seconds()
         position = self._server
         at = frames = 0
@@ -257,7 +259,7 @@ class Heartbeats:
             self._to_client(data)
 
     def from_client(self, data: bytes) -> None:
-        """Pass *data* on to the server, or answer what is in it."""
+        """Forward *data* to the server, or answer its PINGs."""
         self._decide()
         if self._held:
             data = self._held + data
@@ -298,36 +300,35 @@ class Heartbeats:
             self._to_server(data[begin:end])
 
     def _follows(self, frames: int) -> bool:
-        """Whether to follow a piece that has had so many frames."""
+        """Tell whether to continue to parse a piece after this number of frames."""
         if frames == MAX_FRAMES:
             self._framing = None
         return self._framing is not None
 
     def client_finished(self) -> None:
-        """Send the held part of a frame as it is, because the client sends no more."""
+        """Forward the held part of a frame, because the client sends no more."""
         self._decide()
         held, self._held = self._held, b""
         if held:
             self._to_server(held)
 
     def stop(self) -> None:
-        """Nothing goes either way any more."""
+        """Stop forwarding in both directions."""
         self._ping = b""
         self._decide()
 
     @property
     def _busy(self) -> bool:
-        """Return whether output flows, or waits for a slow client."""
+        """Tell whether output flows, or waits for a slow client."""
         pace = self._pace
         if pace.answer_paused:
             return True
-        # Output that waits for a client that resumed has not been sent yet: this is not
-        # silence.
+        # After a pause, output may not have been sent yet, so this is not silence.
         last = max(self._last, pace.answer_resumed_at)
         return self._clock.seconds() - last < QUIET
 
     def _decide(self) -> None:
-        """Answer the PING that waits, or let it go on."""
+        """Answer the waiting PING, or forward it."""
         look, self._look = self._look, None
         cancel_call(look)
         ping, self._ping = self._ping, b""
@@ -335,7 +336,7 @@ class Heartbeats:
             self._to_server(ping)
 
     def _answered(self, ping: bytes) -> bool:
-        """Answer *ping*; False: that is the server's to do."""
+        """Answer *ping*; return False if the server must answer it."""
         if self._framing is None:
             return False
         pong = self._framing.pong(ping)
@@ -347,7 +348,7 @@ class Heartbeats:
                 self._unread = 0
             self._unread += 1
             if self._unread > MAX_UNREAD:
-                # It has that many answers to read before.
+                # The client has enough unread PONGs.
                 return True
         if self._server.between:
             self._to_client(pong)

@@ -22,16 +22,16 @@ from prometheus_client.registry import Collector
 
 __all__ = ["ProxyMetrics"]
 
-# Seconds to the head of an answer: a cached GET, a list, a slow webhook, a time-out.
+# Seconds to the head of a response: a cached GET, a list, a slow webhook, a timeout.
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
 _CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 
 class ProxyMetrics(Collector):
     """
-    The numbers of one half.
+    The metrics of one half.
 
-    :param prefix: of the names: the program and the module.
+    :param prefix: the prefix of the names: the program and the module.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -39,15 +39,15 @@ class ProxyMetrics(Collector):
         self._answers = [0] * len(_CLASSES)
         self._heads = [0] * (len(_BUCKETS) + 1)
         self._heads_sum = 0.0
-        #: Requests under way.
+        #: The number of requests in progress.
         self.in_flight = 0
-        #: Requests that ended before they had an answer, or with half of one.
+        #: The number of requests that ended before their response was complete.
         self.broken = 0
         self.bytes_received = 0
         self.bytes_sent = 0
-        #: Answers to requests for an upgrade, by what came of it.
+        #: The responses to upgrade requests, by result.
         self.upgrades = {"switched": 0, "refused": 0, "failed": 0}
-        #: Answers that kas or agentk made, by the hop that failed.
+        #: The responses that kas or agentk made, by the hop that failed.
         self.failures: dict[str, int] = {}
 
     def head_passed(self, status: int, seconds: float) -> None:

@@ -1,9 +1,9 @@
 """
 ``kubectl auth can-i`` of users who are read-only.
 
-The API server knows nothing of what kas refuses, and would promise more.  kas answers
-itself where it would refuse the request that is asked about, and passes on the other
-questions.
+The API server does not know the requests that kas refuses, so its response would
+promise too much. kas itself responds if it would refuse the request in question, and
+forwards all other reviews.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REVIEW: Final = "selfsubjectaccessreviews"
 _RULES: Final = "selfsubjectrulesreviews"
 
 
-#: Begins an object in protobuf, which kubectl sends: a `runtime.Unknown` follows.
+#: Prefix of an object in protobuf, which kubectl sends: a `runtime.Unknown` follows.
 _PROTOBUF: Final = b"k8s\0"
 
 #: Fields of the attributes of a review, by their numbers in protobuf.
@@ -45,8 +45,8 @@ class ReviewError(Exception):
 
 
 def is_review(method: bytes, target: bytes) -> bool:
-    """Whether a request asks for one's own rights in the cluster."""
-    # A search alone excludes nearly every request.
+    """Tell whether a request asks for the client's own permissions in the cluster."""
+    # A single comparison excludes nearly every request.
     if method != b"POST":
         return False
     info = request_info(method, target)
@@ -55,9 +55,10 @@ def is_review(method: bytes, target: bytes) -> bool:
 
 def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
     """
-    Return the response that denies the requested right; None: the cluster decides.
+    Return the response that denies the requested permission; None if the cluster
+    decides.
 
-    :raises ReviewError: the review cannot be read, or is not about one right.
+    :raises ReviewError: the review cannot be read, or is not about a single permission.
     """
     info = request_info(b"POST", target)
     if info.resource == _RULES:
@@ -89,7 +90,7 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
 
 
 def _why(access: Access, spec: Mapping[str, Any]) -> str | None:
-    """Why kas would refuse the request that a review asks about."""
+    """Return why kas would refuse the request in a review; None if it would not."""
     resource = spec.get("resourceAttributes")
     if resource is None:
         other = spec["nonResourceAttributes"]
@@ -100,17 +101,17 @@ def _why(access: Access, spec: Mapping[str, Any]) -> str | None:
 
 
 def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
-    """Return method and target of a request that needs a right."""
+    """Return the method and target of a request that needs a permission."""
     verb = asked.get("verb", "")
     if verb not in ("get", "list", "watch"):
-        # In any case, this is not only a read.
+        # This is certainly more than a read.
         return "DELETE", "/api/v1/namespaces/x"
     group, name = asked.get("group", ""), asked.get("resource", "")
-    # Names of resources have no dot: "secrets.*" names a group, too.
+    # Names of resources have no dot: "secrets.*" includes a group.
     name, _, more = name.partition(".")
     group = more or group
     if name in ("*", "secrets") and group in ("", "*") and not secrets:
-        # Secrets are among all resources, and their group is among all groups.
+        # All resources include Secrets, and all groups include their group.
         group, name = "", "secrets"
     parts = [f"/apis/{group}/v1" if group else "/api/v1"]
     if asked.get("namespace"):
@@ -123,11 +124,11 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     return "GET", "/".join(parts)
 
 
-# Protobuf; a review contains only strings and messages.
+# Protobuf: a review contains only strings and messages.
 
 
 def _spec(unknown: bytes) -> dict[str, Any]:
-    """Return the ``spec`` of a review in protobuf, as JSON has it."""
+    """Return the ``spec`` of a review in protobuf, in its JSON form."""
     review = _messages(_messages(unknown)[2])
     spec = _messages(review[2])
     found: dict[str, Any] = {}

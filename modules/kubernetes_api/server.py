@@ -1,4 +1,4 @@
-"""The half in kas: accepts clients, asks who they are, and sends requests on."""
+"""The half in kas: accepts clients, checks their credentials, and forwards requests."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ from tunnel.toolkit.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
-#: Outcomes of requests without an answer, in the audit log.
+#: Outcomes of requests without a response, in the audit log.
 CLIENT_LEFT: Final = "client left"
 KAS_STOPPED: Final = "kas stopped"
 NO_ANSWER: Final = "no answer"
 
-#: Usage of a request whose credential defines no other.
+#: The usage of a request whose credential defines no other.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
 
 _STATUSES: Final = {
@@ -133,18 +133,18 @@ _FIELDS: Final = {
     503: b"\r\nRetry-After: 5",
 }
 
-#: Cut off: a client may send 64 KiB.
+#: Truncated, because a client may send 64 KiB.
 _USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECASE)
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
-#: Bytes of a response that need no producer: every socket accepts this many at once, or
-#: kas holds them.
+#: Bytes of a response that need no producer: every socket accepts this much at once, or
+#: kas buffers it.
 SMALL: Final = 16 * 1024
 
 _BROKEN_HOP: Final = "kas -> agent"
 
-#: Every way to open a stream: (fin, idempotent, resumable).
+#: All ways to open a stream: (fin, idempotent, resumable).
 _OPTIONS: Final = {
     (fin, idempotent, resumable): StreamOptions(
         fin=fin, idempotent=idempotent, resumable=resumable
@@ -152,8 +152,8 @@ _OPTIONS: Final = {
     for fin, idempotent, resumable in itertools.product((False, True), repeat=3)
 }
 
-# All clusters share the origin of kas: headers of one cluster for a browser must not
-# affect the others.
+# All clusters share the origin of kas: a header of one cluster must not affect the
+# others in a browser.
 _NOT_FOR_CLIENTS: Final = (
     b"access-control-*",
     b"alt-svc",
@@ -170,10 +170,10 @@ _NOT_FOR_CLIENTS: Final = (
 
 
 class Ending(Protocol):
-    """An answer of events that ends when kas stops."""
+    """A response with events, which ends when kas stops."""
 
     def end_watch(self) -> None:
-        """End the answer."""
+        """End the response."""
 
 
 class Held(Sharing, Protocol):
@@ -188,11 +188,11 @@ class Held(Sharing, Protocol):
 
 class KubernetesApiServer:
     """
-    Server of the Kubernetes API of every connected agent's cluster.
+    The server of the Kubernetes API of every connected agent's cluster.
 
-    :param token: creates the part of our name in ``Via`` with which kas recognizes
+    :param token: returns the part of our name in ``Via`` by which kas recognizes
         itself.
-    :param now: the time of day.
+    :param now: returns the time of day.
     """
 
     _log: ClassVar = Logger()
@@ -216,7 +216,7 @@ class KubernetesApiServer:
         settings: KubernetesApiConfiguration = api.configuration
         self._settings = settings
         file = settings.websocket_token_secret_file
-        # Without one, tokens are good at this kas alone.
+        # Without a configured secret, tokens are valid only at this kas.
         secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
         self.tokens = WebSocketTokens(secret, now)
         self._used = UsedTokens(partial(api.stores.open, "websocket-tokens"))
@@ -224,13 +224,13 @@ class KubernetesApiServer:
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
-        #: Our name in ``Via``: the version, and which kas of several.
+        #: Our name in ``Via``: the version, and an id of this kas.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.users.count_usage
         self._tracer = api.tracer
         self.audits = api.audit.level is not AuditLevel.NONE
-        #: Answers that are events.
+        #: Responses with events.
         self.watches: set[Ending] = set()
         self.shares: Shares[Held] = Shares(
             api.clock,
@@ -253,7 +253,7 @@ class KubernetesApiServer:
         )
 
     async def start(self) -> None:
-        """Listen, and count."""
+        """Start to listen, and register metrics."""
         self.api.metrics.register(self.metrics)
         self.api.metrics.register(self.shares)
         self.api.users.recheck(self.shares.credentials)
@@ -266,7 +266,7 @@ class KubernetesApiServer:
         await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
-        """Drop what is under way; ``kas.draining`` came first to let it finish."""
+        """Drop requests in progress; ``kas.draining`` came first to let them finish."""
         if self._unsubscribe:
             for unsubscribe in self._unsubscribe:
                 unsubscribe()
@@ -294,7 +294,7 @@ class KubernetesApiServer:
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """See `tunnel.http1.RequestHandler`."""
-        # Of every answer, for browsers.
+        # The fields of every response, for browsers.
         fields = b""
         if self._cross_origin is not None:
             allowed = self._cross_origin.fields(exchange.head)
@@ -329,7 +329,8 @@ class KubernetesApiServer:
             answer = fail()
         if exchange.head.upgrade and wants_watches(exchange.head, entry.target):
             return self._aggregate(exchange, answer, fields)
-        # Nearly always known already; a callback would cost more than the look-up.
+        # The result is nearly always known already; a callback would cost more than the
+        # lookup.
         if isinstance(answer, Deferred):
             exchange.pauseProducing()
             request.checking = answer
@@ -379,7 +380,7 @@ class KubernetesApiServer:
         return self.shares.admits(watch, access)
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
-        """Forget a watch that is over."""
+        """Forget a watch that has ended."""
         self.metrics.in_flight -= 1
         self.shares.leave(watch, access)
 
@@ -400,27 +401,27 @@ class KubernetesApiServer:
         )
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
-        """Return why *access* does not include a watch; None: it does."""
+        """Return why *access* does not include a watch; None if it does."""
         if not access.read_only:
             return None
         why = why_refused(access, head.method, head.target)
         return None if why is None else f"client -> kas: {why}"
 
     def read_head(self, block: bytes) -> ResponseHead:
-        """Read the head of a watch's answer."""
+        """Parse the head of a watch's response."""
         return self.responses.parse(block, b"GET")
 
     def watch_answered(
         self, exchange: Exchange, head: RequestHead, access: Access, status: int
     ) -> None:
-        """Count and audit the answer to a watch."""
+        """Count and audit the response to a watch."""
         self.metrics.answered(status)
         self.audit_answer(exchange, head.target, access, status, head=head)
 
     def watch_failed(
         self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
     ) -> None:
-        """Count and audit a watch that failed before its answer."""
+        """Count and audit a watch that failed before its response."""
         status = reason.status if isinstance(reason, Refused) else _explain(reason)[0]
         if isinstance(reason, TooMany):
             status = 429
@@ -432,12 +433,15 @@ class KubernetesApiServer:
     def watch_cancelled(
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
-        """Audit a watch that the client ended before its answer, or kas as it stops."""
+        """
+        Audit a watch that ended before its response, because of the client or because
+        kas stops.
+        """
         outcome = self.left(ClientGone("the client watches no more"))
         self.audit_answer(exchange, head.target, access, outcome, True, head)
 
     def left(self, reason: Exception) -> int | str:
-        """Return the outcome of a request without an answer, which *reason* ended."""
+        """Return the outcome of a request without a response, which *reason* ended."""
         if isinstance(reason, ClientGone) and reason.status is not None:
             return reason.status
         if self._stopping:
@@ -445,13 +449,13 @@ class KubernetesApiServer:
         return CLIENT_LEFT if isinstance(reason, ClientGone) else NO_ANSWER
 
     def explain(self, reason: Exception) -> str:
-        """Say why a stream of a watch ended."""
+        """Return why a stream of a watch ended."""
         return str(reason) if isinstance(reason, Refused) else _explain(reason)[1]
 
     def refuse_watches(
         self, exchange: Exchange, status: int, message: str, access: Access | None
     ) -> None:
-        """Answer a request for aggregated watches with an error."""
+        """Respond to a request for aggregated watches with an error."""
         self.metrics.answered(status)
         self.metrics.failed("client -> kas")
         self.audit_answer(exchange, exchange.head.target, access, status)
@@ -490,7 +494,7 @@ class KubernetesApiServer:
         request.fail(status, message, _FIELDS.get(status, b""))
 
     def _refusal(self, failure: Failure) -> tuple[int, str]:
-        """Status and message for a credential that was not accepted."""
+        """Return the status and message for a rejected credential."""
         error = failure.value
         if isinstance(error, CallError):
             said = error.message or error.status.name.lower()
@@ -504,7 +508,7 @@ class KubernetesApiServer:
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
-        # All users behind one address would share its turns with each other.
+        # Otherwise all users behind one address would share its turns.
         request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
@@ -527,14 +531,14 @@ class KubernetesApiServer:
         self.take_turn(request, access)
 
     def take_turn(self, request: ProxiedRequest, access: Access) -> None:
-        """Send *request* on now or later."""
+        """Forward *request* now or later."""
         if self.shares.admits(request, access):
             self.begin(request, access)
         else:
             request.hold()
 
     def begin(self, request: ProxiedRequest, access: Access) -> None:
-        """Send *request* on: it is its turn."""
+        """Forward *request*, because it is its turn."""
         try:
             fields = self._outgoing.of(request.exchange.head, access)
         except Refused as refused:
@@ -549,8 +553,8 @@ class KubernetesApiServer:
         try:
             request.open(fields)
         except Exception:
-            # A request that is not ended here would count against its credential and
-            # its agent forever.
+            # A request that is not ended here would count for its credential and its
+            # agent forever.
             self._log.failure("cannot open a stream for a request")
             request.fail(500, INTERNAL_ERROR)
 
@@ -562,7 +566,7 @@ class KubernetesApiServer:
         fields: bytes = b"",
         access: Access | None = None,
     ) -> None:
-        """Answer with a Kubernetes Status."""
+        """Respond with a Kubernetes Status."""
         head = exchange.head
         told = self.failures.told(
             message,
@@ -591,7 +595,7 @@ class KubernetesApiServer:
             self.refuse(exchange, refused.status, str(refused), fields)
 
     def _render(self, status: int, message: str) -> tuple[bytes, bytes]:
-        # Of what could not be read: it is not known whether it had an id.
+        # It is unknown whether an unreadable request had an id.
         told = self.failures.told(
             f"client -> kas: {message}", new_trace_id(), ours=False, status=status
         )
@@ -610,10 +614,10 @@ class KubernetesApiServer:
         """
         Record the end of a request in the audit log, once.
 
-        :param outcome: the status of the answer, or why there is none.
-        :param unanswered: the request was sent on, and no answer of the API server
-            came: it may have been executed.
-        :param head: of the request, if it is another one than the exchange's.
+        :param outcome: the status of the response, or why there is none.
+        :param unanswered: whether the request was forwarded, but no response of the API
+            server arrived: it may have been executed.
+        :param head: the head of the request, if it differs from the exchange's.
         """
         if not self.audits:
             return
@@ -645,7 +649,7 @@ class KubernetesApiServer:
         self.api.audit.record(event)
 
     def _client_address(self, exchange: Exchange) -> str:
-        """Return the address of the client, behind trusted proxies too."""
+        """Return the address of the client, even behind trusted proxies."""
         proxies = self._proxies
         client = exchange if proxies is None else proxies.client_of(exchange)
         return str(getattr(client.peer_address, "host", ""))
@@ -664,9 +668,10 @@ directlyProvides(KubernetesApiServer, IServerModuleFactory)
 
 class ProxiedRequest:
     """
-    Joins an `Exchange` with the stream to the agent: it is the receiver of both.
+    A connection of an `Exchange` with the stream to the agent, and the receiver of
+    both.
 
-    They pause each other by themselves.
+    The two pause each other.
     """
 
     __slots__ = (
@@ -705,41 +710,41 @@ class ProxiedRequest:
         self.module = module
         self.exchange = exchange
         self.target = target
-        #: Of its answer, whatever it is.
+        #: The fields of its response, whatever the response is.
         self._fields = fields
         self._isolated = False
         #: The credential for which the client requests a token, instead of a response
         #: of the cluster.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
-        #: The answer about its credential, until it comes.
+        #: The running check of its credential.
         self.checking: Deferred[Access] | None = None
-        #: It waits for its turn, and nothing more of it is read.
+        #: Whether it waits for its turn, and is not read further.
         self.held = False
         self._stream: IStream | None = None
         self.started_at = module.clock.seconds()
         self._informational = 0
         self._trailers = b""
         self._over = False
-        # Its end is in the audit log.
+        # Whether its end is in the audit log.
         self._audited = False
-        # It was sent to the agent, which may have got it.
+        # Whether it was sent to the agent, which may have received it.
         self._forwarded = False
-        # The head did not fit into a frame as it is.
+        # Whether the head was compressed to fit into a frame.
         self._packed = False
-        # Of an upgraded connection, as long as the server has something to say.
+        # For an upgraded connection, until the server has finished.
         self._heartbeats: Heartbeats | None = None
-        # Of a watch: where it stands, and whether it ends at the next event.
+        # For a watch: its position in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
         self._span: ISpan | None = None
-        # The body of a question that kas may answer itself.
+        # The body of a review that kas may answer itself.
         self._review: bytearray | None = None
 
     @property
     def over(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the request has ended."""
         return self._over
 
     def isolate(self) -> None:
@@ -751,7 +756,10 @@ class ProxiedRequest:
         self._fields += ISOLATED
 
     def trace(self, tracer: ITracer, access: Access, fields: bytes) -> bytes:
-        """Begin a span where this request is traced; *fields* that carry it on."""
+        """
+        Begin a span if this request is traced; return the *fields* that continue the
+        trace.
+        """
         method = self.exchange.head.method
         span = begin_span(tracer, SpanKind.SERVER, method, self.target, fields)
         if span is None:
@@ -761,7 +769,7 @@ class ProxiedRequest:
         return with_traceparent(fields, span.traceparent)
 
     def hold(self) -> None:
-        """Wait for `begin`."""
+        """Wait for the call of `begin`."""
         if not self.exchange.complete:
             self.held = True
             self.exchange.pauseProducing()
@@ -779,7 +787,7 @@ class ProxiedRequest:
         self.fail(500, INTERNAL_ERROR)
 
     def open(self, fields: bytes) -> None:
-        """Send the request on, with *fields* in place of the client's."""
+        """Forward the request, with *fields* in place of the client's."""
         exchange = self.exchange
         head = exchange.head
         block = encode_request(
@@ -792,7 +800,7 @@ class ProxiedRequest:
         )
         assert self.access is not None
         method, size = METHOD, len(block)
-        # Nearly every block fits: a call would cost more than the comparison.
+        # Nearly every block fits, and a call would cost more than the comparison.
         self._packed = size > MAX_BLOCK
         if self._packed:
             found = fitted(block)
@@ -820,7 +828,7 @@ class ProxiedRequest:
             self._forwarded = False
             self.fail(*_explain(error))
             return
-        # It may have been closed before it was returned.
+        # The stream may be closed before this method returns.
         if not self._over:
             self._stream = stream
             if self._review is not None:
@@ -845,13 +853,13 @@ class ProxiedRequest:
             self.fail(431, "client -> kas: the head of the request is too large")
 
     def collect(self) -> None:
-        """Read the whole question before it goes further."""
+        """Read the whole review before it is forwarded."""
         self._review = bytearray()
         if self.exchange.head.length == 0:
             self.fail(400, "client -> kas: the review has no body")
 
     def _answer_review(self, body: bytes) -> None:
-        """Deny the right that is asked for, or let the cluster decide."""
+        """Deny the requested permission, or let the cluster decide."""
         access = self.access
         assert access is not None
         try:
@@ -869,7 +877,7 @@ class ProxiedRequest:
         self.exchange.respond(201, lines + self._fields, answer)
 
     def give_token(self, credential: SealedCredential) -> None:
-        """Answer with a token for a WebSocket at the same path."""
+        """Respond with a token for a WebSocket at the same path."""
         path = self.target.partition(b"?")[0]
         token = self.module.tokens.seal(credential, path)
         lines = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
@@ -880,7 +888,7 @@ class ProxiedRequest:
         self.exchange.respond(200, lines + self._fields, body)
 
     def fail(self, status: int, message: str, fields: bytes = b"") -> None:
-        """Answer with an error, or break off if an answer has begun."""
+        """Respond with an error, or abort if a response has begun."""
         if self._over:
             return
         if self.exchange.head_sent:
@@ -901,7 +909,7 @@ class ProxiedRequest:
             self.module.refuse(self.exchange, status, message, fields, self.access)
 
     def _audit(self, outcome: int | str, unanswered: bool = False) -> None:
-        """Record the end of the request, unless its answer was recorded before."""
+        """Record the end of the request, unless its response was recorded before."""
         if not self._audited:
             self._audited = True
             self.module.audit_answer(
@@ -909,12 +917,12 @@ class ProxiedRequest:
             )
 
     def _end(self, broken: bool = False, outcome: int | str = NO_ANSWER) -> None:
-        """Count the request as over, and drop the stream if it is still there."""
+        """Count the request as ended, and drop the stream if it still exists."""
         if self._over:
             return
         self._over = True
         if self.access is not None and self.module.audits:
-            # Each request of a user that had no answer until now.
+            # Requests of users that have had no response until now.
             self._audit(outcome, self._forwarded)
         if self._heartbeats is not None:
             self._heartbeats.stop()
@@ -931,7 +939,7 @@ class ProxiedRequest:
         if stream is not None:
             stream.reset(ErrorCode.CANCELLED, "the client took no more")
 
-    # From the client.
+    # Callbacks of the client's exchange.
 
     def body_received(self, data: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
@@ -966,7 +974,7 @@ class ProxiedRequest:
         if self.checking is not None:
             self.checking.cancel()
 
-    # From the agent.
+    # Callbacks of the agent's stream.
 
     def headers_received(self, block: bytes) -> None:
         """See `tunnel.api.IStreamReceiver`."""
@@ -1006,7 +1014,7 @@ class ProxiedRequest:
         exchange.send_head(
             b"%b%b%b\r\n" % (head.start, head.fields, fields),
             head.length,
-            # The API server closes its connection, too: after a 413, for one.
+            # For example after a 413: the API server closes its connection, too.
             close=not head.keep_alive,
         )
         if not 0 <= head.length <= SMALL:
@@ -1027,7 +1035,8 @@ class ProxiedRequest:
         self.module.metrics.upgrades["switched"] += 1
         stream = self._stream
         assert stream is not None
-        # Both ways before the first byte moves: early ones of the client come at once.
+        # Installed before the first byte is forwarded: early bytes of the client may
+        # follow at once.
         self._heartbeats = Heartbeats(
             wanted, self.module.clock, stream.write, exchange.write, exchange
         )
@@ -1070,7 +1079,7 @@ class ProxiedRequest:
                 self.end_watch()
                 return
         if self.exchange.finished:
-            # More than the head promised: the client was cut off.
+            # The body was longer than the head announced: the client was disconnected.
             self._end(broken=True)
 
     def fin_received(self) -> None:
@@ -1079,7 +1088,7 @@ class ProxiedRequest:
             return
         exchange = self.exchange
         if not exchange.head_sent:
-            self.fail(502, f"{_BROKEN_HOP}: the agent ended the request unanswered")
+            self.fail(502, (f"{_BROKEN_HOP}: the agent ended the request unanswered"))
         elif exchange.upgraded:
             if self._heartbeats is not None:
                 self._heartbeats.client_finished()
@@ -1087,7 +1096,7 @@ class ProxiedRequest:
             exchange.finish()
         else:
             if exchange.complete and not exchange.head.upgrade:
-                # Both halves of the stream are finished: it closes by itself.
+                # Both halves of the stream are finished, so it closes by itself.
                 self._stream = None
             self._end()
             exchange.finish(self._trailers)
@@ -1119,21 +1128,21 @@ class ProxiedRequest:
             self.fail(*_explain(reason))
 
     def end_watch(self) -> None:
-        """End the answer between two events, as an API server does after a while."""
+        """End the response between two events, as an API server does after a while."""
         self._ending = True
         if self._boundary is not None and self._boundary.between and not self._over:
             self._end()
             self.exchange.finish()
 
     def path_in_doubt(self) -> None:
-        """kas takes another path where that is fine."""
+        """Do nothing: kas uses another path if possible."""
 
     def path_missing(self) -> None:
         """
-        Its agentk is probably dead; see `IPathReceiver`.
+        End a watch whose agentk is probably dead; see `IPathReceiver`.
 
-        The client begins the watch again where it was, at another agentk, and loses
-        nothing; waiting would only make what it knows old.
+        The client restarts the watch from its position at another agentk, and loses
+        nothing; waiting would only make its data old.
         """
         if self._boundary is not None:
             self.end_watch()
@@ -1153,23 +1162,27 @@ classImplements(ProxiedRequest, IPathReceiver)
 
 
 def _user_agent(head: RequestHead) -> str:
-    """Return the program that a client says it is, with its version."""
+    """Return the program and version in the client's ``User-Agent``."""
     found = _USER_AGENT.search(b"\r\n" + head.fields)
     return "" if found is None else found[1].strip().decode("latin-1")
 
 
 def _may_have_run(reason: Exception) -> bool:
-    """Return whether the agent may have got a request whose stream ended so."""
+    """
+    Tell whether the agent may have received a request whose stream ended for *reason*.
+    """
     if isinstance(reason, StreamReset):
         return reason.code not in (ErrorCode.REFUSED, ErrorCode.UNKNOWN_METHOD)
     return not isinstance(reason, AgentUnavailable | Refused | TooMany)
 
 
 def _explain(reason: Any) -> tuple[int, str, bytes]:
-    """Status, message and fields for a stream that ended before its answer."""
+    """
+    Return the status, message and fields for a stream that ended before its response.
+    """
     if isinstance(reason, AgentUnavailable):
-        # A client that waited in kas gets its answer now: with Retry-After kubectl
-        # would ask ten times more, and print nothing for minutes.
+        # A client that has waited in kas gets the response now: with Retry-After,
+        # kubectl would retry ten times, and print nothing for minutes.
         again = b"" if reason.waited else b"\r\nRetry-After: 5"
         return 503, f"{_BROKEN_HOP}: {reason}", again
     if isinstance(reason, StreamReset):
@@ -1183,7 +1196,7 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
         if reason.code in (ErrorCode.REFUSED, ErrorCode.SHUTDOWN):
             return (
                 503,
-                f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})",
+                (f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})"),
                 b"\r\nRetry-After: 1",
             )
         if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):

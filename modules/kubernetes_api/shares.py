@@ -1,4 +1,7 @@
-"""Each caller's share of kas and of an agent: no flood of one slows the others."""
+"""
+Each caller's share of kas and of an agent, so that a flood of one caller does not slow
+others down.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +30,26 @@ __all__ = [
     "room_of",
 ]
 
-#: Weight that a caller needs for each request that it may have under way while others
-#: are active.  A request takes some 60 us of kas and as much of agentk: with 2 of a
-#: flood before it, one of another caller takes 1.6 times its time (p99), with 4 twice,
-#: with 8 four times.
+#: The weight that a caller needs for each request that it may have in progress while
+#: others are active. A request takes about 60 us of kas and of agentk each: after 2
+#: requests of a flood, a request of another caller takes 1.6 times as long (p99), after
+#: 4 twice, after 8 four times.
 WEIGHT_OF_ONE: Final = 2
 
 #: Seconds after which a request no longer counts: a longer one waits for the cluster or
-#: for a long path, and costs nothing here.  So a user can begin at least 400 a second,
-#: a job 200.
+#: for a long path, and needs no resources here. So a user can begin at least 400 a
+#: second, a job 200.
 FAST_SECONDS: Final = 0.005
 
-#: Seconds for which a caller without requests counts as active: a user who waits for
-#: one response after the other must not meet a flood that does not count them.
+#: Seconds for which a caller without requests counts as active, because a user who
+#: sends one request after the other must not be slowed down by a flood in between.
 REMEMBERED_SECONDS: Final = 5.0
 
-#: Credentials without requests that are remembered; the oldest go first.
+#: Credentials without requests that are remembered; the oldest are dropped first.
 REMEMBERED: Final = 1_000
 
 
-#: The most weight that `Access` gives.
+#: The largest weight in an `Access`.
 HEAVIEST: Final = 4
 
 
@@ -58,15 +61,15 @@ def room_of(weight: int) -> int:
 
 
 class TooMany(Exception):
-    """A request cannot be taken now; the text says what there are too many of."""
+    """Raised if a request cannot be accepted now; the text names the exceeded limit."""
 
 
 class Sharing(Protocol):
-    """A request, as far as it has a share."""
+    """A request that has a share."""
 
     @property
     def over(self) -> bool:
-        """Nothing more will happen."""
+        """Whether the request has ended."""
 
     def begin(self) -> None:
         """Begin the request."""
@@ -79,7 +82,7 @@ R = TypeVar("R", bound=Sharing)
 
 
 class Account(Generic[R]):
-    """Requests of one caller (`Access.owner`)."""
+    """The requests of one caller (`Access.owner`)."""
 
     __slots__ = (
         "counted",
@@ -94,26 +97,27 @@ class Account(Generic[R]):
     def __init__(self, owner: str, weight: int, rate: TokenBucket | None) -> None:
         self.owner = owner
         self.weight = weight
-        #: With the id of the credential that each came with.
+        #: The requests, each with the id of its credential.
         self.requests: dict[R, str] = {}
-        #: Those under way that began a moment ago while others were active, and when;
-        #: the oldest first.
+        #: Requests in progress that began a moment ago while others were active, each
+        #: with the time; the oldest first.
         self.counted: dict[R, float] = {}
-        #: Requests that begin when fewer are counted.
+        #: Requests that wait until fewer are counted.
         self.waiting: deque[R] = deque()
-        #: None: any number a second.
+        #: The limit of requests per second; None for any number.
         self.rate = rate
-        #: It had a request since the idle ones were looked through.
+        #: Whether it had a request since the last search for idle accounts.
         self.seen = True
 
     def has_room(self, now: float) -> bool:
-        """Whether one more may begin."""
+        """Tell whether one more request may begin."""
         counted = self.counted
         room = room_of(self.weight)
         if len(counted) < room:
             return True
         for request, since in tuple(counted.items()):
-            # Summed as in `frees_at`: a rounding would have it looked at without end.
+            # The same sum as in `frees_at`: a rounding difference would cause endless
+            # checks.
             if since + FAST_SECONDS > now:
                 break
             del counted[request]
@@ -121,13 +125,13 @@ class Account(Generic[R]):
 
     @property
     def frees_at(self) -> float:
-        """When the oldest of `counted` ceases to count."""
+        """Return when the oldest of `counted` ceases to count."""
         return next(iter(self.counted.values()), 0.0) + FAST_SECONDS
 
 
 @attrs.define(eq=False)
 class _Load(Generic[R]):
-    """Requests at one agent."""
+    """The requests at one agent."""
 
     by_account: dict[Account[R], int]
     count: int = 0
@@ -135,7 +139,7 @@ class _Load(Generic[R]):
 
 class Shares(Collector, Generic[R]):
     """
-    Scheduler that decides which requests begin at once, later, or not at all.
+    A scheduler that decides which requests begin at once, later, or not at all.
 
     While a single caller is active, no request waits.  With several, each has at most
     as many running requests as `room_of` permits: the requests of a flood wait here,
@@ -145,9 +149,10 @@ class Shares(Collector, Generic[R]):
     When an agent has half of its permitted requests, it accepts no more from a caller
     than the caller's share by weight, so that a new caller still has room.
 
-    :param per_credential: running requests of one caller.
-    :param per_agent: running requests at one agent.
-    :param per_second: requests that one caller begins; None: any number.
+    :param per_credential: maximum of running requests of one caller.
+    :param per_agent: maximum of running requests at one agent.
+    :param per_second: maximum of requests that one caller begins in a second; None for
+        any number.
     :param together: counters of callers and of agents for running requests at other
         workers of this kas; None without workers.
     """
@@ -168,7 +173,7 @@ class Shares(Collector, Generic[R]):
         self._per_agent = per_agent
         self._per_second = per_second
         self._active: dict[str, Account[R]] = {}
-        #: Those without a request, the longest idle first.
+        #: Accounts without a request, the longest idle first.
         self._idle: dict[str, Account[R]] = {}
         self._agents: dict[str, _Load[R]] = {}
         #: Accounts with waiting requests.
@@ -187,7 +192,7 @@ class Shares(Collector, Generic[R]):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Callers, and agents, with a request under way."""
+        """Return the numbers of callers and of agents with a request in progress."""
         return len(self._active), len(self._agents)
 
     def credentials(self) -> set[str]:
@@ -208,14 +213,14 @@ class Shares(Collector, Generic[R]):
         ]
 
     def all(self) -> list[R]:
-        """Every request under way."""
+        """Return every request in progress."""
         return [one for account in self._active.values() for one in account.requests]
 
     def enter(self, request: R, access: Access, now: float) -> None:
         """
-        Count *request*, which `leave` takes out again, also when this raises.
+        Count *request*, until `leave` is called, even if this raises an exception.
 
-        :param now: when it came.
+        :param now: when it arrived.
         :raises TooMany: it must be refused.
         """
         owner = access.owner
@@ -245,7 +250,7 @@ class Shares(Collector, Generic[R]):
             raise TooMany(f"at agent {access.agent_name} are under way")
         if 2 * at_agent > self._per_agent:
             # A share of the requests that others leave, so that one more caller always
-            # has room; callers that all want more arrive at shares by their weights,
+            # has room. If all callers want more, they approach shares by their weights,
             # and one such share stays free.
             left = self._per_agent - at_agent + there + 1
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
@@ -260,7 +265,7 @@ class Shares(Collector, Generic[R]):
             )
 
     def admits(self, request: R, access: Access) -> bool:
-        """Whether *request* begins now; if not, its ``begin`` is called later."""
+        """Tell whether *request* begins now; if not, its ``begin`` is called later."""
         if len(self._active) + len(self._idle) < 2:
             return True
         account = self._active[access.owner]
@@ -275,10 +280,11 @@ class Shares(Collector, Generic[R]):
         return True
 
     def leave(self, request: R, access: Access) -> None:
-        """*request* is over."""
+        """Stop counting *request*, which has ended."""
         account = self._active[access.owner]
         if account.counted.pop(request, None) is not None and account.waiting:
-            # In the next turn: what fails at once would come here again and again.
+            # In the next turn: a request that fails at once would return here again and
+            # again.
             self._look_at(self._clock.seconds())
         account.requests.pop(request, None)
         if not account.requests:
@@ -305,7 +311,7 @@ class Shares(Collector, Generic[R]):
             del load.by_account[account]
 
     def stop(self) -> None:
-        """Nothing begins any more."""
+        """Start no more requests."""
         for call in (self._next_call, self._idle_call):
             if call is not None:
                 call.cancel()
@@ -314,17 +320,17 @@ class Shares(Collector, Generic[R]):
         self._idle.clear()
 
     def _look_at(self, when: float) -> None:
-        """Look for room at *when*, or earlier if a look is already scheduled."""
+        """Check for room at *when*, unless an earlier check is scheduled."""
         self._next_call = call_by(when, self._next_call, self._next, self._clock)
 
     def _next(self) -> None:
-        """Begin what waited, as far as there is room."""
+        """Start waiting requests as far as there is room."""
         self._next_call = None
         now = self._clock.seconds()
         for account in tuple(self._waiting):
             while account.waiting and account.has_room(now):
                 request = account.waiting.popleft()
-                # It may have been given up meanwhile.
+                # It may have been cancelled in the meantime.
                 if not request.over:
                     account.counted[request] = now
                     self._begin(request)
@@ -334,7 +340,7 @@ class Shares(Collector, Generic[R]):
                 del self._waiting[account]
 
     def _begin(self, request: R) -> None:
-        """Begin *request*; if it fails, the others of this pass begin all the same."""
+        """Start *request*; if it fails, the others of this pass start anyway."""
         try:
             request.begin()
         except Exception:
@@ -342,7 +348,7 @@ class Shares(Collector, Generic[R]):
             for_each((request,), lambda one: one.begin_failed(), "the end of a request")
 
     def _rate(self, now: float) -> TokenBucket | None:
-        """Of one more account."""
+        """Return the limit of the rate for another account."""
         rate = self._per_second
         return None if rate is None else TokenBucket(rate, rate, now)
 

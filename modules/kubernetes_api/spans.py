@@ -8,7 +8,7 @@ from tunnel.toolkit.traces import traceparent_in
 
 __all__ = ["STATUS_CODE", "begin_span"]
 
-#: The attribute with the status of the answer.
+#: The attribute with the status of the response.
 STATUS_CODE = "http.response.status_code"
 
 
@@ -16,7 +16,7 @@ def begin_span(
     tracer: ITracer, kind: SpanKind, method: bytes, target: bytes, fields: bytes
 ) -> ISpan | None:
     """
-    Begin a span of the trace in *fields*; None: the request is not traced.
+    Begin a span of the trace in *fields*; return None if the request is not traced.
 
     Its name has neither the namespace nor the name of an object: ``list deployments``.
     """

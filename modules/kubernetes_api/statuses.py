@@ -1,5 +1,6 @@
 """
-Errors as a Kubernetes Status, in the form that the client takes: JSON, YAML, protobuf.
+Errors as a Kubernetes Status, in the format that the client accepts: JSON, YAML,
+protobuf.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["INTERNAL_ERROR", "status_answer"]
 
-#: Message for a request that a fault of kas ends; the log has the traceback.
+#: Message for a request that failed because of a bug; the log contains the traceback.
 INTERNAL_ERROR: Final = "kas: an internal error; see the log of kas"
 
-# k8s.io/apimachinery, metav1.StatusReason
+# Source: k8s.io/apimachinery, metav1.StatusReason
 _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -34,11 +35,11 @@ _REASONS: Final = {
     504: "Timeout",
 }
 
-#: Clients of Kubernetes ask these first, and drop the text of an error that they get:
-#: "the server is currently unable to handle the request" is all that kubectl prints.
+#: Paths that Kubernetes clients request first, and whose error texts they drop: kubectl
+#: prints only "the server is currently unable to handle the request".
 _DISCOVERY: Final = (b"/api", b"/apis")
 
-#: Characters of a warning; clients cut at 4096 for all of them.
+#: Characters of a warning; clients truncate all warnings together at 4096.
 _MAX_WARNING: Final = 1000
 
 _ACCEPT: Final = re.compile(rb"\r\naccept:([^\r]*)", re.IGNORECASE)
@@ -55,7 +56,7 @@ _FORMS: Final = {
     _PROTOBUF: _PROTOBUF,
 }
 
-#: Media ranges that are looked at; a browser sends eight.
+#: Media ranges that are read; a browser sends eight.
 _MAX_RANGES: Final = 50
 
 
@@ -63,12 +64,12 @@ def status_answer(
     code: int, message: str, target: bytes, fields: bytes
 ) -> tuple[int, bytes, bytes]:
     """
-    Status code, fields and body of an error, as kubectl prints it.
+    Return the status code, fields and body of an error, as kubectl prints it.
 
-    :param target: what was asked for; where clients drop the text of the body, it is
-        sent as a warning as well, which they show.
-    :param fields: of the request, for its ``Accept``; a client that takes none of the
-        forms gets 406 and the text.
+    :param target: the requested target; if clients drop the text of the body, it is
+        also sent as a warning, which they show.
+    :param fields: the fields of the request, for its ``Accept``; a client that accepts
+        none of the formats gets 406 and the text.
     """
     form = _wanted(fields)
     if form == _JSON:
@@ -135,7 +136,8 @@ def _yaml(code: int, message: str) -> bytes:
     ).encode()
 
 
-# k8s.io/apimachinery: runtime.Unknown around metav1.Status, empty texts included.
+# Source: k8s.io/apimachinery: runtime.Unknown around metav1.Status, including empty
+# texts.
 
 
 def _protobuf(code: int, message: str) -> bytes:

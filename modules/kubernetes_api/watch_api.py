@@ -13,7 +13,7 @@ snake_case, the messages of kas JSON in camelCase, as in ``@gitlab/cluster-clien
     {"type": "error", "watchId": "pods", "error": {"object": Status}}
     {"type": "stop", "watchId": "pods"}
 
-Each watch is a separate request, with the caller's rights and share.  The client
+Each watch is a separate request, with the caller's permissions and share.  The client
 ignores MODIFIED for an object that it has not seen, and adds an object twice after two
 ADDED: kas remembers the objects that it sent, and corrects the type.
 """
@@ -51,35 +51,35 @@ SUBPROTOCOL: Final = b"gitlab-agent-watch-api"
 #: Watches of one connection: a page of GitLab has ten.
 MAX_WATCHES: Final = 100
 
-#: Bytes of a client's message; the real client's have 300.
+#: Bytes of a client's message; real ones have 300.
 MAX_MESSAGE: Final = 16 * 1024
 
-#: Bytes of one event.  etcd takes objects of 1.5 MiB, and a cluster may be hostile.
+#: Bytes of one event. etcd accepts objects of 1.5 MiB, and a cluster may be hostile.
 MAX_EVENT: Final = 4 * 1024 * 1024
 
-#: Bytes of events that are not whole, of all watches of a connection together.
+#: Bytes of incomplete events, over all watches of a connection.
 MAX_HELD: Final = 16 * 1024 * 1024
 
-#: Objects of all watches of a connection, 100 bytes each in kas, and 600 at most: no
-#: page shows so many.
+#: Objects of all watches of a connection, 100 to 600 bytes each in kas: more than any
+#: page shows.
 MAX_OBJECTS: Final = 20_000
 
 #: Characters of an object's uid or resourceVersion, which kas remembers: Kubernetes'
 #: have 36 and 20.
 MAX_NAME: Final = 128
 
-#: Bytes of an answer that is not a watch.
+#: Bytes of a response that is not a watch.
 MAX_REFUSAL: Final = 64 * 1024
 
 #: Characters of a client's name for a watch.
 MAX_ID: Final = 256
 
-#: Seconds between two PINGs; a client that is silent for three is gone.
+#: Seconds between two PINGs; a client that misses three is gone.
 PING_SECONDS: Final = 30.0
 DEAD_AFTER: Final = 3
 
-#: Seconds before a watch that ended is begun again, and how often it may end without
-#: an event in between.
+#: Seconds before a watch that ended is restarted, and how often it may end without an
+#: event in between.
 AGAIN_SECONDS: Final = 1.0
 MAX_AGAIN: Final = 5
 
@@ -108,7 +108,7 @@ _QUERY: Final = {
 
 
 def wants_watches(head: RequestHead, target: bytes) -> bool:
-    """Return whether a request opens a connection for aggregated watches."""
+    """Tell whether a request opens a connection for aggregated watches."""
     if target.partition(b"?")[0] != PATH or head.upgrade.lower() != b"websocket":
         return False
     found = b",".join(_PROTOCOLS.findall(head.fields))
@@ -124,12 +124,12 @@ class WatchHost(Protocol):
         """
         Count *watch* among the requests of its caller.
 
-        :return: whether it begins now; if not, its ``begin`` is called later.
-        :raises TooMany: it must be refused; it is counted all the same.
+        :returns: whether it begins now; if not, its ``begin`` is called later.
+        :raises TooMany: it must be refused; it is counted anyway.
         """
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
-        """*watch* is over."""
+        """Stop counting *watch*, which has ended."""
 
     def open_watch(
         self, head: RequestHead, access: Access, receiver: IPathReceiver
@@ -141,34 +141,34 @@ class WatchHost(Protocol):
         """
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
-        """Return why *access* does not include a watch; None: it does."""
+        """Return why *access* does not include a watch; None if it does."""
 
     def read_head(self, block: bytes) -> ResponseHead:
         """
         Parse the head of a response.
 
-        :raises HeadError: it cannot be read.
+        :raises HeadError: it is malformed.
         """
 
     def watch_answered(
         self, exchange: Exchange, head: RequestHead, access: Access, status: int
     ) -> None:
         """
-        Count and audit the answer to one watch.
+        Count and audit the response to one watch.
 
-        :param exchange: of the connection that the watch belongs to.
-        :param head: of the watch itself.
+        :param exchange: the exchange of the watch's connection.
+        :param head: the head of the watch itself.
         """
 
     def watch_failed(
         self, exchange: Exchange, head: RequestHead, access: Access, reason: Exception
     ) -> None:
-        """Count and audit a watch that failed for *reason*, before its answer."""
+        """Count and audit a watch that failed for *reason* before its response."""
 
     def watch_cancelled(
         self, exchange: Exchange, head: RequestHead, access: Access
     ) -> None:
-        """Audit a watch that the client or kas ended before its answer."""
+        """Audit a watch that the client or kas ended before its response."""
 
     def explain(self, reason: Exception) -> str:
         """Return why a stream ended."""
@@ -176,25 +176,25 @@ class WatchHost(Protocol):
     def refuse_watches(
         self, exchange: Exchange, status: int, message: str, access: Access | None
     ) -> None:
-        """Answer the request of a connection with an error."""
+        """Respond to the request of a connection with an error."""
 
     def watches_begin(self, connection: WatchConnection) -> None:
         """Register *connection*, which ends when kas stops."""
 
     def watches_end(self, connection: WatchConnection) -> None:
-        """Forget *connection*, which is over."""
+        """Forget *connection*, which has ended."""
 
 
 class _Invalid(Exception):
-    """A message of the client that cannot be used."""
+    """Raised for an invalid message of the client."""
 
 
 @implementer(IPushProducer)
 class WatchConnection:
     """
-    One WebSocket, and its watches: the receiver of an `Exchange`.
+    One WebSocket and its watches; it is the receiver of an `Exchange`.
 
-    :param fields: of the answer.
+    :param fields: header fields of the response.
     """
 
     _log = Logger()
@@ -204,7 +204,7 @@ class WatchConnection:
         self.host = host
         self.fields = fields
         self.access: Access | None = None
-        #: The answer about its credential, until it comes.
+        #: The running check of its credential.
         self.checking: Deferred[Access] | None = None
         self.over = False
         self.paused = False
@@ -216,7 +216,7 @@ class WatchConnection:
         self._silent = 0
         self._early: list[bytes] = []
 
-    # Its beginning.
+    # The beginning of the connection.
 
     def authorized(self, access: Access) -> None:
         """Switch to the WebSocket, for the caller of *access*."""
@@ -248,13 +248,13 @@ class WatchConnection:
         self.exchange.upgrade(block)
 
     def refuse(self, status: int, message: str) -> None:
-        """Answer with an error."""
+        """Respond with an error."""
         if not self.over:
             access = self.access
             self._end()
             self.host.refuse_watches(self.exchange, status, message, access)
 
-    # `Sharing`: the connection counts as one request of its caller.
+    # Methods of `Sharing`: the connection counts as one request of its caller.
 
     def begin(self) -> None:
         """Note that the watch began."""
@@ -263,14 +263,14 @@ class WatchConnection:
         """See `begin`, which never raises."""
 
     def revoke(self) -> None:
-        """End it: the credential is not valid any longer."""
+        """End the connection, because its credential is no longer valid."""
         self.close(CloseCode.POLICY_VIOLATION, "the credential was revoked")
 
     def end_watch(self) -> None:
-        """End it, because kas stops; the page comes again."""
+        """End the connection, because kas stops; the page reconnects."""
         self.close(CloseCode.GOING_AWAY, "kas stops")
 
-    # From the client.
+    # Callbacks of the client's exchange.
 
     def body_received(self, data: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
@@ -284,7 +284,7 @@ class WatchConnection:
                 self._frame(event)
         self._flush()
         if core.state is not State.OPEN and not self.over:
-            # A closing handshake of the client, or bytes that are not a WebSocket.
+            # The client sent a closing handshake, or bytes that are not a WebSocket.
             self._finish()
 
     def body_finished(self, trailers: bytes) -> None:
@@ -341,7 +341,7 @@ class WatchConnection:
         watch = self.watches[name] = _Watch(self, name, path, query, bookmarks)
         watch.enter()
 
-    # To the client.
+    # Messages to the client.
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message."""
@@ -354,7 +354,7 @@ class WatchConnection:
             self._flush()
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, and say why."""
+        """End the connection, and tell the client why."""
         if self.over:
             return
         if not self.exchange.head_sent:
@@ -398,10 +398,10 @@ class WatchConnection:
             self._flush()
         self._ping = self.host.clock.callLater(PING_SECONDS, self._tick)
 
-    # `IPushProducer`: the client reads slower than events come.
+    # Methods of `IPushProducer`: the client may read more slowly than events arrive.
 
     def pauseProducing(self) -> None:
-        """Read nothing more of any watch, and nothing of the client."""
+        """Stop reading the watches and the client."""
         self.paused = True
         self.exchange.pauseProducing()
         for_each(
@@ -425,13 +425,15 @@ class WatchConnection:
 
     @property
     def held(self) -> int:
-        """Bytes of events that are not whole."""
+        """The number of bytes of incomplete events."""
         return sum(len(watch.buffer) for watch in self.watches.values())
 
 
 @implementer(IPathReceiver)
 class _Watch:
-    """One watch: the receiver of a stream, and of the next one when that ends."""
+    """
+    One watch: the receiver of a stream, and of the next stream after that one ends.
+    """
 
     _log = Logger()
 
@@ -451,16 +453,16 @@ class _Watch:
         self.over = False
         self.buffer = bytearray()
         self._stream: IStream | None = None
-        #: A stream was opened, and its end was not seen yet.
+        #: Whether a stream was opened whose end was not seen yet.
         self._live = False
         self._head: RequestHead | None = None
-        #: The present request was recorded in the audit log, or there is none.
+        #: Whether the present request is in the audit log; also true without a request.
         self._recorded = True
         self._answer: ResponseHead | None = None
-        #: Body of a response with a status other than 200.
+        #: The body of a response with a status other than 200.
         self._refusal = bytearray()
         self._seen: set[str] = set()
-        #: Where it goes on once the API server ends it.
+        #: The version at which to continue when the API server ends the watch.
         self._version = ""
         self._ends = 0
         self._later: IDelayedCall | None = None
@@ -468,7 +470,7 @@ class _Watch:
         self._access = connection.access
 
     def enter(self) -> None:
-        """Begin, once it is the caller's turn."""
+        """Begin when it is the caller's turn."""
         try:
             begins = self._connection.host.watch_enters(self, self._access)
         except TooMany as error:
@@ -480,7 +482,7 @@ class _Watch:
             self.begin()
 
     def begin(self) -> None:
-        """Send the request; a failure of kas ends this watch alone."""
+        """Send the request; an error in kas ends only this watch."""
         self._later = None
         try:
             self._request()
@@ -495,10 +497,10 @@ class _Watch:
             self._fail({"message": INTERNAL_ERROR})
 
     def _prepare(self) -> RequestHead:
-        """Make the head of the next request, and return it."""
+        """Return the head of the next request."""
         query = dict(self._query)
         if self._version:
-            # The objects are known: from here on only what changes.
+            # The objects are known, so only changes are needed from now on.
             for name in ("sendInitialEvents", "resourceVersionMatch"):
                 query.pop(name, None)
             query["resourceVersion"] = self._version
@@ -517,7 +519,7 @@ class _Watch:
         return head
 
     def _record(self, status: int) -> None:
-        """Record the answer to the present request."""
+        """Record the response to the present request."""
         if self._head is not None and not self._recorded:
             self._recorded = True
             connection = self._connection
@@ -525,7 +527,7 @@ class _Watch:
             host.watch_answered(exchange, self._head, self._access, status)
 
     def _record_failure(self, reason: Exception) -> None:
-        """Record that the present request failed before its answer."""
+        """Record that the present request failed before its response."""
         if self._head is not None and not self._recorded:
             self._recorded = True
             connection = self._connection
@@ -551,7 +553,7 @@ class _Watch:
             self._fail({"message": host.explain(error)})
             return
         if not self._live:
-            # It was closed before it was returned.
+            # The stream was closed before the call returned.
             return
         if self.over:
             stream.reset(ErrorCode.CANCELLED, "the client watches no more")
@@ -565,7 +567,7 @@ class _Watch:
         self._connection.revoke()
 
     def client_gone(self, reason: Exception) -> None:
-        """kas stops."""
+        """End the watch, because kas stops."""
         self._connection.end_watch()
 
     def end_watch(self) -> None:
@@ -573,7 +575,7 @@ class _Watch:
         self._connection.end_watch()
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """End the watch for the client."""
         if self.over:
             return
         self.over = True
@@ -593,16 +595,16 @@ class _Watch:
             stream.reset(ErrorCode.CANCELLED, "the client watches no more")
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
         if self._stream is not None:
             self._stream.pauseProducing()
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Resume reading."""
         if self._stream is not None:
             self._stream.resumeProducing()
 
-    # From the agent.
+    # Callbacks of the agent's stream.
 
     def headers_received(self, block: bytes) -> None:
         """See `tunnel.api.IStreamReceiver`."""
@@ -629,7 +631,7 @@ class _Watch:
         if self._answer.status != 200:
             self._refusal += data[: MAX_REFUSAL - len(self._refusal)]
             return
-        # Only the last piece may complete an event.
+        # Only the last piece may be incomplete.
         *whole, rest = data.split(b"\n")
         for piece in whole:
             line = bytes(self.buffer) + piece
@@ -647,7 +649,7 @@ class _Watch:
     def fin_received(self) -> None:
         """See `tunnel.api.IStreamReceiver`."""
         if not self.over:
-            # Both halves are finished: the stream closes by itself.
+            # Both halves of the stream are finished, so it closes by itself.
             self._live, self._stream = False, None
             self._ended()
 
@@ -663,16 +665,16 @@ class _Watch:
         if reason is None:
             self._ended()
         elif self._version:
-            # It goes on where it was, at whichever agentk there is.
+            # Continue at the same position, through any agentk of the agent.
             self._go_on()
         else:
             self._fail({"message": self._connection.host.explain(reason)})
 
     def path_in_doubt(self) -> None:
-        """kas takes another path where that is fine."""
+        """Do nothing: kas uses another path if possible."""
 
     def path_missing(self) -> None:
-        """Its agentk is probably dead: go on where it was, at another one."""
+        """Continue at another agentk, because this one is probably dead."""
         self._live = False
         stream, self._stream = self._stream, None
         if stream is not None and not self.over:
@@ -689,7 +691,7 @@ class _Watch:
             text = "the agent ended the watch unanswered"
             self._record_failure(HeadError(502, text))
             self._fail(
-                {"message": "kas -> agent: the agent ended the watch unanswered"}
+                {"message": ("kas -> agent: the agent ended the watch unanswered")}
             )
         elif self._answer.status != 200:
             self._fail(_status(bytes(self._refusal), self._answer.status))
@@ -699,7 +701,7 @@ class _Watch:
             self._stop()
 
     def _go_on(self) -> None:
-        """Begin the watch again: an API server ends each watch after a while."""
+        """Restart the watch, because an API server ends each watch after a while."""
         self._ends += 1
         if self._ends > MAX_AGAIN:
             self._fail({"message": "the API server ends the watch again and again"})
@@ -708,7 +710,7 @@ class _Watch:
         self._later = clock.callLater(AGAIN_SECONDS * (self._ends - 1), self.begin)
 
     def _event(self, line: bytes) -> bool:
-        """Pass an event on; return whether the watch goes on."""
+        """Send an event to the client; return whether the watch continues."""
         self._pass_on(line)
         return not self.over
 
@@ -730,7 +732,7 @@ class _Watch:
         version = version if isinstance(version, str) else ""
         uid = uid if isinstance(uid, str) else ""
         for name, text in (("resourceVersion", version), ("uid", uid)):
-            # They are kept, and a version goes into the next request.
+            # They are remembered, and a version is part of the next request.
             if len(text) > MAX_NAME or not text.isprintable():
                 why = f"has to be at most {MAX_NAME} printable characters"
                 self._fail({"message": f"agent -> API server: {name} {why}"})
@@ -759,14 +761,14 @@ class _Watch:
         self._send(line)
 
     def _send(self, event: bytes) -> None:
-        # It was parsed: it is one JSON value, and can end nothing around it.
+        # It was parsed as one JSON value, so it can be embedded unchanged.
         name = json.dumps(self._name).encode()
         self._connection.send(
             b'{"type":"event","watchId":%b,"watchEvent":%b}' % (name, event)
         )
 
     def _fail(self, error: dict[str, Any]) -> None:
-        """Tell the client why the watch is over."""
+        """Tell the client why the watch has ended."""
         message = {"type": "error", "watchId": self._name, "error": error}
         self._connection.tell(message)
         self._stop()
@@ -786,8 +788,8 @@ def _object(text: bytes) -> dict[str, Any]:
     :raises _Invalid: *text* is not a JSON object.
     """
     try:
-        # `json.loads` takes bytes that are UTF-16 or have halves of characters, which
-        # a message of a WebSocket may not have.
+        # `json.loads` also accepts bytes in UTF-16, or with parts of characters, which
+        # are not valid in a WebSocket message.
         found = json.loads(text.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise _Invalid("not JSON") from None
@@ -802,7 +804,7 @@ def _no_constant(text: str) -> NoReturn:
 
 def _request(params: Any) -> tuple[str, dict[str, str], bool]:
     """
-    Return path and query of a watch, and whether the client wants bookmarks.
+    Return the path and query of a watch, and whether the client wants bookmarks.
 
     :raises _Invalid: *params* do not describe a watch.
     """
@@ -839,7 +841,7 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
 
 def _status(body: bytes, code: int) -> dict[str, Any]:
     """
-    Return the error in a response that is not a watch: usually a Status of Kubernetes.
+    Return the error in a response that is not a watch: usually a Kubernetes Status.
     """
     try:
         return {"object": _object(body)}

@@ -1,8 +1,8 @@
 """
-Boundary at which a watch may end: between two events.
+The boundary at which a watch may end: between two events.
 
-An API server ends every watch after a while, between two events, and clients begin the
-next one there.  A process that stops does the same with the watches that it serves.
+An API server ends every watch after a while, between two events, and clients start the
+next one from there. kas and agentk do the same with watches when they stop.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNOR
 
 class Boundary:
     """
-    Follows the bytes of a watch, to know when it stands between two events.
+    A parser that follows the bytes of a watch, to detect the boundary between two
+    events.
 
     JSON has one event on each line; protobuf has four bytes of length before each.
 
-    :param fields: header lines of the answer, each after its CR LF.
+    :param fields: header lines of the response, each preceded by CR LF.
     """
 
     __slots__ = ("_header", "_kind", "_left", "between")
@@ -33,11 +34,11 @@ class Boundary:
         self._kind = kind
         self._header = b""
         self._left = 0
-        #: Nothing of an event is missing.  Never, where the form is not known.
+        #: Whether no event is incomplete. Always false if the format is unknown.
         self.between = kind in (b"application/json", _PROTOBUF)
 
     def feed(self, data: bytes) -> None:
-        """More of it."""
+        """Take the next bytes of the watch."""
         if self._kind == b"application/json":
             self.between = data.endswith(b"\n")
         elif self._kind == _PROTOBUF:

@@ -1,13 +1,13 @@
 """
-Tokens for WebSockets of browsers, which can set no header but the subprotocol.
+Tokens for WebSockets of browsers, which can set no header field except the subprotocol.
 
-A page asks for one with its usual credential, at the path of the WebSocket, with
+A page requests a token with its usual credential, at the path of the WebSocket, with
 ``?kas-websocket-token-request=true``, and opens the WebSocket with the subprotocol
 ``websocket-token.kas.gitlab.com.<token>``.
 
-The token is the credential, sealed: each kas with the secret can open it, and no other.
-So a WebSocket is authorized as every request, and ends with its credential.  A token
-opens one WebSocket: who reads it in a log of a proxy comes too late.
+The token is the encrypted credential: each kas with the secret can decrypt it. So a
+WebSocket is authorized like every request, and ends with its credential. A token opens
+only one WebSocket, so a token that is read from the log of a proxy is useless.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ __all__ = [
     "WebSocketTokens",
 ]
 
-#: The parameter that asks for one.
+#: The parameter that requests a token.
 REQUEST: Final = b"kas-websocket-token-request"
 
-#: Seconds from the answer with the token to the WebSocket that brings it.
+#: Seconds from the response with the token to the request of the WebSocket.
 LIFETIME: Final = 30.0
 
 #: Seconds by which the clocks of two kas may differ.
 _LEEWAY: Final = 5.0
 
-#: Purpose of the key: the same secret gives another key for another purpose.
+#: The purpose of the key: the same secret gives different keys for different purposes.
 _PURPOSE: Final = b"kas websocket token"
 
 _NONCE: Final = 12
 
 #: Used tokens that this kas remembers: 10,000 in the 40 seconds of a token's maximum
-#: lifetime, 150 bytes each.  The oldest is forgotten first.
+#: lifetime, 150 bytes each. The oldest is forgotten first.
 MAX_USED: Final = 10_000
 
 _PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.IGNORECASE)
@@ -61,21 +61,21 @@ _PREFIX: Final = b"websocket-token.kas.gitlab.com."
 
 @attrs.frozen
 class SealedCredential:
-    """Content of a user's encrypted credential; see `IAuthenticator`."""
+    """The content of an encrypted credential; see `IAuthenticator`."""
 
     kind: str
     agent: str
     token: str = attrs.field(repr=False)
-    #: Names the token that this was sealed in; empty: in none.
+    #: Identifies the token that contained this credential; empty if there was none.
     sealed_in: str = attrs.field(default="", eq=False, repr=False)
 
 
 class WebSocketTokens:
     """
-    Seals credentials, and opens them.
+    Encrypts and decrypts credentials.
 
-    :param secret: that all kas have, which a client may meet.
-    :param now: the time of day.
+    :param secret: shared by all kas that a client may reach.
+    :param now: returns the time of day.
     """
 
     def __init__(self, secret: bytes, now: Callable[[], float]) -> None:
@@ -84,9 +84,9 @@ class WebSocketTokens:
 
     def seal(self, credential: SealedCredential, path: bytes) -> str:
         """
-        Return a token that begins now.
+        Return a token that is valid from now on.
 
-        :param path: of its WebSocket.
+        :param path: the path of its WebSocket.
         """
         said = (credential.kind, credential.agent, credential.token)
         content = json.dumps([self._now() + LIFETIME, *said]).encode()
@@ -98,7 +98,7 @@ class WebSocketTokens:
         """
         Decrypt a token.
 
-        :raises ValueError: it is not ours, not for this path, or too old.
+        :raises ValueError: it is not ours, is for another path, or has expired.
         """
         try:
             sealed = base64.b64decode(
@@ -119,7 +119,7 @@ class WebSocketTokens:
 
         The subprotocol with the token is not forwarded.
 
-        :raises ValueError: the token cannot be used.
+        :raises ValueError: the token is invalid.
         """
         found = b",".join(_PROTOCOLS.findall(head.fields))
         if _PREFIX not in found:
@@ -137,20 +137,20 @@ class WebSocketTokens:
 
 class UsedTokens:
     """
-    Remembers which tokens opened a WebSocket.
+    The tokens that were used to open a WebSocket.
 
-    :param store: opens the store that all kas share; while it is away each kas
-        remembers its own.
+    :param store: opens the store that all kas share; while it is unavailable, each kas
+        remembers only its own tokens.
     """
 
     def __init__(self, store: Callable[[], IStore]) -> None:
-        # Most kas see no browser, and need no store.
+        # Most kas serve no browsers, and need no store.
         self._store = store
         self._here: Recent[str, None] = Recent(MAX_USED)
 
     async def use(self, name: str) -> None:
         """
-        Use the token of that name (`SealedCredential.sealed_in`).
+        Use the token with an id (`SealedCredential.sealed_in`).
 
         :raises CallError: UNAUTHENTICATED, it was used before.
         """

@@ -1,4 +1,6 @@
-"""Which credential changed an object through kas, told beside the tunnel."""
+"""
+The credentials that changed an object through kas, as reported from kas to agentk.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,18 @@ from tunnel.kubernetes import query_value, request_info
 
 __all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]
 
-#: Field from kas to agentk, which neither accepts from others nor forwards.
+#: Header field from kas to agentk, which both remove from the requests of others.
 CREDENTIAL = b"txkas-credential"
 
 #: Methods that change nothing, and cause no report.
 READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
-#: Characters of a field manager, as API servers take them.
+#: Characters of a field manager, the limit of API servers.
 MAX_MANAGER = 128
 
-#: Seconds that an API server may go on with a request whose answer agentk does not wait
-#: for: admission webhooks, which run before the change, have 10 by default.
+#: Seconds that an API server may continue a request after agentk has stopped waiting
+#: for its response: admission webhooks, which run before the change, have 10 by
+#: default.
 LATE = 10.0
 
 #: Seconds by which the clocks of agentk and of the API server may differ.
@@ -47,23 +50,26 @@ _USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
 
 @lru_cache(maxsize=1000)
 def credential_field(credential_id: str) -> bytes:
-    """Return the header line, after its CR LF."""
+    """Return the header line, preceded by CR LF."""
     value = quote(credential_id[:200], safe=":@.-_").encode()
     return b"\r\nTxkas-Credential: " + value
 
 
 @attrs.define(eq=False)
 class Write:
-    """A request that may change an object, while it is not answered."""
+    """A request that may change an object, until its response arrives."""
 
     _head: RequestHead
     _begun: float
-    #: The beginning of its body, of a delete.
+    #: For a delete, the beginning of its body.
     _options: bytes = b""
 
     @classmethod
     def of(cls, head: RequestHead, seconds: Callable[[], float]) -> Write | None:
-        """None: it changes nothing, or it is not known whose it is."""
+        """
+        Return the change that a request makes; None if it makes none, or if its
+        credential is unknown.
+        """
         if head.method in READS or CREDENTIAL not in head.taken:
             return None
         return cls(head, seconds())
@@ -88,10 +94,10 @@ class Write:
 
     def unanswered(self, now: float, wall: float) -> KubernetesWrite | None:
         """
-        Return the change that a request without an answer may have made.
+        Return the change that a request without a response may have made.
 
-        :param now: by the clock of `of`.
-        :param wall: seconds since 1970, by the clock of agentk.
+        :param now: the present time, by the clock of `of`.
+        :param wall: seconds since 1970, by agentk's clock.
         """
         after = LATE + SKEW
         return self._of_object(
@@ -101,7 +107,10 @@ class Write:
     def _of_object(
         self, time: float, seconds: float, *, answered: bool
     ) -> KubernetesWrite | None:
-        """Return the change of a single named object; None: it is none."""
+        """
+        Return the change of a single named object; None if it is another kind of
+        request.
+        """
         info = request_info(self._head.method, self._head.target)
         if not info.name:
             return None
@@ -128,7 +137,7 @@ class Write:
 
     def _is_dry_run(self, query: bytes) -> bool:
         """Return whether the request is, or may be, a dry run."""
-        # ``All`` is the only value that there is, in JSON and in protobuf.
+        # ``All`` is the only possible value, in JSON and in protobuf.
         return (
             query_value(query, b"dryRun") is not None
             or len(self._options) > MAX_OPTIONS

@@ -1,5 +1,5 @@
 """
-Receives notifications of pushes to repositories, and passes them on to every kas.
+Receives notifications of pushes to repositories, and forwards them to every kas.
 
     server.py    the half in kas; agentk has no half
     webhook.py   the page that Git servers call

@@ -1,4 +1,4 @@
-"""The half in kas: what one kas hears of a push all of them publish."""
+"""The half in kas: every kas publishes a push that any kas was notified of."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
 NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
 
-#: How long a push is remembered, in seconds: by then every kas knows of it.
+#: Seconds for which a push is remembered: by then every kas knows of it.
 REMEMBERED = 60.0
 
 #: Characters of the path of a project, or of the name of a repository.
 MAX_PATH = 1024
 
-#: Names whose first push appears in the log: a GitLab may have many.
+#: Number of names whose first push is logged: a GitLab may have many.
 MAX_NAMES = 1000
 
-#: Seconds until the store is watched again after that failed.
+#: Seconds before another attempt to watch the store after a failure.
 WATCH_AGAIN = 5.0
 
 
@@ -54,8 +54,10 @@ class NotificationsSettings:
 
     webhook_secret_file: ExistingFile | None = field(
         default=None,
-        doc="what Git servers that call /git/pushed/<name> have to know; with it the "
-        "page is there",
+        doc=(
+            "what Git servers that call /git/pushed/<name> have to know; with it the "
+            "page is there"
+        ),
         validator=_is_secret,
     )
 
@@ -64,7 +66,7 @@ class NotificationsSettings:
 @implementer(IServerModule)
 class NotificationsServer:
     """
-    Server of `Notifications` and of a webhook.
+    The server of `Notifications` and of a webhook.
 
     Publishes ``git.pushed``.  Each push passes through the store that all kas share,
     because the agents of the repository may be connected to another kas.
@@ -91,7 +93,7 @@ class NotificationsServer:
         watching.addErrback(self._failed)
 
     async def stop(self) -> None:
-        """Hear no more."""
+        """Stop receiving pushes."""
         if self._watching is not None:
             self._watching.cancel()
 
@@ -123,14 +125,16 @@ class NotificationsServer:
         try:
             await self._store.set(key, name.encode(), expires_after=REMEMBERED)
         except CallError:
-            # Agents that are connected here need not wait for the store.
+            # Agents that are connected to this kas need not wait for the store.
             self._api.events.publish(GitPushed(name))
             raise CallError(
                 Status.UNAVAILABLE, "kas cannot notify the other kas of the push now"
             ) from None
 
     def _log_first(self, name: str) -> None:
-        """Which names Git servers use: a wrong one has no other trace."""
+        """
+        Log the names that Git servers use, because a wrong name has no other effect.
+        """
         if name in self._names or len(self._names) >= MAX_NAMES:
             return
         self._names.add(name)

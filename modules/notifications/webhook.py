@@ -22,7 +22,7 @@ _STATUSES = {Status.INVALID_ARGUMENT: 400, Status.UNAVAILABLE: 503}
 
 class Webhook:
     """
-    Webhook that checks the caller's secret and ignores the rest of the request.
+    A webhook that checks the caller's secret and ignores the rest of the request.
 
     :param pushed: publishes that the repository of a name has received a push.
     """

@@ -1,4 +1,4 @@
-"""The schema of the section whose module users come to with their credentials."""
+"""The schema of the section of the module that receives users' credentials."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class CredentialCaching:
 
     allowed_agent_cache_ttl: Duration = field(
         default=60.0,
-        doc="how long kas caches GitLab's response for a CI job or a user, and thus "
-        "how long the requests of a revoked token go on",
+        doc=(
+            "how long kas caches GitLab's response for a CI job or a user, and thus "
+            "how long the requests of a revoked token go on"
+        ),
     )
     allowed_agent_cache_error_ttl: Duration = field(
         default=10.0,
@@ -25,6 +27,8 @@ class CredentialCaching:
     )
     allowed_agent_cache_outage_ttl: Duration = field(
         default=3600.0,
-        doc="how long kas uses GitLab's last response for a CI job or a user while "
-        "GitLab does not answer",
+        doc=(
+            "how long kas uses GitLab's last response for a CI job or a user while "
+            "GitLab does not answer"
+        ),
     )

@@ -10,7 +10,7 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 
-#: How long before its end an operator gets a warning of a configured certificate:
+#: How long before its expiry an operator is warned of a configured certificate:
 #: replacing it takes time.
 EXPIRY_NOTICE = timedelta(days=14)
 
@@ -45,9 +45,10 @@ def identity(certificate: Path, key: Path) -> None:
 
 def validity(certificate: Path) -> tuple[datetime, datetime]:
     """
-    From when to when the first certificate in a PEM file is valid, in UTC.
+    Return the beginning and end of the validity of the first certificate in a PEM file,
+    in UTC.
 
-    :raises ConfigurationError: the file cannot be read, or has no certificate in it.
+    :raises ConfigurationError: the file cannot be read, or contains no certificate.
     """
     from tunnel.transport.tls import certificate_validity
 
@@ -62,7 +63,8 @@ def validity(certificate: Path) -> tuple[datetime, datetime]:
 
 def expiry_problem(certificate: Path, now: float) -> str:
     """
-    Return a warning about the dates of a certificate, with the remedy; "" if none.
+    Return a warning about the dates of a certificate, with the remedy; empty if there
+    is none.
 
     :param now: the time of day, in seconds since 1970.
     :raises ConfigurationError: as `validity`.

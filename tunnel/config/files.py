@@ -1,4 +1,4 @@
-"""A file, or its text, as an instance of a schema."""
+"""Reads a file, or its text, as an instance of a schema."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def read(
     Read *text* as an instance of *schema*.
 
     A schema with ``AS_JSON = True`` is read as GitLab reads its files, see
-    `tunnel.config.nodes.parse`; keys may then be in camelCase as well.
+    `tunnel.config.nodes.parse`; keys may then be in camelCase, too.
 
     :param file: name of the text in messages; relative paths start in its folder.
     :param unknown_keys: ``skip`` is for formats of other programs.
     :param remark: called with each remark that is not an error, one line each;
-        `Section` objects in *text* call it as well when they are read.
+        `Section` objects in *text* call it, too, when they are read.
     :raises ConfigurationError: with all errors; a `PartlyRead`, unless the text could
         not even be parsed.
     """
@@ -65,11 +65,11 @@ def read_file(
     `read` the content of a file; a file that cannot be opened is an error, too.
 
     :param copy: the file to open instead; errors still name *path*.
-    :param max_bytes: maximum size of the file; None: the parser's own limit.
+    :param max_bytes: the maximum size of the file; None for the parser's own limit.
     """
     try:
         with open(copy or path, "rb") as source:
-            # one more than allowed is enough to know that it is too large
+            # One byte more than allowed, to detect a larger file
             data = source.read(4 * MAX_TEXT + 1)
     except OSError as error:
         what = error.strerror or type(error).__name__
@@ -101,7 +101,7 @@ def place_of(path: str | Path, key: str) -> Mark:
 
 def place_in(text: str, file: str, key: str, *, as_json: bool = False) -> Mark:
     """
-    Return where a key is in *text*; line 0 if it is not there.
+    Return the position of a key in *text*; line 0 if it is missing.
 
     :param key: with dots, as in messages.
     :param as_json: see `tunnel.config.nodes.parse`; the key may be in camelCase there.

@@ -1,4 +1,4 @@
-"""A command line as an instance of a schema."""
+"""Reads a command line as an instance of a schema."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def read_flags(
     The flag of a key is its name with dashes: ``kas_address`` is ``--kas-address``.
     Paths start in the working directory.
 
-    :param given: flag, without the dashes before it -> its text, a list of texts, or
-        true or false.  Nothing, and text without a visible character, is the default.
-    :param names: key, with dots -> flag, for what has another name, and for each key
+    :param given: flag, without its dashes -> its text, a list of texts, or true or
+        false. None, and text without a visible character, stand for the default.
+    :param names: key, with dots -> flag, for flags with another name, and for each key
         of a section.
-    :raises ConfigurationError: with every problem: ``--flag: what, and what to do``.
+    :raises ConfigurationError: with every problem: ``--flag: the problem, and the
+        remedy``.
     """
     reader = _FlagReader(Path.cwd())
     value = reader.convert(_section(given, schema, "", names), schema, "")

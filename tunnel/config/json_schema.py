@@ -1,4 +1,4 @@
-"""A schema as JSON Schema, for editors; and a value as the text of it would have it."""
+"""A schema as JSON Schema, for editors; and a value in the form of its file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCALARS: Mapping[Any, str] = {
     Path: "string",
 }
 
-#: attrs types `Factory` as a function that returns what the field holds
+#: The type of attrs' `Factory` is a function that returns the type of the field
 _FACTORY: Any = attrs.Factory
 
 
@@ -96,7 +96,7 @@ def _type(wanted: Any) -> dict[str, Any]:
 
 def as_written(value: Any) -> dict[str, Any]:
     """
-    Return an instance of a schema as its file would have it, without defaults.
+    Return an instance of a schema in the form of its file, without defaults.
 
     Times are in seconds, as ``300s``.
     """

@@ -1,4 +1,4 @@
-"""Schema of listeners: address and certificate."""
+"""The schema of listeners: address and certificate."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 
-#: Connections that wait to be accepted: after an outage thousands of agents come back
-#: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
+#: Connections that wait to be accepted: after an outage, thousands of agents reconnect
+#: within seconds, and with Twisted's limit of 50 most of them would need a
+#: retransmission.
 BACKLOG = 4096
 
 #: Hosts to listen on that are not addresses for clients.
 ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
-# Endpoints that Twisted can check without a reactor; others come from plugins or from
-# systemd, whose sockets do not exist when a file is merely checked.
+# Endpoints that Twisted can check without a reactor. Others come from plugins or from
+# systemd, whose sockets do not exist when a file is only checked.
 _CHECKABLE = frozenset({"tcp", "tcp4", "tcp6", "unix"})
 
 
 def _address(network: str, text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; raises ValueError."""
+    """Return host and port of ``host:port``; raise ValueError for other texts."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -62,12 +63,14 @@ def _address(network: str, text: str) -> tuple[str, int]:
 @attrs.frozen(kw_only=True)
 class Listen:
     """
-    Where to listen: ``network`` and ``address``, or a Twisted ``endpoint`` string.
+    The address of a listener: ``network`` and ``address``, or a Twisted ``endpoint``
+    string.
 
     Subclass it to give ``address`` a default.
     """
 
-    #: For what carries credentials: to go without TLS then has to be said.
+    #: For listeners that receive credentials: they use TLS unless it is disabled
+    #: explicitly.
     TLS_BY_DEFAULT: ClassVar[bool] = False
 
     network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
@@ -91,20 +94,22 @@ class Listen:
     )
     development_certificate_names: tuple[str, ...] = field(
         default=(),
-        doc="names and addresses that this certificate is for, beside localhost and "
-        "the name of the machine; it is one for all listeners",
+        doc=(
+            "names and addresses that this certificate is for, beside localhost and "
+            "the name of the machine; it is one for all listeners"
+        ),
         validator=certificate_names,
     )
     client_ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc="PEM certificates that have to sign every client's (mTLS)",
+        doc=("PEM certificates that have to sign every client's (mTLS)"),
         validator=authorities,
     )
 
     def __attrs_post_init__(self) -> None:
         problems: list[Invalid] = []
         for check in (self._about_address, self._about_tls):
-            # Where a key is wrong itself, what depends on it cannot be looked at.
+            # A key that depends on an invalid key cannot be checked.
             with contextlib.suppress(AttributeError):
                 problems += check()
         if problems:
@@ -114,9 +119,13 @@ class Listen:
         default = attrs.fields_dict(type(self))["address"].default
         if self.endpoint:
             if self.address != default:
-                yield Invalid("'address' and 'endpoint' exclude each other", "endpoint")
+                yield Invalid(
+                    ("'address' and 'endpoint' exclude each other"), "endpoint"
+                )
             if self.network != "tcp":
-                yield Invalid("'network' and 'endpoint' exclude each other", "endpoint")
+                yield Invalid(
+                    ("'network' and 'endpoint' exclude each other"), "endpoint"
+                )
         try:
             if self.endpoint:
                 _check_endpoint(self.endpoint)
@@ -148,7 +157,8 @@ class Listen:
                 "client_ca_certificate_file",
             )
         if self.certificate_file is not None and self.key_file is not None:
-            # For its complaints: who listens loads the files again, and follows them.
+            # Only to report problems: the listener loads and follows the files by
+            # itself.
             try:
                 identity(self.certificate_file, self.key_file)
             except Invalid as error:
@@ -156,21 +166,21 @@ class Listen:
 
     @property
     def tls(self) -> bool:
-        """Whether TLS goes on top of `endpoint_string`, which never has it."""
+        """Whether the listener uses TLS; `endpoint_string` never includes it."""
         return self.own_certificate or (
             self.certificate_file is not None and self.key_file is not None
         )
 
     @property
     def own_certificate(self) -> bool:
-        """Whether that is done with the certificate that kas makes for itself."""
+        """Whether TLS uses the certificate that kas creates."""
         if self.development_certificate is None:
             return self.TLS_BY_DEFAULT and self.certificate_file is None
         return self.development_certificate
 
     @property
     def host(self) -> str:
-        """The one name or address that is listened on; empty: all of them, or none."""
+        """The name or address to listen on; empty if there is not exactly one."""
         if self.endpoint or self.network == "unix":
             return ""
         host = self.address.rpartition(":")[0].strip("[]")
@@ -178,9 +188,10 @@ class Listen:
 
     def endpoint_string(self) -> str:
         """
-        For `twisted.internet.endpoints.serverFromString`, without TLS.
+        Return the string for `twisted.internet.endpoints.serverFromString`, without
+        TLS.
 
-        :raises ValueError: when the address is none; reading a file checked that.
+        :raises ValueError: the address is invalid; reading a file has checked that.
         """
         from twisted.internet.endpoints import quoteStringArgument
 
@@ -189,11 +200,12 @@ class Listen:
         if self.network == "unix":
             if not self.address or "\0" in self.address:
                 raise ValueError("with network unix write the path of the socket")
-            # only our own group: who can open the socket is as good as on loopback
+            # Only our own group, because access to the socket is comparable to access
+            # to loopback
             return f"unix:{quoteStringArgument(self.address)}:mode=660"
         host, port = _address(self.network, self.address)
         if not host:
-            # like Go: ":8080" is every address, of both families where there are two
+            # As in Go, ":8080" means every address, of both families if available
             both = self.network == "tcp" and socket.has_dualstack_ipv6()
             if both or self.network == "tcp6":
                 return rf"tcp6:{port}:interface=\:\::backlog={BACKLOG}"
@@ -203,10 +215,10 @@ class Listen:
         return f"{kind}:{port}:interface={where}:backlog={BACKLOG}"
 
 
-# Without slots, a class can inherit from it and from another listener.
+# Without slots, so that a class can inherit from it and from another listener.
 @attrs.frozen(kw_only=True, slots=False)
 class DrainingListen(Listen):
-    """A listener that kas drains for periods of its own when it stops."""
+    """A listener with its own periods for draining when kas stops."""
 
     listen_grace_period: Duration = field(
         default=5.0, doc="how long to accept connections after the order to stop"
@@ -224,10 +236,11 @@ def _check_endpoint(text: str) -> None:
         )
     if kind not in _CHECKABLE:
         return
-    # kasctl listens nowhere, and starts sooner without Twisted's transports.
+    # Imported here, because kasctl listens nowhere, and starts faster without Twisted's
+    # transports.
     from twisted.internet.endpoints import serverFromString
 
-    nowhere: Any = None  # made, never listened on
+    nowhere: Any = None  # created, but not listened on
     try:
         serverFromString(nowhere, text)
     except Exception as error:

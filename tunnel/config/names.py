@@ -13,7 +13,7 @@ __all__ = [
     "is_certificate_name",
 ]
 
-#: Of one listener: every handshake carries the names of the certificate.
+#: Names of one listener: every handshake sends the names of the certificate.
 MAX_CERTIFICATE_NAMES = 20
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
@@ -21,8 +21,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 
 def as_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """
-    Return the IP address in *text*; None: it is not an address.  Certificates know no
-    zones.
+    Return the IP address in *text*; None if it is not an address. Zones are not
+    permitted in certificates.
     """
     try:
         return None if "%" in text else ipaddress.ip_address(text)
@@ -37,7 +37,10 @@ def canonical_name(text: str) -> str:
 
 
 def is_certificate_name(text: str) -> bool:
-    """Whether a certificate can be for it: a host name (also ``*.…``) or an address."""
+    """
+    Tell whether a certificate can contain *text*: a host name (also ``*.…``) or an
+    address.
+    """
     host = text.removeprefix("*.")
     return as_address(text) is not None or bool(
         _HOST_NAME.fullmatch(host) and ".." not in host

@@ -1,13 +1,13 @@
 """
-YAML text as a tree that knows where everything stood, and nothing else.
+Parses YAML text into a tree whose nodes have positions.
 
-`parse` can read a text as GitLab reads the configuration of agents, which other YAML
-libraries agree on: with merge keys, the booleans of YAML 1.1, and null for a key that
-is absent.
+`parse` can read a text as GitLab reads the configuration of agents, in agreement with
+other YAML libraries: with merge keys, the booleans of YAML 1.1, and null for a missing
+key.
 
-Scalars stay text: what ``8150``, ``on`` or ``1:30`` mean is for the schema to say
-(`tunnel.config.schema`), not for YAML's own guesses.  The tree is built from PyYAML's
-events, so no tag is ever resolved and nothing recurses while untrusted text is read.
+Scalars stay text: the schema (`tunnel.config.schema`), not YAML's own rules, determines
+the meaning of ``8150``, ``on`` or ``1:30``. The tree is built from PyYAML's events, so
+no tag is ever resolved, and nothing recurses while untrusted text is read.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from tunnel.toolkit.expansion import Expansion, Spent
 from tunnel.toolkit.yaml_directives import MAX_TAGS, tag_beyond_limit
 from tunnel.toolkit.yaml_fault import yaml_fault
 
-# The C parser is there in every wheel of PyYAML; a build without libyaml still works.
+# Every wheel of PyYAML includes the C parser; a build without libyaml works, too.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# A configuration of a thousand modules is far smaller; more is a mistaken file.
+# Characters of a text. The configuration of a thousand modules is far smaller; a larger
+# file is a mistake.
 MAX_TEXT = 1024 * 1024
-# Deeper than any schema here; bounds the recursion of functions that walk the tree.
+# Nesting levels, more than any schema has; limits the recursion of functions that walk
+# the tree.
 MAX_DEPTH = 32
-# Counted with every alias expanded, which is what defuses a "billion laughs" file.
+# Nodes, with every alias expanded, which protects against a "billion laughs" file.
 MAX_NODES = 20_000
-# Of all keys and values, with every alias expanded.  Without aliases a text never has
-# so many; with them, a few values that are long make a message of hundreds of MiB of a
-# small file.
+# Characters of all keys and values, with every alias expanded. Without aliases a text
+# cannot have that many; with them, a few long values in a small file could become a
+# message of hundreds of MiB.
 MAX_CHARACTERS = MAX_TEXT
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
-#: Booleans of YAML 1.1 as sigs.k8s.io/yaml reads them, and their words in JSON.
+#: The booleans of YAML 1.1 as sigs.k8s.io/yaml reads them, and their form in JSON.
 _BOOLEANS = {
     form: word
     for word, spelled in (("true", ("yes", "on")), ("false", ("no", "off")))
@@ -50,7 +52,9 @@ _BOOLEANS = {
 
 @attrs.frozen
 class Mark:
-    """A place in a file; line and column count from 1, and 0 is the file as such."""
+    """
+    A position in a file; line and column count from 1, and 0 is the file as a whole.
+    """
 
     file: str
     line: int = 0
@@ -65,7 +69,8 @@ class Scalar:
     """
     One value, as it was written.
 
-    :ivar quoted: None where nothing has quotes: on a command line.
+    :ivar quoted: whether it has quotes; None if quotes do not exist, as on a command
+        line.
     """
 
     mark: Mark
@@ -81,7 +86,7 @@ class Scalar:
 
     @property
     def is_null(self) -> bool:
-        """Nothing, or one of YAML's words for it."""
+        """Whether the text is empty, or one of YAML's words for null."""
         return self.quoted is False and self.text in _NULLS
 
 
@@ -98,7 +103,7 @@ class Sequence:
 
 @attrs.frozen(eq=False)
 class Mapping:
-    """Keys and values in their order; a key may occur twice, the reader complains."""
+    """Keys and values in their order; the reader reports duplicate keys."""
 
     mark: Mark
     entries: tuple[tuple[Scalar, Node], ...] = ()
@@ -111,7 +116,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 
 
 class Unreadable(Exception):
-    """The text as a whole cannot be used; *mark* is where that became clear."""
+    """Raised if the text as a whole is invalid; *mark* is the position of the error."""
 
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)
@@ -121,7 +126,7 @@ class Unreadable(Exception):
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping whose end was not read yet."""
 
     mark: Mark
     is_mapping: bool
@@ -148,7 +153,8 @@ class _Open:
                     key.mark,
                     "merge keys ('<<') are not supported; repeat the keys instead",
                 )
-        # The mapping's own keys come first, and of several merged ones the first.
+        # The mapping's own keys take precedence, and of several merged mappings the
+        # first.
         names = {key.text for key, _ in entries}
         for key, value in merged:
             if key.text not in names:
@@ -178,10 +184,11 @@ def parse(text: str, file: str, *, as_json: bool = False) -> Node:
     """
     Parse one document; an empty one is an empty mapping.
 
-    :param file: how the file is called in messages.
-    :param as_json: read it as sigs.k8s.io/yaml and protojson do: follow merge keys,
-        take ``yes`` and ``off`` for booleans, and leave out keys whose value is null.
-    :raises Unreadable: with the first fault; nothing after it can be trusted.
+    :param file: the name of the file in messages.
+    :param as_json: whether to read it as sigs.k8s.io/yaml and protojson do: follow
+        merge keys, read ``yes`` and ``off`` as booleans, and omit keys whose value is
+        null.
+    :raises Unreadable: with the first error; the text after it is not checked.
     """
     if len(text) > MAX_TEXT:
         raise Unreadable(
@@ -265,7 +272,7 @@ def _take(left: Expansion, values: int, characters: int, mark: Mark) -> None:
     """
     Count *values* and *characters* against the limits.
 
-    :raises Unreadable: the text has more than may be read.
+    :raises Unreadable: a limit is exceeded.
     """
     try:
         left.take(values, characters)

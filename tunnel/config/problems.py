@@ -13,13 +13,13 @@ from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["Problem", "leaves", "likely", "message_of", "nearest", "shown"]
 
-# Longer values are cut in messages: a message is one line of a terminal.
+# Longer values are truncated in messages: a message is one line of a terminal.
 _SHOWN = 60
 
 
 @attrs.frozen
 class Problem:
-    """One thing that the operator has to change."""
+    """One problem that the operator has to correct."""
 
     mark: Mark
     path: str
@@ -31,7 +31,7 @@ class Problem:
 
 
 def likely(word: str, known: Iterable[str]) -> list[str]:
-    """Return the *known* name that an unknown *word* was meant to be, if any."""
+    """Return the *known* names that resemble an unknown *word*."""
     names = sorted(known)
     plain = word.lower().replace("-", "_")
     return difflib.get_close_matches(plain, names, 1) or difflib.get_close_matches(
@@ -40,7 +40,9 @@ def likely(word: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """How a message about an unknown *word* ends: the likely one, or all there are."""
+    """
+    Return the end of a message about an unknown *word*: similar names, or all names.
+    """
     names = sorted(known)
     close = likely(word, names)
     if close:
@@ -51,7 +53,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def shown(node: Node, secret: bool) -> str:
-    """Return the text that a message shows for a value."""
+    """Return the text of a value for a message."""
     if isinstance(node, Mapping):
         return "a section"
     if isinstance(node, Sequence):
@@ -63,13 +65,13 @@ def shown(node: Node, secret: bool) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text that a message shows for *error*."""
-    # attrs' own validators pass more arguments than the message
+    """Return the text of *error* for a message."""
+    # Validators of attrs pass more arguments than the message
     return str(error.args[0]) if error.args else ""
 
 
 def leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    """Iterate over the errors of a group and of the groups in it."""
+    """Yield the errors of a group and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

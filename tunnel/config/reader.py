@@ -1,8 +1,8 @@
 """
-From a tree of marked nodes to frozen attrs classes, with all problems found on the way.
+Reads a tree of nodes as frozen attrs classes, and collects all problems.
 
-A schema is an attrs class: its annotations say how each value is read, its defaults
-what is used when the key is absent.
+A schema is an attrs class: its annotations define how each value is read, and its
+defaults are used for missing keys.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FAILED: Any = _Failed()
 
 class PartlyRead(ConfigurationError):
     """
-    A file has problems; what could be read of it lets others look for theirs, too.
+    Raised if a file has problems; its readable part lets others look for problems, too.
 
     :ivar sections: every `Section` that was found, by its path: ``modules.echo``.
     """
@@ -71,16 +71,16 @@ class PartlyRead(ConfigurationError):
 @attrs.frozen(eq=False)
 class Section:
     """
-    A part of the file whose schema is known only later, such as a module's.
+    A part of the file whose schema is only known later, such as a module's.
 
-    It keeps its place in the file, so that what `read` complains about has a line.
+    It keeps its position in the file, so that problems found by `read` have a line.
     """
 
     _node: Mapping
-    #: Where it stands: ``modules.echo``.
+    #: The path of the section: ``modules.echo``.
     path: str
     _base: Path = attrs.field(repr=False)
-    #: Of the key before it; the section itself begins after that, on the next line.
+    #: The position of its key; the section itself begins after that, on the next line.
     _key: Mark | None = attrs.field(default=None, repr=False)
     _remark: Remark | None = attrs.field(default=None, repr=False)
     _camel_case: bool = attrs.field(default=False, repr=False)
@@ -95,7 +95,7 @@ class Section:
 
     @property
     def location(self) -> str:
-        """``file:line:column``, to begin a message about the section with."""
+        """``file:line:column``, for the beginning of a message about the section."""
         return str(self._key or self._node.mark)
 
     def keys(self) -> tuple[str, ...]:
@@ -143,20 +143,20 @@ def _written(node: Node) -> Any:
 
 @attrs.define(eq=False)
 class Reader:
-    """Walks one tree; problems pile up while it goes on with the rest."""
+    """A reader of one tree, which collects problems and continues."""
 
     _base: Path
     _refuse_unknown: bool = True
     _remark: Remark | None = None
-    #: Keys may be written in camelCase, too.
+    #: Whether keys may also be in camelCase.
     _camel_case: bool = False
     _problems: list[Problem] = attrs.field(factory=list)
     _sections: dict[str, Section] = attrs.field(factory=dict)
-    #: Of the key whose value is being read.
+    #: The position of the key whose value is being read.
     _key: Mark | None = None
 
     def raise_problems(self) -> None:
-        """Raise everything that was found, in the order of the file."""
+        """Raise all problems that were found, in the order of the file."""
         if self._problems:
             problems = [str(problem) for problem in self.problems]
             raise PartlyRead(problems, self._sections)
@@ -172,7 +172,8 @@ class Reader:
 
     def convert(self, node: Node, wanted: Any, path: str, secret: bool = False) -> Any:
         """
-        Return the value of *node* as *wanted* (an annotation), or a mark of failure.
+        Return the value of *node* as *wanted* (an annotation), or a placeholder for a
+        failure.
         """
         origin = get_origin(wanted)
         if origin is Annotated:
@@ -210,7 +211,7 @@ class Reader:
             return self._text(node, SCALARS[wanted], path, secret)
         raise TypeError(f"{path}: a schema cannot have values of type {wanted!r}")
 
-    # -- single values
+    # -- scalars
 
     def _text(self, node: Node, how: Text, path: str, secret: bool) -> Any:
         if not isinstance(node, Scalar):
@@ -233,7 +234,7 @@ class Reader:
     def _path(self, text: str) -> Path:
         if not text or "\0" in text:
             raise ValueError("a path cannot be empty")
-        # relative to the file: twistd and systemd start us in any folder
+        # Relative to the file, because twistd and systemd start kas in any folder
         return self._base / text
 
     def _existing(self, node: Node, path: str) -> Any:
@@ -256,14 +257,15 @@ class Reader:
         expected = "expected one of: " + ", ".join(choices)
         return self._problem(node, path, f"{expected}; got {shown(node, False)}")
 
-    # -- what holds other values
+    # -- containers
 
     def _optional(self, node: Node, wanted: Any, path: str, secret: bool) -> Any:
         options = [option for option in get_args(wanted) if option is not type(None)]
         if len(options) != 1:
             raise TypeError(f"{path}: a schema cannot choose between {wanted!r}")
         if isinstance(node, Scalar) and node.is_null:
-            # "kubernetes_api:" with only comments below means the section, not null
+            # "kubernetes_api:" with only comments below it means an empty section, not
+            # null
             holds = options[0] is Section or attrs.has(options[0])
             if not holds or node.text:
                 return None
@@ -396,8 +398,8 @@ class Reader:
     def _validate(
         self, node: Node, attribute: attrs.Attribute[Any], value: Any, path: str
     ) -> None:
-        # Validate before an instance exists, so that each problem has its own line.  A
-        # validator that needs the instance fails here in some other way; the
+        # Validate before an instance exists, so that each problem has its own line. A
+        # validator that needs the instance fails here with another error; the
         # constructor calls it again.
         if attribute.validator is None or attribute.converter:
             return
@@ -430,7 +432,7 @@ def _is_empty(node: Node) -> bool:
 
 
 def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Mapping:
-    """Return *mapping* with the *known* names in place of those names in camelCase."""
+    """Return *mapping*, with *known* names in snake_case in place of camelCase."""
     names = {camel_case(name): name for name in known}
     entries = tuple(
         (attrs.evolve(key, text=names.get(key.text, key.text)), value)
@@ -440,7 +442,7 @@ def _in_snake_case(mapping: Mapping, known: collections.abc.Iterable[str]) -> Ma
 
 
 def camel_case(name: str) -> str:
-    """Return a key that is in snake_case as protojson writes it."""
+    """Convert a key from snake_case to the form of protojson."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
@@ -451,9 +453,9 @@ def _check_together(
     values: dict[str, Any],
 ) -> None:
     """
-    See what does not go together, as far as it depends on nothing that is wrong.
+    Check whether values contradict each other, as far as these are valid.
 
-    :param sure: attributes about which nothing is known to be wrong.
+    :param sure: the attributes without problems.
     :raises ValueError: as ``__attrs_post_init__`` of the *schema*.
     """
     check = getattr(schema, "__attrs_post_init__", None)
@@ -466,7 +468,7 @@ def _check_together(
         name = attribute.alias or attribute.name
         value = values[name] if name in values else made()
         object.__setattr__(draft, attribute.name, value)
-    # A missing attribute was the problem itself.
+    # The missing attribute was already reported.
     with contextlib.suppress(AttributeError):
         check(draft)
 
@@ -474,7 +476,7 @@ def _check_together(
 def _may_be_section(
     name: str, node: Node, known: collections.abc.Iterable[str]
 ) -> bool:
-    """Return whether *node* is a section, or its name is not a mistyped key."""
+    """Tell whether *node* is a section, and its name is not a mistyped key."""
     return isinstance(node, Mapping) or not likely(name, known)
 
 

@@ -1,4 +1,4 @@
-"""Reference of a schema, key by key."""
+"""The reference of a schema, key by key."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tunnel.config.schema import DOC, field_types
 
 __all__ = ["Key", "keys"]
 
-# attrs types `Factory` as a function that returns what the field holds
+# The type of attrs' `Factory` is a function that returns the type of the field
 _FACTORY: Any = attrs.Factory
 
 
 @attrs.frozen
 class Key:
-    """One key that a schema knows, for reference pages and checks of examples."""
+    """One key of a schema, for reference pages and checks of examples."""
 
     path: str
     doc: str
@@ -26,12 +26,12 @@ class Key:
 
     @property
     def required(self) -> bool:
-        """Whether a file without the key is refused."""
+        """Whether a file without the key is invalid."""
         return self.default is attrs.NOTHING
 
 
 def keys(schema: type[Any], path: str = "") -> Iterator[Key]:
-    """Iterate over the keys of *schema*, each section followed by its own keys."""
+    """Yield the keys of *schema*, each section followed by its own keys."""
     for name, (attribute, wanted) in field_types(schema).items():
         where = f"{path}.{name}" if path else name
         default = attribute.default

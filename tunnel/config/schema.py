@@ -31,14 +31,15 @@ NO_EFFECT = "tunnel.config.no_effect"
 
 @attrs.frozen
 class MustExist:
-    """Marks a path whose file has to be there and readable."""
+    """Marks the path of a file that must exist and be readable."""
 
 
 class Invalid(ValueError):
     """
-    Error with which a schema's ``__attrs_post_init__`` points at one of its keys.
+    Raised by a schema's ``__attrs_post_init__`` to report a problem of one of its keys.
 
-    A plain ValueError points at the section; an `ExceptionGroup` of them at several.
+    A plain ValueError is reported for the section, an `ExceptionGroup` for several
+    keys.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -46,7 +47,7 @@ class Invalid(ValueError):
         self.key = key
 
 
-#: A file that can be read when the configuration is.
+#: A file that must be readable when the configuration is read.
 ExistingFile = Annotated[Path, MustExist()]
 
 
@@ -60,15 +61,16 @@ def field(
     **rest: Any,
 ) -> Any:
     """
-    `attrs.field` that documents itself.
+    Return an `attrs.field` with documentation.
 
-    :param doc: what the key is for; messages and reference pages show it.
-    :param key: its name in the file where Python cannot have it (``current-context``).
-    :param secret: keep the value out of messages and of ``repr``.
-    :param others: a ``dict[str, Section]`` that takes the sections under keys that the
-        schema does not have; the caller checks that each belongs to a module.
-    :param no_effect: why a value changes nothing; a remark repeats it where the key has
-        a value other than the default.
+    :param doc: the purpose of the key, for messages and reference pages.
+    :param key: its name in the file, if Python does not permit it
+        (``current-context``).
+    :param secret: whether to keep the value out of messages and of ``repr``.
+    :param others: whether a ``dict[str, Section]`` receives the sections under keys
+        that the schema does not have; the caller checks that each belongs to a module.
+    :param no_effect: why the value has no effect; a remark repeats it if the key has a
+        value other than the default.
     """
     metadata: dict[str, Any] = {DOC: doc, **rest.pop("metadata", {})}
     if key is not None:
@@ -90,7 +92,10 @@ def is_positive(instance: object, attribute: object, value: float) -> None:
 
 
 def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
-    """Key in the file -> attribute and resolved annotation, in the class's order."""
+    """
+    Return the attribute and the resolved annotation of each key in the file, in the
+    order of the class.
+    """
     hints = typing.get_type_hints(schema, include_extras=True)
     return {
         a.metadata.get(_KEY, a.name): (a, hints[a.name])
@@ -100,6 +105,9 @@ def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]
 
 
 def others_of(schema: type[Any]) -> str:
-    """Return the attribute that takes sections under other keys; empty: none does."""
+    """
+    Return the attribute that receives sections under other keys; empty if there is
+    none.
+    """
     names = (a.name for a in attrs.fields(schema) if _OTHERS in a.metadata)
     return next(names, "")

@@ -1,6 +1,4 @@
-"""
-The schemas of what both programs tell about themselves: traces, failures, profiles.
-"""
+"""The schemas of the telemetry of both programs: traces, failures, profiles."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from tunnel.config.urls import is_url
 
 __all__ = ["MAX_PROFILE_SECONDS", "Profile", "Sentry", "Tracing"]
 
-#: Seconds of one profile; it holds a connection of the listener meanwhile.
+#: Seconds of one profile, which occupies a connection of the listener.
 MAX_PROFILE_SECONDS = 60
 
 
@@ -35,7 +33,8 @@ class Tracing:
         validator=is_url,
     )
     otlp_token_secret_file: ExistingFile | None = field(
-        default=None, doc="a token for it: of GitLab (glpat-), or sent as Bearer"
+        default=None,
+        doc=("a token for it: of GitLab (glpat-), or sent as Bearer"),
     )
     otlp_ca_certificate_file: ExistingFile | None = field(
         default=None,
@@ -70,7 +69,7 @@ def _check_dsn(dsn: str) -> None:
     try:
         Dsn(dsn)
     except ValueError:
-        # Its text may have a part of the key.
+        # The value may contain a part of the key.
         raise Invalid(
             "this is not a DSN; copy the project's DSN from Sentry, such as "
             "https://KEY@sentry.example.com/1",

@@ -1,4 +1,4 @@
-"""How the text of one value is read: numbers, times, sizes, and formats of others."""
+"""Parsers for the text of one value: numbers, times, sizes, and other formats."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = [
     "parse_size",
 ]
 
-# More digits than any number here; int() of an endless one would take seconds.
+# More digits than any number here needs; int() of a very long text would take seconds.
 _MAX_DIGITS = 18
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
-# No time here is longer; what is must be a slip, and a timer could not take it.
+# Longer times are mistakes, and too long for a timer.
 MAX_DURATION = 100 * 365 * 86400.0
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)(d|h|ms|m|s)")
 _SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]+) ?(|B|KiB|MiB|GiB)")
-# No limit here is larger; what is must be a slip.
+# Larger limits are mistakes.
 _MAX_SIZE = 2**50
 
 
 @attrs.frozen
 class Text:
     """
-    How the text of one value becomes an object; goes into `typing.Annotated`.
+    A format of a value's text, for `typing.Annotated`.
 
-    :param parse: raises ValueError; its message, if any, says what is wrong.
+    :param parse: raises ValueError, with an optional message about the problem.
     :param expected: completes "expected ...".
     """
 
@@ -78,7 +78,7 @@ def _parse_bool(text: str) -> bool:
     return text.lower() == "true"
 
 
-#: Types that a schema may use without a format of its own.
+#: Types that a schema may use without an explicit format.
 SCALARS = {
     str: Text(str, "text"),
     int: Text(_parse_int, "a whole number"),
@@ -88,13 +88,13 @@ SCALARS = {
 
 
 def is_text(text: str) -> bool:
-    """Whether a value without quotes is text, and not a number, true or false."""
+    """Tell whether a value without quotes is text, and not a number, true or false."""
     return not (
         _INT.fullmatch(text) or _FLOAT.fullmatch(text) or text.lower() in _BOOLS
     )
 
 
-#: In quotes these are text.
+#: In quotes, values of these types are text.
 UNQUOTED = (SCALARS[int], SCALARS[float], SCALARS[bool])
 
 
@@ -103,9 +103,9 @@ _TOO_LONG = "that is longer than 100 years"
 
 def parse_duration(text: str) -> float:
     """
-    Seconds in ``90s``, ``5m``, ``2h``, ``1h30m``, ``500ms``, ``30d`` or ``0``.
+    Parse ``90s``, ``5m``, ``2h``, ``1h30m``, ``500ms``, ``30d`` or ``0`` as seconds.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: *text* has another format.
     """
     if text == "0":
         return 0.0
@@ -134,9 +134,9 @@ def parse_duration(text: str) -> float:
 
 def parse_size(text: str) -> int:
     """
-    Bytes in ``64KiB``, ``1MiB``, ``2GiB`` or ``4096``.
+    Parse ``64KiB``, ``1MiB``, ``2GiB`` or ``4096`` as bytes.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: *text* has another format.
     """
     found = _SIZE.fullmatch(text)
     if found is None:

@@ -17,7 +17,7 @@ def is_url(instance: object, attribute: object, value: str) -> None:
         raise ValueError(
             "this is not a URL; write for example https://host.example.com"
         ) from None
-    # Without the value in any message: there may be a password in it.
+    # The messages do not quote the value, which may contain a password.
     if url.scheme not in ("http", "https"):
         raise ValueError("write the whole URL, such as https://host.example.com")
     if url.username or url.password:

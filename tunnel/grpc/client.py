@@ -13,8 +13,9 @@ The client side of gRPC: a channel to one server, with the calls of `tunnel.rpc`
     async for part in refs.stream("FindLocalBranches", request):
         ...
 
-A call is the same as one through the tunnel (`tunnel.rpc.client.ServiceClient`): time
-limits, cancellation, metadata, trailers, back-pressure, and `CallError` with details.
+A call has the features of a call through the tunnel
+(`tunnel.rpc.client.ServiceClient`): timeouts, cancellation, metadata, trailers,
+back-pressure, and `CallError` with details.
 """
 
 from __future__ import annotations
@@ -67,24 +68,24 @@ _CLOSED = "the channel is closed"
 
 @attrs.frozen(kw_only=True)
 class ChannelLimits:
-    """Everything that a server, or our own callers, can spend here."""
+    """Limits on the resources that a server and our callers can use."""
 
-    #: Of its connection; `ping_after` is the keepalive.
+    #: The limits of its connection; `ping_after` is the keepalive.
     http2: Http2Limits = CLIENT_LIMITS
-    #: Calls that wait for a connection, or for room on it: a head each.
+    #: Calls that wait for a connection, or for room on it: one head each.
     waiting: int = 1000
-    #: Seconds until the server's settings are here, TLS included.
+    #: Seconds until the server's settings must have arrived, including TLS.
     connect: float = 20.0
-    #: Seconds between two attempts to connect, at first and at most; as other clients
-    #: of gRPC do it.
+    #: First and longest pause between two attempts to connect, in seconds, as in other
+    #: gRPC clients.
     backoff_first: float = 1.0
     backoff_most: float = 120.0
-    #: Bytes of a request that are kept until its answer begins: a call that the server
-    #: refused without having looked at it is made again, so many times.
+    #: Bytes of a request that are kept until its response begins: a call that the
+    #: server refused without processing it is repeated with them.
     replay: int = 64 * 1024
     retries: int = 5
-    #: Seconds without new calls after the server refused one for lack of room: it still
-    #: counts calls that have ended for us until it has cleaned up after them.
+    #: Seconds without new calls after the server refused one because of its limit: the
+    #: server still counts calls that have ended until it has cleaned up.
     refused: float = 0.05
     #: Bytes of one response.
     message: int = MAX_MESSAGE
@@ -94,12 +95,13 @@ class GrpcChannel:
     """
     Calls to one server, on one connection at a time.
 
-    It connects when there is a call, and again when there is one after the connection
-    was lost.  While a pause between two attempts lasts, calls fail at once with
+    It connects for the first call, and again for the first call after the connection
+    was lost. During the pause between two attempts, calls fail at once with
     UNAVAILABLE.
 
-    :param endpoint: to the server; with TLS its context must offer ALPN ``h2``.
-    :param authority: what the server is called: its host and port.
+    :param endpoint: the endpoint of the server; with TLS, its context must offer ALPN
+        ``h2``.
+    :param authority: the name of the server: its host and port.
     """
 
     def __init__(
@@ -120,16 +122,16 @@ class GrpcChannel:
         )
         self._timers = Timers(clock)
         self._waiting: deque[_CallStream] = deque()
-        #: Where new calls go.
+        #: The connection for new calls.
         self._connection: Http2ClientConnection | None = None
-        #: All that are not closed.
+        #: All open connections.
         self._connections: set[Http2ClientConnection] = set()
         self._attempt: Deferred[Any] | None = None
-        #: The server has refused a call, and gets a moment.
+        #: Whether new calls pause, because the server has refused one.
         self._held = False
-        #: Why calls fail now; empty: they do not.
+        #: Why calls fail now; empty if they do not.
         self._broken = ""
-        #: Once the channel is closed: the last connection is gone.
+        #: After `close`, fires when the last connection is closed.
         self._ended: Deferred[None] | None = None
 
     def client(self, service: ServiceDescriptor) -> ServiceClient:
@@ -145,10 +147,9 @@ class GrpcChannel:
         timeout: float = 0,
     ) -> IStream:
         """
-        Open the stream of one call: the `tunnel.rpc.client.StreamOpener` of this
-        channel.
+        Open the stream of one call; see `tunnel.rpc.client.StreamOpener`.
 
-        :raises CallError: the server cannot be reached, or too many calls wait.
+        :raises CallError: the server cannot be reached, or too many calls are waiting.
         """
         if self._ended is not None:
             raise CallError(Status.UNAVAILABLE, _CLOSED)
@@ -162,7 +163,8 @@ class GrpcChannel:
             raise CallError(Status.UNAVAILABLE, self._broken)
         if len(self._waiting) >= self.limits.waiting:
             raise CallError(
-                Status.RESOURCE_EXHAUSTED, f"too many calls to {self.authority} wait"
+                Status.RESOURCE_EXHAUSTED,
+                (f"too many calls to {self.authority} wait"),
             )
         self._waiting.append(stream)
         if connection is None:
@@ -170,7 +172,7 @@ class GrpcChannel:
         return stream
 
     def close(self) -> Deferred[None]:
-        """End every call; fires once every connection is closed."""
+        """End every call; the result fires when every connection is closed."""
         if self._ended is None:
             self._ended = Deferred()
             self._fail_waiting(_CLOSED)
@@ -181,20 +183,20 @@ class GrpcChannel:
             self._look_for_the_end()
         return self._ended
 
-    # For streams.
+    # Methods for streams.
 
     @property
     def now(self) -> float:
-        """Seconds."""
+        """Return the reactor's time in seconds."""
         return float(self._clock.seconds())
 
     def withdraw(self, stream: _CallStream) -> None:
-        """*stream* does not wait any longer."""
+        """Remove *stream* from the queue."""
         if stream in self._waiting:
             self._waiting.remove(stream)
 
     def retry(self, stream: _CallStream) -> bool:
-        """*stream* begins again, if that is possible now."""
+        """Start *stream* again if possible; return whether it was."""
         if self._ended is not None or (self._connection is None and self._broken):
             return False
         self._waiting.appendleft(stream)
@@ -241,7 +243,7 @@ class GrpcChannel:
             self._failed(failure.getErrorMessage() or repr(failure.value))
 
     def _cancel_attempt(self) -> None:
-        # Out of the way first: what it fails with is of no interest.
+        # Clear it first, because the error of the cancelled attempt does not matter.
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.cancel()
@@ -269,7 +271,7 @@ class GrpcChannel:
         for stream in waiting:
             stream.gone(CallError(Status.UNAVAILABLE, why))
 
-    # From connections: `tunnel.http2.client.ClientOwner`.
+    # Methods of `tunnel.http2.client.ClientOwner`, for connections.
 
     def established(self, connection: Http2ClientConnection) -> None:
         """Begin calls on *connection*."""
@@ -292,7 +294,7 @@ class GrpcChannel:
 
     def leaving(self, connection: Http2ClientConnection) -> None:
         """
-        React to a *connection* that takes no more calls: waiting calls use another one.
+        Handle a *connection* that accepts no more calls: waiting calls use another one.
         """
         if connection is self._connection:
             self._replace(connection, "the server takes no calls")
@@ -310,13 +312,15 @@ class GrpcChannel:
             self._replace(connection, str(reason))
 
     def _replace(self, connection: Http2ClientConnection, why: str) -> None:
-        """No more calls go on *connection*; make another if calls wait."""
+        """
+        Stop using *connection* for new calls; open another one if calls are waiting.
+        """
         self._connection = None
         if self._waiting:
             if connection.opened:
                 self._connect()
             else:
-                # It was of no use, and the next may be none either.
+                # This connection accepted no call, so connect only after a pause.
                 self._failed(why)
 
     def _look_for_the_end(self) -> None:
@@ -329,9 +333,9 @@ class GrpcChannel:
 @implementer(IStream, IConsumer, IPushProducer)
 class _CallStream:
     """
-    One call, between `tunnel.rpc` above and a stream of HTTP/2 below.
+    One call, between `tunnel.rpc` and a stream of HTTP/2.
 
-    Until there is a connection it waits, and its producer with it.
+    Before there is a connection, it waits, and its producer is paused.
     """
 
     #: No agent is at the other end.
@@ -353,7 +357,7 @@ class _CallStream:
         self._stream: Http2Stream | None = None
         self._envelopes = Envelopes(channel.limits.message)
         self._trailers: RawHeaders | None = None
-        #: Data that was written, as long as the call may start again.
+        #: Data that was written, as long as the call may have to be repeated.
         self._written: list[bytes] = []
         self._replay = channel.limits.replay
         self._retries = channel.limits.retries
@@ -363,7 +367,7 @@ class _CallStream:
         self._producer: Any = None
 
     def attach(self, connection: Http2ClientConnection) -> None:
-        """Begin the call on *connection*."""
+        """Start the call on *connection*."""
         headers = request_headers(
             b"https" if connection.is_tls else b"http",
             self._channel.authority.encode("ascii"),
@@ -385,15 +389,15 @@ class _CallStream:
             stream.registerProducer(producer, True)
             producer.resumeProducing()
 
-    # IStream, for the call.
+    # Methods of IStream, for the call.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         """Ignore headers: a gRPC client sends only the first ones."""
 
     def write(self, data: bytes) -> None:
         """
-        Send one message; *data* begins with its length, and this puts gRPC's
-        compression flag before it.
+        Send one message; add gRPC's compression flag to *data*, which begins with its
+        length.
         """
         if self._closed or self._finished:
             return
@@ -416,7 +420,7 @@ class _CallStream:
                 self._stream.end()
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
-        """Give up."""
+        """Cancel the call."""
         if self._closed:
             return
         stream = self._stream
@@ -427,7 +431,7 @@ class _CallStream:
         self._close(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def pauseProducing(self) -> None:
-        """Stop reading for now: the server may fill the window."""
+        """Pause reading: the server may fill the window."""
         self._paused = True
         if self._stream is not None:
             self._stream.pauseProducing()
@@ -441,7 +445,7 @@ class _CallStream:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while its requests cannot leave."""
+        """Register *producer*, which is paused while its requests cannot leave."""
         if self._closed:
             producer.stopProducing()
             return
@@ -456,10 +460,10 @@ class _CallStream:
         if self._stream is not None:
             self._stream.unregisterProducer()
 
-    # From the connection: `tunnel.http2.client.ResponseReader`.
+    # Methods of `tunnel.http2.client.ResponseReader`, for the connection.
 
     def response_started(self, headers: RawHeaders) -> None:
-        """Take the head of the response, or the whole response."""
+        """Take the head of the response, which may be the whole response."""
         self._begun()
         fields = {n.decode("latin-1"): v.decode("latin-1") for n, v in headers}
         if "grpc-status" in fields:
@@ -473,12 +477,12 @@ class _CallStream:
             self._fail(http_error(int(status) if status.isdigit() else 0, kind))
             return
         metadata = metadata_from(headers)
-        # It would look like the first line of trailers.
+        # Otherwise it would look like the first line of trailers.
         metadata.pop("status", None)
         self._receiver.headers_received(encode_fields(metadata))
 
     def body(self, data: bytes) -> None:
-        """Responses, or parts of them."""
+        """Take a part of the responses."""
         if self._closed:
             return
         try:
@@ -512,7 +516,7 @@ class _CallStream:
             self._close(None)
 
     def gone(self, reason: TunnelError) -> None:
-        """End a call whose stream is over before the response was complete."""
+        """End a call whose stream ended before the response was complete."""
         refused = isinstance(reason, StreamReset) and reason.code is ErrorCode.REFUSED
         if refused and self._retries and not self._closed:
             self._retries -= 1
@@ -526,7 +530,7 @@ class _CallStream:
         self._close(reason)
 
     def _begun(self) -> None:
-        """Note that the call can no longer begin again."""
+        """Note that the call can no longer be repeated."""
         self._retries = 0
         self._written = []
 

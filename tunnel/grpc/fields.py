@@ -1,4 +1,4 @@
-"""Header fields of calls: metadata, time limits, and how a call went."""
+"""Header fields of calls: metadata, timeouts, and outcomes."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ Headers = Sequence[tuple[bytes, bytes]]
 #: Content types of requests: messages must be protobuf.
 CONTENT_TYPES = ("application/grpc", "application/grpc+proto")
 
-#: Seconds of each unit that a deadline can have.
+#: Seconds of each unit of a deadline.
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 
-#: Characters of a message: all trailers together have to fit into what clients take,
-#: which is 8 KiB with many of them, and each may become three.
+#: Characters of a message: many clients accept 8 KiB for all trailers together, and
+#: each character may take three bytes.
 MAX_TEXT = 2048
 
-#: Bytes of a last header block, with the 32 per field that RFC 9113 adds: the default
-#: limit of clients such as grpcio, which drop a larger block entirely.
+#: Bytes of a last header block, plus 32 for each field as in RFC 9113: the default
+#: limit of clients such as grpcio, which drop a larger block as a whole.
 MAX_TRAILERS = 8192
 
 _FIELD_OVERHEAD = 32
 
-# ":status: 200", which is not among the fields that a call sends.
+# The size of ":status: 200", which is not among the fields of a call.
 _STATUS_SIZE = 42
 
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
 
-# Of HTTP, of the protocols, and the token: no module has any use for them.
+# Fields of HTTP, of the protocols, and of the token, which modules do not need.
 _NOT_METADATA = re.compile(
     r":.*|(grpc|connect)-.*|x-forwarded-.*|authorization|cookie|host|te|trailer|accept"
     r"|accept-encoding|connection|content-.*|keep-alive|proxy-.*|transfer-encoding"
     r"|upgrade|date|server"
 )
-# Of HTTP and of the protocol: a client sends its own credentials as metadata.
+# Fields of HTTP and of the protocol; a client sends its credentials as metadata.
 _NOT_OF_CLIENTS = re.compile(
     r":.*|grpc-.*|host|te|trailer|accept-encoding|connection|content-.*|keep-alive"
     r"|proxy-.*|transfer-encoding|upgrade"
@@ -69,9 +69,9 @@ _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 def parse_timeout(text: str | None) -> float | None:
     """
-    Seconds in ``grpc-timeout``.
+    Parse ``grpc-timeout`` as seconds.
 
-    :raises CallError: it is none.
+    :raises CallError: it is malformed.
     """
     if text is None:
         return None
@@ -82,7 +82,9 @@ def parse_timeout(text: str | None) -> float | None:
 
 
 def encode_timeout(seconds: float) -> bytes:
-    """*seconds* as ``grpc-timeout``: eight digits at most, of the finest unit."""
+    """
+    Return *seconds* as ``grpc-timeout``: at most eight digits, in the finest unit.
+    """
     for unit in "umSMH":
         count = round(seconds / _UNITS[unit])
         if count < 10**8:
@@ -125,7 +127,7 @@ def trailers_of(error: CallError | None, before: Headers = ()) -> Headers:
     """
     Return the fields that end a call.
 
-    :param error: None: the call succeeded.
+    :param error: None if the call succeeded.
     :param before: fields of the same block; details that would exceed the limit of
         clients together with them are omitted.
     """
@@ -169,7 +171,7 @@ def request_headers(
     ]
 
 
-#: Statuses of HTTP as statuses of gRPC, for responses without one (gRPC's
+#: HTTP statuses as gRPC statuses, for responses without a gRPC status (gRPC's
 #: http-grpc-status-mapping.md).
 _OF_HTTP = {
     400: Status.INTERNAL,

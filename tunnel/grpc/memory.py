@@ -1,4 +1,4 @@
-"""Memory limit of all incomplete requests together."""
+"""The memory limit of all incomplete requests."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class RequestMemory:
     """
     Bytes of all requests that are not complete, on any connection.
 
-    A message may have 4 MiB, a connection 100 calls, and there may be 1,000 of them:
-    what each of these bounds allows is far more than a machine has.
+    A message may have 4 MiB, a connection 100 calls, and there may be 1,000
+    connections: together they would need far more memory than a machine has.
     """
 
     total: int = 256 * 1024 * 1024
-    #: Bytes that each request may hold even if the total is used up, so that small
+    #: Bytes that each request may hold even if the total is exhausted, so that small
     #: requests are always accepted.
     each: int = 64 * 1024
     bytes: int = attrs.field(default=0, init=False)
 
 
 class RequestShare:
-    """The part of one request."""
+    """The share of one request."""
 
     def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
@@ -34,9 +34,10 @@ class RequestShare:
 
     def hold(self, count: int) -> None:
         """
-        So many bytes wait for the rest of their message.
+        Set the number of bytes that wait for the rest of their message.
 
-        :raises CallError: all together are too many; little is taken all the same.
+        :raises CallError: the total limit is exceeded; small amounts are accepted
+            anyway.
         """
         memory = self._memory
         more = count - self._bytes
@@ -51,6 +52,6 @@ class RequestShare:
 
     def release(self) -> None:
         """
-        Release the memory of a message that is complete, or of a call that is over.
+        Release the memory of a message that is complete, or of a call that has ended.
         """
         self.hold(0)

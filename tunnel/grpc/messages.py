@@ -1,4 +1,4 @@
-"""Messages with flags and a length before each, as gRPC and Connect have them."""
+"""Messages preceded by flags and a length, as in gRPC and Connect."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tunnel.rpc.messages import MAX_MESSAGE
 
 __all__ = ["COMPRESSED", "Envelopes", "envelope"]
 
-#: The flag of a message that is compressed, in both protocols.
+#: The flag of a compressed message, in both protocols.
 COMPRESSED = 0x1
 
-#: Prefix of a message on the wire: flags, and its length.
+#: The prefix of a message: its flags and length.
 _ENVELOPE = struct.Struct(">BI")
 
 
 class Envelopes:
     """
-    Cuts messages out of a body: flags and length before each, as both protocols do it.
+    Splits a body into messages, each with flags and length before it.
 
-    Holds at most one message that is not whole.
+    It holds at most one incomplete message.
     """
 
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
@@ -42,20 +42,20 @@ class Envelopes:
             if length > self._limit:
                 raise CallError(
                     Status.RESOURCE_EXHAUSTED,
-                    f"a message of {length} bytes; at most {self._limit} are taken",
+                    (f"a message of {length} bytes; at most {self._limit} are taken"),
                 )
             stop = start + _ENVELOPE.size + length
             if stop > len(buffer):
                 break
             found.append((flags, bytes(buffer[start + _ENVELOPE.size : stop])))
             start = stop
-        # Once: there may be thousands of messages in it.
+        # Delete once, because the buffer may contain thousands of messages.
         del buffer[:start]
         return found
 
     @property
     def waiting(self) -> int:
-        """Bytes that are left, of a message that is not whole."""
+        """The number of bytes of an incomplete message."""
         return len(self._buffer)
 
     def clear(self) -> None:
@@ -63,5 +63,5 @@ class Envelopes:
 
 
 def envelope(message: bytes, flags: int = 0) -> bytes:
-    """One message as it goes into a body."""
+    """Return a message with its prefix."""
     return _ENVELOPE.pack(flags, len(message)) + message

@@ -2,9 +2,9 @@
 The server side of a call: a stream, for `tunnel.rpc`, over an HTTP request.
 
 `ServerCall` reads and writes messages with four bytes of length before each, and ends
-with a block of trailers.  A `Codec` turns these into what its protocol sends; a
-`CallTransport` is the HTTP request below.  `GrpcCall` is gRPC's; what else has messages
-in envelopes can be made from `EnvelopeCodec`.
+with a block of trailers.  A `Codec` converts these for its protocol; a `CallTransport`
+is the underlying HTTP request. `GrpcCall` is the codec for gRPC; other protocols with
+messages in envelopes can be derived from `EnvelopeCodec`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LENGTH = struct.Struct(">I")
 
 
 class CallTransport(Protocol):
-    """One HTTP request, and where its answer goes."""
+    """One HTTP request, and its response."""
 
     def start(self, status: int, headers: Headers, end: bool = False) -> None:
-        """Send the head of the answer; with *end*, nothing follows."""
+        """Send the head of the response; with *end*, nothing follows."""
 
     def write(self, data: bytes) -> None:
         """Send a part of the body."""
@@ -46,20 +46,20 @@ class CallTransport(Protocol):
         """Abort."""
 
     def pauseProducing(self) -> None:
-        """Deliver no more of the request."""
+        """Pause delivery of the request."""
 
     def resumeProducing(self) -> None:
-        """Go on with it."""
+        """Resume delivery of the request."""
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while the answer cannot leave."""
+        """Register *producer*, which is paused while the response cannot leave."""
 
     def unregisterProducer(self) -> None:
-        """Nothing more comes of it."""
+        """Forget the producer."""
 
 
 class Services(Protocol):
-    """Begins calls of the methods that are answered."""
+    """The services whose methods can be called."""
 
     def open(
         self,
@@ -77,14 +77,14 @@ def _as_it_is(error: CallError) -> CallError:
 @implementer(IStream, IConsumer, IPushProducer)
 class Codec:
     """
-    A call between `ServerCall` above and an `CallTransport` below.
+    A call between `ServerCall` and an underlying `CallTransport`.
 
-    The transport calls `body`, `body_ended` and `gone`; what derives from this sends.
+    The transport calls `body`, `body_ended` and `gone`; subclasses send.
     """
 
-    #: No agent calls here.
+    #: None, because the caller is not an agent.
     agent: ConnectedAgent | None = None
-    #: The field that says how messages are compressed.
+    #: The field with the compression of messages.
     encoding_field = "grpc-encoding"
 
     def __init__(
@@ -96,23 +96,23 @@ class Codec:
         self.transport = transport
         self.content_type = media_type(headers)
         self.encoding = headers.get(self.encoding_field, "identity")
-        #: Memory that this call holds for an incomplete request.
+        #: The memory that this call holds for an incomplete request.
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
         #: Converts an error for the client, and logs it.
         self.told: Callable[[CallError], CallError] = _as_it_is
-        #: Initial metadata of the answer, until that has begun.
+        #: Initial metadata of the response, until it has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
-        #: Ended with the call.
+        #: The span, which ends with the call.
         self.span: ISpan | None = None
 
     @property
     def limit(self) -> int:
-        """Bytes of one request; more end the call."""
+        """The maximum of bytes of one request; a larger one ends the call."""
         return MAX_MESSAGE
 
-    # For the derived classes.
+    # Methods for subclasses.
 
     def open(
         self,
@@ -121,16 +121,16 @@ class Codec:
         metadata: Mapping[str, str],
         timeout: float | None,
     ) -> None:
-        """Begin the call."""
+        """Start the call."""
         receiver = services.open(self, path, metadata, timeout)
         if self.ended:
-            # The handler is done without having waited for anything.
+            # The handler has finished without waiting for anything.
             receiver.stream_closed(None)
         else:
             self._receiver = receiver
 
     def request(self, *messages: bytes) -> None:
-        """Messages of the client, all that came at once: there may be thousands."""
+        """Take messages of the client; there may be thousands at once."""
         if self._receiver is not None and messages:
             parts: list[bytes] = []
             for one in messages:
@@ -143,7 +143,7 @@ class Codec:
             self._receiver.fin_received()
 
     def refuse(self, error: CallError) -> None:
-        """End the call, whether it has begun or not."""
+        """End the call, whether or not it has started."""
         if not self.ended:
             self.ended = True
             told = self.told(error)
@@ -154,10 +154,10 @@ class Codec:
         raise NotImplementedError
 
     def finished(self, error: CallError | None) -> None:
-        """Send how the call went; called once."""
+        """Send the outcome of the call; called once."""
         raise NotImplementedError
 
-    # From the transport.
+    # Callbacks of the transport.
 
     def body(self, data: bytes) -> None:
         raise NotImplementedError
@@ -166,18 +166,18 @@ class Codec:
         raise NotImplementedError
 
     def gone(self, reason: TunnelError) -> None:
-        """End a call whose client gave up or lost its connection."""
+        """End a call whose client cancelled it or lost its connection."""
         self.ended = True
         self._close(reason, str(reason))
 
     def drop(self) -> None:
-        """Forget what is not whole."""
+        """Forget an incomplete message."""
 
     def decode(self, message: bytes) -> bytes:
         """
         Return a request as protobuf.
 
-        :raises CallError: it cannot be read.
+        :raises CallError: it is malformed.
         """
         return message
 
@@ -194,7 +194,7 @@ class Codec:
         if receiver is not None:
             receiver.stream_closed(reason)
 
-    # IStream, for ServerCall.
+    # Methods of IStream, for ServerCall.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         """Send initial metadata, or the trailers."""
@@ -210,12 +210,14 @@ class Codec:
             self.metadata = decode_fields(block)
 
     def write(self, data: bytes) -> None:
-        """One message with its length before it: `Outlet` writes them as a whole."""
+        """
+        Send one message, which begins with its length: `Outlet` writes whole messages.
+        """
         if not self.ended:
             self.respond(data[_LENGTH.size :])
 
     def finish(self) -> None:
-        """`ServerCall` ends with trailers."""
+        """Do nothing: `ServerCall` ends with trailers."""
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
         if not self.ended:
@@ -243,7 +245,7 @@ class EnvelopeCodec(Codec):
     """
     A call with messages in envelopes, both ways; the HTTP status is always 200.
 
-    :ivar unreadable: what the call ends with when its body makes no sense.
+    :ivar unreadable: the status of a call with a malformed body.
     """
 
     unreadable: Status
@@ -281,7 +283,7 @@ class EnvelopeCodec(Codec):
         self._envelopes.clear()
 
     def not_plain(self, flags: int) -> CallError:
-        """Why a message with such *flags* is not taken."""
+        """Return the error for a message with unsupported *flags*."""
         message = "a message with flags that mean nothing here"
         return CallError(self.unreadable, message)
 
@@ -296,17 +298,17 @@ class EnvelopeCodec(Codec):
             self.transport.start(200, self._head())
 
     def _head(self) -> Headers:
-        """Headers of the answer."""
+        """Return the headers of the response."""
         raise NotImplementedError
 
 
 class GrpcCall(EnvelopeCodec):
-    """One call of gRPC: messages in envelopes, and the outcome in trailers."""
+    """A gRPC call: messages in envelopes, and the outcome in trailers."""
 
     unreadable = Status.INTERNAL
 
     def not_plain(self, flags: int) -> CallError:
-        """Why a message with such *flags* is not taken."""
+        """Return the error for a message with unsupported *flags*."""
         if flags == COMPRESSED and self.encoding != "identity":
             return CallError(
                 Status.UNIMPLEMENTED,
@@ -315,7 +317,9 @@ class GrpcCall(EnvelopeCodec):
         return super().not_plain(flags)
 
     def finished(self, error: CallError | None) -> None:
-        """Trailers; where nothing was sent before them, they are all there is."""
+        """
+        Send the trailers, which are the whole response if nothing was sent before.
+        """
         if self._begun:
             self.transport.end(trailers_of(error))
         else:

@@ -47,7 +47,7 @@ class _ModuleApi:
     events: IEvents
     capabilities: ICapabilities
 
-    #: Writes at once where possible.
+    #: Writes at once if possible.
     write = staticmethod(eager.write)
 
     @property
@@ -57,11 +57,11 @@ class _ModuleApi:
 
     @property
     def configuration(self) -> Any:
-        """Its section."""
+        """The section of the module."""
         return self.scope.configuration
 
     def fail(self, reason: Exception) -> None:
-        """Report that the module cannot go on."""
+        """Report that the module cannot continue."""
         self.scope.fail(reason)
 
 
@@ -83,15 +83,15 @@ class ServerModuleApi(_ModuleApi):
 
 
 class HasAgentIdentity(Protocol):
-    """An object that knows which agent this agentk is."""
+    """An object that knows the agent of this agentk."""
 
     @property
     def agent_id(self) -> str:
-        """Our id, as kas said it; empty before that."""
+        """The agent's id, as received from kas; empty before that."""
 
     @property
     def agent_name(self) -> str:
-        """Our name, likewise."""
+        """The agent's name, as received from kas; empty before that."""
 
 
 @implementer(IAgentModuleApi)
@@ -108,10 +108,10 @@ class AgentModuleApi(_ModuleApi):
 
     @property
     def agent_id(self) -> str:
-        """Our id, as kas said it."""
+        """The agent's id, as received from kas."""
         return self.identity.agent_id
 
     @property
     def agent_name(self) -> str:
-        """Our name, as kas said it."""
+        """The agent's name, as received from kas."""
         return self.identity.agent_name

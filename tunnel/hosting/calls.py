@@ -36,10 +36,10 @@ class _Services(Protocol):
     def handle(
         self, owner: str, service: ServiceDescriptor, implementation: object
     ) -> None:
-        """Answer each method of *service*."""
+        """Register *implementation* for the methods of *service*."""
 
     def withdraw(self, owner: str) -> None:
-        """Forget everything of *owner*."""
+        """Remove everything that *owner* registered."""
 
 
 class _Calls:
@@ -54,13 +54,13 @@ class _Calls:
         scope.on_release(lambda: dispatcher.withdraw(scope.name))
 
     def handle(self, service: ServiceDescriptor, implementation: object) -> None:
-        """Answer calls of the other side."""
+        """Register a service for calls of the other side."""
         self._dispatcher.handle(self._name, service, implementation)
 
     def handle_stream(
         self, method: str, accept: Callable[[IStream, IOpening], IStreamReceiver]
     ) -> None:
-        """Answer raw streams of the other side."""
+        """Register a handler for raw streams of the other side."""
         self._dispatcher.handle_stream(self._name, method, accept)
 
 
@@ -90,7 +90,7 @@ class ServerCalls(_Calls):
     def handle_external(
         self, service: ServiceDescriptor, implementation: object
     ) -> None:
-        """Answer calls of the external API."""
+        """Register a service for calls of the external API."""
         self._external.handle(self._name, service, implementation)
 
     def client(
@@ -121,7 +121,7 @@ class AgentCalls(_Calls):
     The calls of an agent half.
 
     :param open_stream: opens streams to kas.
-    :param leads: whether this agentk leads now.
+    :param leads: returns whether this agentk leads now.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class AgentCalls(_Calls):
     def handle_as_leader(
         self, service: ServiceDescriptor, implementation: object
     ) -> None:
-        """Answer calls of kas where this agentk leads."""
+        """Register a service whose calls need the agentk that leads."""
         self._dispatcher.handle(self._name, service, implementation, self._must_lead)
 
     def _must_lead(self) -> None:

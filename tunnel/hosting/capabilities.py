@@ -39,12 +39,12 @@ class CapabilityTable:
         self._provided[interface] = (owner, implementation)
 
     def get(self, interface: Any) -> Any:
-        """Return the implementation; None: no module offers one."""
+        """Return the implementation; None if no module offers one."""
         _, implementation = self._provided.get(interface, ("", None))
         return implementation
 
     def withdraw(self, owner: str) -> None:
-        """Take back what *owner* offers."""
+        """Remove everything that *owner* offers."""
         self._provided = {
             interface: entry
             for interface, entry in self._provided.items()
@@ -59,7 +59,7 @@ class ModuleCapabilities:
     def __init__(self, scope: ModuleScope, capabilities: CapabilityTable) -> None:
         self._scope = scope
         self._capabilities = capabilities
-        #: Finds what another module offers.
+        #: Returns the capability of another module.
         self.get = capabilities.get
         scope.on_release(lambda: capabilities.withdraw(scope.name))
 

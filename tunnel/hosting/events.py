@@ -17,7 +17,7 @@ _E = TypeVar("_E")
 
 
 class EventBus:
-    """Publishes at once, to everyone subscribed at that moment."""
+    """Publishes events at once, to all present subscribers."""
 
     _log = Logger()
 
@@ -32,7 +32,7 @@ class EventBus:
         """
         Call *callback* with each event of a class; call the result to end that.
 
-        :param owner: named in the log if *callback* fails.
+        :param owner: its name is logged if *callback* fails.
         """
         subscribers = self._subscribers.setdefault(kind, {})
         key = object()
@@ -50,7 +50,7 @@ class EventBus:
                 del subscribers[key]
 
     def publish(self, event: object) -> None:
-        """Call the subscribers; one that fails does not keep the others from it."""
+        """Call the subscribers; a failure of one does not affect the others."""
         for owner, callback in list(self._subscribers.get(type(event), {}).values()):
             try:
                 callback(event)

@@ -1,4 +1,4 @@
-"""Requests of a module in agentk to GitLab: each goes through kas, which signs it."""
+"""Requests of a module in agentk to GitLab, which kas signs and sends."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["MAX_TIME", "SERVICE", "GitLabAccess", "check_path"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GitlabAccess"]
 
-#: Seconds that one request may take, its body and its answer's included.
+#: Seconds that one request may take, including its body and response.
 MAX_TIME = 3600.0
 
-#: Characters of a path below a module's own.
+#: Characters of a path below a module's path.
 MAX_PATH = 4096
 
-#: Bytes of one message: a part of a body.
+#: Bytes of one message with a part of a body.
 CHUNK = 64 * 1024
 
 #: Characters that RFC 3986 permits in paths.
@@ -37,7 +37,7 @@ _BAD_BYTES = re.compile(rb"[\x00-\x20/\\%;?#\x7f]")
 
 def check_path(path: str) -> None:
     """
-    Refuse what could lead out of a module's own path.
+    Refuse a path that could lead out of a module's own path.
 
     :raises CallError: INVALID_ARGUMENT.
     """
@@ -65,7 +65,7 @@ class GitLabAccess:
     """
     GitLab, for one module.
 
-    :param client: of `SERVICE`.
+    :param client: the client of `SERVICE`.
     """
 
     def __init__(self, client: IServiceClient, module: str) -> None:
@@ -122,13 +122,13 @@ class GitLabResponse:
         self._call = call
         self._messages = aiter(call)
         self._sending = sending
-        #: Error of the body that the module sends.
+        #: The error of the body that the module sends.
         self._broken: BaseException | None = None
         self._complete = False
         sending.addErrback(self._not_sent)
 
     def _not_sent(self, failure: Failure) -> None:
-        # A call that is over says by itself why, where the answer is read.
+        # A call that has ended reports the reason when its response is read.
         if not failure.check(CallError, CancelledError):
             self._broken = failure.value
             self._call.cancel()

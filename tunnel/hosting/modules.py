@@ -4,7 +4,7 @@ Host of the modules of one program; kas and agentk differ only in the module API
 First all modules are configured and validated; then they are created, in the order of
 their names, so that every handler is registered before the first module starts; then
 they start.  A module that cannot start stops the program.  A module that fails later is
-stopped, loses its handlers, and is created again after a while; the others are not
+stopped, loses its handlers, and is created again after a pause; the others are not
 affected.
 """
 
@@ -31,12 +31,12 @@ from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
 
-#: Seconds before a failed module is made again: at first, and at most.  It doubles
-#: with every failure, and starts again once the module ran for the longest of them.
+#: First and longest pause before a failed module is restarted, in seconds. It doubles
+#: with every failure, and starts again after the module has run for the longest pause.
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
 
-#: Seconds that a module gets to stop; what is not done then is left behind.
+#: Seconds that a module has to stop; then the program continues without it.
 STOP_TIMEOUT = 10.0
 
 Plugin = ServerModule | AgentModule
@@ -44,12 +44,12 @@ Plugin = ServerModule | AgentModule
 
 @attrs.frozen
 class Prepared:
-    """A module that can be made: its factory, and its section already read."""
+    """A module that can be created: its factory, and its parsed section."""
 
     name: str
     factory: Callable[[Any], Any]
     configuration: Any
-    #: Where its section stands: ``modules.echo``.
+    #: The path of its section: ``modules.echo``.
     path: str = ""
 
 
@@ -59,7 +59,8 @@ def prepare(
     """
     Import the factories and read their sections.
 
-    :param sections: by module name; a module without one gets its defaults.
+    :param sections: the sections by module name; a module without a section gets its
+        defaults.
     :raises ConfigurationError: with every problem of every module.
     """
     problems: list[str] = []
@@ -92,12 +93,12 @@ def load_modules(
     present: Container[str] = (),
 ) -> list[Prepared]:
     """
-    Find the modules that *sections* ask for, and `prepare` them.
+    Find the modules that *sections* enable, and `prepare` them.
 
-    :param sections: by module name.
-    :param before: problems of the file that the sections are from.
-    :param present: sections of the program that its file has.
-    :raises ConfigurationError: with those, and with every problem of every module.
+    :param sections: the sections, by module name.
+    :param before: problems of the file with the sections.
+    :param present: the sections of the program in its file.
+    :raises ConfigurationError: with *before*, and every problem of every module.
     """
     problems = list(before)
     prepared: list[Prepared] = []
@@ -114,35 +115,35 @@ def load_modules(
 
 
 class _Hosted:
-    """One module: what it was made from, and what became of it."""
+    """One module: its factory and its state."""
 
     def __init__(self, prepared: Prepared, backoff: Backoff) -> None:
         self.prepared = prepared
         self.backoff = backoff
         self.module: Any = None
         self.scope: ModuleScope | None = None
-        #: Its `start` was called, and its `stop` was not.
+        #: Whether its `start` was called, and its `stop` was not.
         self.started = False
         self.started_at = 0.0
-        #: From the moment that it is made until it has started.
+        #: Whether it is being created or started.
         self.beginning = False
-        #: It has started, and neither failed nor was stopped.
+        #: Whether it has started, and has neither failed nor been stopped.
         self.up = False
-        #: Failure that the module reported while it started.
+        #: The failure that the module reported while it started.
         self.refusal: Exception | None = None
         self.starting: Deferred[None] | None = None
         self.stopping: Deferred[None] | None = None
         self.restart: IDelayedCall | None = None
-        #: Why it failed; empty once it has started again.
+        #: Why it failed; empty after it has restarted.
         self.problem = ""
 
 
 class ModuleHost:
     """
-    Makes, starts, restarts and stops modules.
+    Creates, starts, restarts and stops modules.
 
-    :param make_api: makes the API object of a module.
-    :param jitter: a factor between 0 and 1 for the wait before a restart.
+    :param make_api: creates the API object of a module.
+    :param jitter: returns a factor between 0 and 1 for the pause before a restart.
     """
 
     _log = Logger()
@@ -164,12 +165,12 @@ class ModuleHost:
         self._make_api = make_api
         self._clock = clock
         self._stopping = False
-        #: Called when a module failed, and when it runs again.
+        #: Called when a module has failed, and when it runs again.
         self.on_changed: Callable[[], None] = lambda: None
 
     @property
     def states(self) -> dict[str, str]:
-        """``running`` or ``restarting``, by name."""
+        """The state of each module by name: ``running`` or ``restarting``."""
         return {
             name: "running" if hosted.up else "restarting"
             for name, hosted in self._hosted.items()
@@ -188,9 +189,9 @@ class ModuleHost:
         """
         Create all modules, then start them.
 
-        :raises ConfigurationError: a module could not be created or started; the
-            started ones have been stopped again.
-        :raises CancelledError: `stop` was called meanwhile.
+        :raises ConfigurationError: a module could not be created or started; modules
+            that had started were stopped again.
+        :raises CancelledError: `stop` was called in the meantime.
         """
         name = ""
         try:
@@ -207,7 +208,7 @@ class ModuleHost:
                 raise
             self._log.failure("module {name} did not start", name=name)
             if isinstance(error, PermissionError) and error.filename is not None:
-                # The module is not the cause, and it may need the file.
+                # The module did not cause it, and may be needed.
                 text = f"module {name} cannot start: {in_words(error)}"
                 raise ConfigurationError([text]) from error
             raise ConfigurationError(
@@ -229,7 +230,7 @@ class ModuleHost:
             await self._stop(hosted)
 
     def fail(self, name: str, reason: Exception) -> None:
-        """Stop one module that cannot go on, and start it again after a backoff."""
+        """Stop a module that cannot continue, and start it again after a backoff."""
         hosted = self._hosted[name]
         if hosted.beginning:
             # The caller that starts the module handles it.
@@ -253,7 +254,8 @@ class ModuleHost:
             reason=hosted.problem,
         )
         self.on_changed()
-        # Never two of it at a time: what it holds may be free only once it stopped.
+        # Never run two of it at the same time: its resources may be free only after it
+        # has stopped.
         await self._stop(hosted)
         if not self._stopping:
             hosted.restart = self._clock.callLater(delay, self._again, hosted)
@@ -305,7 +307,7 @@ class ModuleHost:
         started, hosted.started = hosted.started, False
         hosted.beginning = hosted.up = False
         name = hosted.prepared.name
-        # Also when it was only made, or not even that: it may have left handlers.
+        # Even if it was not created completely, it may have left handlers.
         if hosted.scope is not None:
             hosted.scope.release()
         if started:
@@ -341,7 +343,7 @@ class ModuleHost:
 
 
 def _with_type(error: Exception) -> str:
-    """In one line, for operators and for authors of modules."""
+    """Return the type and text of an error on one line."""
     text = " ".join(str(error).split())
     kind = type(error).__name__
     return f"{kind}: {text}" if text else kind

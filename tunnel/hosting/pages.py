@@ -1,4 +1,4 @@
-"""Pages of modules by prefix: `IWeb`."""
+"""The pages of modules by prefix: `IWeb`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["ModuleWeb", "Mount", "Pages"]
 #: Names of visible characters that no client encodes.
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
-#: Names in a prefix: a path is compared with each of them.
+#: Names in a prefix, all of which are compared with a path.
 MAX_DEPTH = 8
 
 
 @attrs.frozen
 class Mount:
-    """A resource, and the module that it is of."""
+    """A resource, and the module that it belongs to."""
 
     owner: str
     prefix: str
@@ -69,7 +69,7 @@ class Pages:
         self._mounts[made.names] = made
 
     def withdraw(self, owner: str) -> None:
-        """Serve nothing of a module any more."""
+        """Remove the pages of a module."""
         self._mounts = {
             names: one for names, one in self._mounts.items() if one.owner != owner
         }
@@ -79,7 +79,7 @@ class Pages:
         return [one.prefix for one in self._mounts.values() if one.owner == owner]
 
     def find(self, path: Sequence[bytes]) -> Mount | None:
-        """Return the page of a path, which is given by its decoded parts."""
+        """Return the page for a path, which is given as its decoded parts."""
         for count in range(1, min(len(path), MAX_DEPTH) + 1):
             found = self._mounts.get(tuple(path[:count]))
             if found is not None:
@@ -92,7 +92,8 @@ class ModuleWeb:
     """
     The pages, for one module.
 
-    :param page_origins: of pages that may send requests from a user's browser.
+    :param page_origins: the origins of pages that may send requests from a user's
+        browser.
     :param served: whether a listener serves the pages.
     """
 

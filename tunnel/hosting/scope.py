@@ -1,4 +1,4 @@
-"""What one module registered with its program, from its creation to its end."""
+"""The registrations of one module with its program, from its creation to its end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ModuleScope:
     """
     One life of a module; a module that restarts gets another scope.
 
-    :ivar configuration: its section, read.
+    :ivar configuration: its parsed section.
     :ivar path: position of its section: ``modules.echo``.
-    :ivar fail: reports that the module cannot go on.
+    :ivar fail: reports that the module cannot continue.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ModuleScope:
         self._releases.append(release)
 
     def release(self) -> None:
-        """Take back what the module registered; repeating it does nothing."""
+        """Remove everything that the module registered; repeating it does nothing."""
         releases, self._releases = self._releases, []
         for_each(
             releases,

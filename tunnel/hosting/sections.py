@@ -27,7 +27,10 @@ class _Following:
 
 
 class Sections:
-    """All or nothing: each section is read before the first one takes effect."""
+    """
+    The sections, which take effect together: all are parsed before the first one is
+    applied.
+    """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -51,7 +54,7 @@ class Sections:
         self._following.append(following)
 
     def withdraw(self, owner: str) -> None:
-        """Tell *owner* nothing any more."""
+        """Stop notifying *owner*."""
         self._following = [one for one in self._following if one.owner != owner]
 
     def apply(self, texts: Mapping[str, str]) -> None:
@@ -92,5 +95,5 @@ class ModuleSections:
 
 def _read(following: _Following, texts: Mapping[str, str]) -> Any:
     text = texts.get(following.section, "")
-    # kas may be newer, and has refused what it does not know itself.
+    # kas may be newer, and has refused keys that it does not know.
     return read(text, following.section, following.schema, unknown_keys="skip")

@@ -42,8 +42,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Seconds between two looks for what has expired, at the least: however many keys
-#: expire one after the other, looking costs little.
+#: Minimum of seconds between two searches for expired values, so that the cost stays
+#: low however many keys expire one after the other.
 MIN_SWEEP = 0.2
 
 #: Seconds until the next attempt after a failed sweep.
@@ -56,36 +56,36 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 class StoreLimits:
     """Limits on a module's use of a store, each with its reason."""
 
-    #: Bytes of a key: a path of some names and ids.
+    #: Bytes of a key: a path of several names and ids.
     key: int = 256
 
-    #: Bytes of a value.  A store is for state, not for content: one value crosses the
+    #: Bytes of a value. A store is for state, not for content: one value crosses the
     #: connection to Redis, which all modules share, in less than a millisecond.
     value: int = 64 * 1024
 
     #: Keys of a namespace: one for each agent of a large installation.
     keys: int = 10_000
 
-    #: Bytes of all keys and values of a namespace: ten modules that fill theirs take
-    #: what a small Redis has to spare.
+    #: Bytes of all keys and values of a namespace: ten modules that fill their
+    #: namespaces fit into a small Redis.
     bytes: int = 16 * 1024 * 1024
 
-    #: Keys of one page: a quarter of a MiB at most, and Redis is free for others
+    #: Keys of one page: at most a quarter of a MiB, and Redis is free for others
     #: between two pages.
     page: int = 1000
 
-    #: Watches of a namespace: a module needs one or a few; more are such as were never
-    #: closed.
+    #: Watches of a namespace: a module needs one or a few; more are due to watches that
+    #: were never closed.
     watches: int = 100
 
-    #: Events that wait for the reader of one watch: 256 KiB of keys at most.  A reader
-    #: that is further behind reads everything faster than one change after the other.
+    #: Events that wait for the reader of one watch: at most 256 KiB of keys. A reader
+    #: that is further behind is better off reading everything again.
     events: int = 1000
 
-    #: Operations of a namespace at a time, each with a value: 6 MiB at most.
+    #: Operations of a namespace at the same time, each with a value: at most 6 MiB.
     pending: int = 100
 
-    #: Namespaces of a module: with several kas each costs a look into Redis every ten
+    #: Namespaces of a module: with several kas, each needs a query to Redis every ten
     #: seconds.
     namespaces: int = 32
 
@@ -100,16 +100,17 @@ def next_version(last: int, now: float) -> int:
     """
     Return the version of a change after *last*, at the time of day *now*.
 
-    Versions are in microseconds, so that a store that lost everything repeats none.
+    Versions are times in microseconds, so that a store that lost all data does not
+    reuse any.
     """
     return max(last + 1, int(now * 1_000_000))
 
 
 class BackendListener(Protocol):
-    """Receiver of changes, by any kas or this one."""
+    """A receiver of changes by any kas."""
 
     def changed(self, name: str, event: StoreEvent) -> None:
-        """Take a change of a key of a namespace."""
+        """Handle the change of a key in a namespace."""
 
     def reset(self, name: str = "") -> None:
         """Note that changes of a namespace, or of all, may be missing."""
@@ -117,24 +118,26 @@ class BackendListener(Protocol):
 
 class StoreBackend(Protocol):
     """
-    Keeps values; every failure is a `CallError`.
+    A backend that stores values; every failure is a `CallError`.
 
-    A namespace has its full name here, ``<module>/<namespace>``.
+    Namespaces have their full names here, ``<module>/<namespace>``.
     """
 
     @property
     def hears(self) -> bool:
-        """Whether changes arrive now; otherwise a reset follows."""
+        """Whether changes arrive now; if not, a reset follows."""
 
     @property
     def sweep_interval(self) -> float:
-        """Seconds between two sweeps at most; `math.inf`: when something expires."""
+        """
+        The maximum of seconds between two sweeps; `math.inf` if only expiry matters.
+        """
 
     def start(self, listener: BackendListener) -> None:
         """Begin; called once, before anything else."""
 
     async def stop(self) -> None:
-        """Let go."""
+        """Release all resources."""
 
     async def get(self, name: str, key: str) -> StoredValue | None:
         """See `IStore`."""
@@ -156,21 +159,24 @@ class StoreBackend(Protocol):
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
         """
-        Return the next keys, and the key after which to go on; empty: there are no
-        more.
+        Return the next keys, and the key after which to continue, which is empty if
+        there are no more.
 
         A page may have fewer keys than *limit*, or none, although more follow.
         """
 
     async def sweep(self, name: str) -> float:
-        """Remove what has expired; seconds until the next does, or `math.inf`."""
+        """
+        Remove expired values; return the seconds until the next value expires, or
+        `math.inf`.
+        """
 
 
 class Stores:
     """
-    The stores of all modules; one for the process.
+    The stores of all modules; one object for the process.
 
-    :param make: the backend, made when the first store is opened: a kas whose modules
+    :param make: creates the backend when the first store is opened: a kas whose modules
         store nothing has no file and no connection for it.
     """
 
@@ -196,7 +202,8 @@ class Stores:
             raise ValueError(
                 f"{namespace[:100]!r} is not a namespace: 1 to 63 of a-z, 0-9, - and _"
             )
-        # No module's name has a slash, so each namespace is of one module.
+        # The names of modules contain no slash, so each namespace belongs to one
+        # module.
         name = f"{owner}/{namespace}"
         found = self._open.get(name)
         if found is not None:
@@ -219,22 +226,22 @@ class Stores:
             self._open.pop(name).close()
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Close all stores."""
         for name in tuple(self._open):
             self._open.pop(name).close()
         if self._backend is not None:
             await self._backend.stop()
 
-    # BackendListener
+    # Methods of BackendListener
 
     def changed(self, name: str, event: StoreEvent) -> None:
-        """Pass a change of a key on to the namespace's watches."""
+        """Forward the change of a key to the watches of its namespace."""
         store = self._open.get(name)
         if store is not None:
             store.tell(event)
 
     def reset(self, name: str = "") -> None:
-        """Tell the watches of a namespace, or all, that changes may be missing."""
+        """Notify the watches of a namespace, or of all, that changes may be missing."""
         for one, store in tuple(self._open.items()):
             if name in ("", one):
                 store.reset()
@@ -276,7 +283,7 @@ class NamespaceStore:
         self._closed = False
         self._timers = Timers(clock)
         self._sweep_at = math.inf
-        # Values that expired before, and the next ones.
+        # Remove values that have already expired, and schedule the next sweep.
         self._sweep_within(0.0)
 
     async def get(self, key: str) -> StoredValue | None:
@@ -292,7 +299,7 @@ class NamespaceStore:
         version: int | None = None,
         expires_after: float | None = None,
     ) -> int:
-        """Put *value* at *key*."""
+        """Store *value* at *key*."""
         self._check_key(key)
         if not isinstance(value, bytes):
             raise CallError(Status.INVALID_ARGUMENT, "a value has to be bytes")
@@ -326,7 +333,7 @@ class NamespaceStore:
     async def keys(
         self, prefix: str = "", *, limit: int = 500
     ) -> AsyncGenerator[list[str], None]:
-        """Keys that begin with *prefix*, page by page."""
+        """Yield the keys that begin with *prefix*, page by page."""
         self._check_text(prefix)
         if not 1 <= limit <= self._limits.page:
             raise CallError(
@@ -345,7 +352,7 @@ class NamespaceStore:
                 yield page
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
-        """Iterate over changes of keys that begin with *prefix*."""
+        """Yield the changes of keys that begin with *prefix*."""
         self._check_text(prefix)
         if len(self._watches) >= self._limits.watches:
             raise CallError(
@@ -377,7 +384,7 @@ class NamespaceStore:
             watch.reset()
 
     def close(self) -> None:
-        """End what runs by itself; the module may still save what it has to."""
+        """Stop background tasks; the module may still store values."""
         self._closed = True
         self._timers.cancel_all()
         for watch in tuple(self._watches):
@@ -456,7 +463,7 @@ def _check_version(version: int | None) -> None:
 
 @attrs.define(eq=False)
 class _Watch:
-    """One reader, and what waits for it."""
+    """One reader, and the events that wait for it."""
 
     prefix: str
     _limit: int
@@ -488,7 +495,7 @@ class _Watch:
             waiting.callback(None)
 
     async def next(self) -> StoreEvent | None:
-        """Return the next event; None: there are no more."""
+        """Return the next event; None if there are no more."""
         while not self._events and not self._ended:
             self._waiting = Deferred(self._cancelled)
             await self._waiting

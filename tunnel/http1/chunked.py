@@ -1,8 +1,8 @@
 """
-The chunked coding, strictly.
+A strict parser of the chunked coding.
 
-Written here and not left to llhttp because that one reports where a message ends only
-by going on to parse what follows, and because accepting less is the point.
+llhttp is not used, because it reports the end of a message only after it has begun to
+parse the next bytes, and because it accepts more than this proxy should.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tunnel.http1.head import HeadError, clean_trailers
 
 __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 
-# Sixteen digits are 64 bits: more than any body, and no room for tricks with overflow.
+# Sixteen digits are 64 bits: more than any body needs, without risk of overflow.
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
-# Atomic groups, not possessive ones: see `tunnel.http1.head`.
-# RFC 9112, 7.1.1: each extension has a name, and perhaps a value.
+# Atomic groups instead of possessive ones: see `tunnel.http1.head`. RFC 9112, 7.1.1:
+# each extension has a name, and optionally a value.
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED: Final = rb'"(?>(?:[\t !#-\[\]-~]|\\[\t -~])*)"'
 _EXTENDED: Final = re.compile(
@@ -26,9 +26,9 @@ _EXTENDED: Final = re.compile(
 
 _LARGE: Final = re.compile(rb"[0-9A-Fa-f]{17}")
 
-_MAX_LINE: Final = 256  # a size line; an extension has no meaning here
-_MAX_EXTENSIONS: Final = 4096  # per body: padding every byte with one costs CPU only
-_MAX_TRAILERS: Final = 16 * 1024  # what a head may spend on its afterthoughts
+_MAX_LINE: Final = 256  # bytes of a size line; extensions are ignored
+_MAX_EXTENSIONS: Final = 4096  # bytes per body: extensions only cost CPU
+_MAX_TRAILERS: Final = 16 * 1024  # bytes of trailers
 
 _AT_SIZE: Final = 0
 _IN_DATA: Final = 1
@@ -37,9 +37,9 @@ _IN_TRAILERS: Final = 2
 
 class ChunkedDecoder:
     """
-    Takes one chunked body out of the bytes of a connection.
+    A decoder of one chunked body on a connection.
 
-    Nothing is kept but an unfinished line, so a body of any size costs the same.
+    It buffers only an incomplete line, so a body of any size needs the same memory.
     """
 
     __slots__ = ("_extensions", "_held", "_left", "_state", "trailers")
@@ -54,11 +54,11 @@ class ChunkedDecoder:
 
     def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
         """
-        Take the next bytes.
+        Decode the next bytes.
 
-        :return: body bytes, and None while the body goes on; afterwards what is left
-            of *data* (perhaps empty) and belongs to the next message.
-        :raises HeadError: when the coding is broken.
+        :returns: bytes of the body, and None while the body continues; at its end the
+            rest of *data* (perhaps empty), which belongs to the next message.
+        :raises HeadError: the coding is malformed.
         """
         if self._held:
             data = self._held + data
@@ -68,7 +68,7 @@ class ChunkedDecoder:
         body: list[bytes] = []
         while position < size:
             if self._state == _IN_DATA:
-                # _left counts the CRLF behind the chunk as well.
+                # _left includes the CRLF after the chunk.
                 wanted = self._left - 2
                 if wanted > 0:
                     piece = data[position : position + wanted]

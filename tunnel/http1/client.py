@@ -1,8 +1,8 @@
 """
 The client side: one connection to an upstream, and the requests on it.
 
-Nothing is decoded, no redirect is followed, and nothing waits: a request's
-`ResponseReceiver` is called for what happens to it.
+Bodies are not decoded, redirects are not followed, and nothing blocks: events of a
+request are reported to its `ResponseReceiver`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ _TO_THE_END: Final = 4  # the body ends with the connection
 _RAW: Final = 5  # after 101
 _DEAD: Final = 6
 
-# Sent twice they do nothing else than sent once (RFC 9110 9.2.1).
+# Methods that may be repeated without a further effect (RFC 9110, 9.2.1).
 _SAFE: Final = frozenset([b"GET", b"HEAD", b"OPTIONS"])
 
 
 class UpstreamError(TunnelError):
-    """The upstream did not answer; *status* is for the answer to the client."""
+    """
+    Raised if the upstream did not respond; *status* is for the response to the client.
+    """
 
     def __init__(self, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -80,10 +82,10 @@ class ResponseReceiver(Protocol):
         """
 
     def response_data(self, data: bytes) -> object:
-        """Bytes of the body, or raw ones."""
+        """Take bytes of the body, or raw bytes after an upgrade."""
 
     def response_finished(self, trailers: bytes) -> object:
-        """Note that the body is complete; *trailers* are fields."""
+        """Handle the end of the body; *trailers* are fields."""
 
     def response_failed(self, reason: Exception) -> object:
         """Handle an upstream that sent no response, or an incomplete one."""
@@ -91,18 +93,18 @@ class ResponseReceiver(Protocol):
 
 @attrs.frozen
 class UpstreamLimits:
-    """Everything that an upstream or our own callers can spend here."""
+    """Limits on the resources that an upstream and its clients can use."""
 
     max_connections: int = 10_000  # each watch holds one; 2,000 must fit with room
-    max_idle: int = 64  # kept for the next request; a burst of kubectl get fits
-    idle_seconds: float = 45.0  # the API server closes after 90; be well before it
-    connect_seconds: float = 10.0  # it is next door
-    max_waiting: int = 1_000  # requests beyond max_connections, a head each
-    waiting_seconds: float = 30.0  # for one of the connections to be free
-    max_header_bytes: int = 64 * 1024  # as everywhere in the tunnel
-    max_informational: int = 20  # 1xx heads; an upstream could send them forever
-    max_retries: int = 3  # of a request whose kept connection had been closed
-    half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
+    max_idle: int = 64  # kept for the next request, enough for a burst of kubectl get
+    idle_seconds: float = 45.0  # well below the 90 seconds of the API server
+    connect_seconds: float = 10.0  # the upstream is near
+    max_waiting: int = 1_000  # requests beyond max_connections, one head each
+    waiting_seconds: float = 30.0  # until a connection is free
+    max_header_bytes: int = 64 * 1024  # the same limit as everywhere
+    max_informational: int = 20  # 1xx heads; otherwise they could be sent forever
+    max_retries: int = 3  # of a request on a kept connection that was closed
+    half_closed_seconds: float = 60.0  # a raw connection with one end, without traffic
 
 
 class ConnectionOwner(Protocol):
@@ -124,17 +126,17 @@ class ConnectionOwner(Protocol):
         """Forget *connection*, which is closed."""
 
     def retry(self, request: UpstreamRequest) -> None:
-        """Send *request* again: its connection had been closed before."""
+        """Send *request* again, because its connection had been closed before."""
 
     def forget(self, request: UpstreamRequest) -> None:
-        """*request*, which has no connection yet, was aborted."""
+        """Forget *request*, which was aborted before it got a connection."""
 
 
 class UpstreamRequest:
     """
-    One request: what writes its body, and what stops it.
+    One request: a consumer of its body, which can also abort it.
 
-    Once it is over or aborted every method does nothing.
+    After its end, every method does nothing.
     """
 
     _log: ClassVar = Logger()
@@ -180,20 +182,20 @@ class UpstreamRequest:
         self.target = target
         self.fields = fields
         self.receiver = receiver
-        #: Passes the lines that it takes out of the response's head to *receiver*.
+        #: Passes the lines that it removes from the response's head to *receiver*.
         self.parser = parser
         self.length = length
         self.upgrade = upgrade
         self.expect_continue = expect_continue
         self.queued_at = 0.0
         self.retries = 0
-        #: The head was written to a connection, once at least.
+        #: Whether the head was written to a connection at least once.
         self.begun = False
-        #: The request, with its body, is written.
+        #: Whether the request and its body were written.
         self.sent = length == 0
         self._left = length
         self._closed = False
-        #: The answer waits until `resumeProducing`, and when it last went on.
+        #: Whether delivery of the response is paused, and when it was last resumed.
         self.answer_paused = False
         self.answer_resumed_at = 0.0
         self._connection: UpstreamConnection | None = None
@@ -202,7 +204,7 @@ class UpstreamRequest:
         self._producer: Any = None
 
     def write(self, data: bytes) -> None:
-        """Bytes of the body; raw ones after 101."""
+        """Send bytes of the body, or raw bytes after an upgrade."""
         connection = self._connection
         if self._closed or not data:
             return
@@ -218,7 +220,7 @@ class UpstreamRequest:
         else:
             self._left -= len(data)
             if self._left < 0:
-                # The upstream would take the rest for the next request.
+                # The upstream would treat the rest as the next request.
                 self._give_up("the request's body is longer than its length")
             else:
                 connection.send(data)
@@ -244,7 +246,7 @@ class UpstreamRequest:
 
     def abort(self) -> None:
         """
-        Stop at once: the answer is of no use any more.
+        Stop at once, because the response is not needed any more.
 
         The receiver is not called again.
         """
@@ -259,7 +261,10 @@ class UpstreamRequest:
             connection.drop()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while the upstream takes no more, or is not reached yet."""
+        """
+        Register *producer*, which is paused while the upstream accepts no data or is
+        not connected yet.
+        """
         if self._closed:
             return
         self._producer = producer
@@ -274,7 +279,7 @@ class UpstreamRequest:
             self._connection.clear_producer()
 
     def pauseProducing(self) -> None:
-        """Deliver nothing more of the answer for now."""
+        """Pause delivery of the response."""
         self.answer_paused = True
         if self._connection is not None:
             self._connection.pause_reading()
@@ -292,16 +297,16 @@ class UpstreamRequest:
 
     @property
     def may_have_run(self) -> bool:
-        """The whole request was written: the upstream may have executed it."""
+        """
+        Whether the whole request was written, so that the upstream may have executed
+        it.
+        """
         return self.begun and self.sent
 
-    # For the pool and the connection.
+    # Methods for the pool and the connection.
 
     def attached(self, connection: UpstreamConnection) -> None:
-        """
-        Note that the head was written to *connection*, and send the body received so
-        far.
-        """
+        """Write the body received so far to *connection*, which has sent the head."""
         self._connection = connection
         self.begun = True
         if self.answer_paused:
@@ -322,18 +327,16 @@ class UpstreamRequest:
         self._connection = None
 
     def over(self) -> None:
-        """
-        Detach from the connection, which has nothing more to do with this request.
-        """
+        """Detach from the connection after the end of the response."""
         self._connection = None
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
-            # It may have been paused for the upstream; what it still has is dropped.
+            # It may be paused because of the upstream; its remaining data is dropped.
             producer.resumeProducing()
 
     def fail(self, reason: Exception) -> None:
-        """Tell the receiver the end."""
+        """Report a failure to the receiver."""
         if not self._closed:
             try:
                 try:
@@ -341,7 +344,7 @@ class UpstreamRequest:
                 finally:
                     self.receiver.response_failed(reason)
             except Exception:
-                # The pool may be about to fail, or to begin, requests of others.
+                # The caller may be the pool while it handles other requests.
                 self._log.failure("a receiver failed when its request did")
 
     def _give_up(self, message: str) -> None:
@@ -355,7 +358,7 @@ classImplements(UpstreamRequest, IPushProducer)
 
 
 class UpstreamConnection(HttpConnection):
-    """One connection to the upstream; carries one request at a time."""
+    """A connection to the upstream, which carries one request at a time."""
 
     _log: ClassVar = Logger()
 
@@ -373,12 +376,12 @@ class UpstreamConnection(HttpConnection):
         self._ended = False
         self._half_closed = False
         self._read_all = False
-        #: Carried a request before.
+        #: Whether it has carried a request before.
         self.used = False
 
     @property
     def busy(self) -> bool:
-        """A request is under way."""
+        """Whether a request is in progress."""
         return self._request is not None
 
     @property
@@ -388,12 +391,12 @@ class UpstreamConnection(HttpConnection):
 
     @property
     def reusable(self) -> bool:
-        """Another request can begin."""
+        """Whether another request can begin."""
         return self._state == _IDLE and self._open
 
     @property
     def is_raw(self) -> bool:
-        """The upstream answered 101."""
+        """Whether the upstream responded with 101."""
         return self._state == _RAW
 
     def connectionMade(self) -> None:
@@ -420,7 +423,7 @@ class UpstreamConnection(HttpConnection):
         request.attached(self)
 
     def half_close(self) -> None:
-        """Our half of a raw connection is finished."""
+        """Close our half of a raw connection."""
         if self._half_closed:
             return
         self._half_closed = True
@@ -431,7 +434,7 @@ class UpstreamConnection(HttpConnection):
             self.close_write()
 
     def drop(self) -> None:
-        """Close at once, without a call of the receiver."""
+        """Close at once, without calling the receiver."""
         self._request = None
         self._state = _DEAD
         self.abort()
@@ -461,7 +464,8 @@ class UpstreamConnection(HttpConnection):
                     self._body(data, False)
                     return b""
                 elif state == _IDLE:
-                    # An answer to no request, or to what the upstream saw in a body.
+                    # A response without a request, or to text in a body that the
+                    # upstream took for a request.
                     self.drop()
                     return b""
                 else:
@@ -521,7 +525,7 @@ class UpstreamConnection(HttpConnection):
             self._state = _SIZED
             self._left = head.length
         request.receiver.response_started(head)
-        # The receiver may have aborted: then there is nothing left to end.
+        # The receiver may have aborted the request; then nothing is left to end.
         if last and self._request is request:
             self._end(b"", rest)
         return rest
@@ -539,15 +543,17 @@ class UpstreamConnection(HttpConnection):
 
     def _end(self, trailers: bytes, rest: bytes) -> None:
         """
-        Complete the response; the connection may serve again.
+        Complete the response; the connection may be reused.
 
-        :param rest: bytes after the response.  They must not become the next response.
+        :param rest: bytes after the response.  They must not be treated as the next
+            response.
         """
         request = self._request
         assert request is not None
         self._request = None
         receiver = request.receiver
-        # A body that is still being sent would run into the next request.
+        # The rest of a body that is still being sent would be treated as the next
+        # request.
         keep = self._keep and request.sent and not rest and not self._read_all
         request.over()
         self.clear_producer()
@@ -569,7 +575,7 @@ class UpstreamConnection(HttpConnection):
         if request is not None:
             request.fail(reason)
 
-    # Ends.
+    # Ends of connections.
 
     def peer_finished(self) -> None:
         if self._state == _RAW:
@@ -579,8 +585,8 @@ class UpstreamConnection(HttpConnection):
             if self._half_closed:
                 self._finish_raw()
         else:
-            # Reading is over, so this connection is of no more use; what it means for
-            # the request is the same as if it were lost.
+            # Reading has ended, so this connection is useless; the request is handled
+            # as if it were lost.
             self._lose(None)
             self.close()
 
@@ -609,10 +615,11 @@ class UpstreamConnection(HttpConnection):
         self._pool.lost(self)
 
     def _lose(self, broken: Failure | None) -> None:
-        """No more will be read: end the request, if there is one."""
+        """Handle the end of reading: end the request, if there is one."""
         self._read_all = True
         if self._buffer and self._state not in (_IDLE, _DEAD):
-            # It was read before; a receiver that paused must take it now.
+            # This data was read before the end; even a paused receiver must take it
+            # now.
             self._paused = False
             self.refill()
         request, state = self._request, self._state
@@ -622,8 +629,8 @@ class UpstreamConnection(HttpConnection):
             self._request = None
             self._state = _DEAD
             if self._ended:
-                # All of the answer was read, and may still be sent on: what is lost
-                # is only the other end of our half.
+                # The whole response was read, and may still be in delivery: only the
+                # other end of our half is lost.
                 request.over()
             else:
                 request.fail(UpstreamError(_why(broken)))
@@ -647,10 +654,11 @@ class UpstreamConnection(HttpConnection):
 
     def _may_retry(self, request: UpstreamRequest) -> bool:
         """
-        Whether the upstream had closed before it could have seen the request.
+        Tell whether the upstream had closed the connection before it could read the
+        request.
 
-        Only for what does nothing when it is done twice, and only where a kept
-        connection explains the silence.
+        True only for requests that may be repeated, on a connection that was used
+        before.
         """
         return (
             self.used
@@ -672,7 +680,7 @@ class UpstreamConnection(HttpConnection):
             if waited < limits.half_closed_seconds or self._stopped:
                 return
             if self._ended and self._request is not None:
-                # As in `_lose`: all of the answer was read.
+                # As in `_lose`: the whole response was read.
                 self._request.over()
                 self.drop()
             else:

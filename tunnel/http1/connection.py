@@ -1,9 +1,10 @@
 """
-Common parts of both sides of a connection: writing, pausing, and the sweep.
+Shared parts of both sides of a connection: writing, pausing, and timeouts.
 
-Writes of one turn of the reactor leave together, because a system call costs as much as
-everything else in a small response.  One timer serves the timeouts of all connections
-of one owner: a delayed call per request would be its most expensive part.
+All writes in one turn of the reactor are sent together, because a system call costs as
+much as everything else in a small response. One timer serves the timeouts of all
+connections of one owner: a delayed call for each request would be its most expensive
+part.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from tunnel.util.poller import Poller
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
-#: How to write to a transport, when not by its own ``write``.
+#: A function that writes to a transport, in place of its ``write``.
 Writer = Callable[[Any, bytes], None]
 
-_FLUSH_AT: Final = 16 * 1024  # a write this large gains nothing from waiting
-_HOLD: Final = 64 * 1024  # what a peer may send ahead of its turn: one read, about
-#: Seconds of a turn for connections that waited for it, see `Turn.later`.
+_FLUSH_AT: Final = 16 * 1024  # larger writes gain nothing from waiting
+_HOLD: Final = 64 * 1024  # bytes that a peer may send early: about one read
+#: Seconds of a turn for deferred connections, see `Turn.later`.
 _LATER_SECONDS: Final = 0.005
 #: Networks of proxies that are remembered.
 MAX_PROXIES: Final = 1000
@@ -46,7 +47,8 @@ _SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 
 
 class Turn:
     """
-    One owner's clock: the flush at the end of a reactor turn, and the sweep.
+    The clock of one owner: it flushes at the end of a reactor turn, and sweeps
+    connections.
 
     :param connections: all connections of the owner, now and later.
     """
@@ -62,14 +64,14 @@ class Turn:
     ) -> None:
         self.clock = clock
         self._connections = connections
-        #: Lets connections write what they hold before the reactor waits again.
+        #: Flushes connections before the reactor waits again.
         self.flusher = Flusher(clock)
         self._sweep_call: Any = None
         self._swept = swept
         self.writer = writer
-        #: The time as the last sweep saw it: precise enough, and free.
+        #: The time of the last sweep, which is precise enough and costs nothing.
         self.now = 0.0
-        #: The time.
+        #: Returns the present time.
         self.seconds = clock.seconds
         #: Networks with connections that several users share.
         self.proxies: Recent[str, bool] = Recent(MAX_PROXIES)
@@ -78,13 +80,13 @@ class Turn:
         self._goes_on = False
 
     def start(self) -> None:
-        """Begin to sweep; repeating it does nothing."""
+        """Start the sweeps, unless they are running."""
         if self._sweep_call is None:
             self.now = self.clock.seconds()
             self._sweep_call = self.clock.callLater(_SWEEP_SECONDS, self._sweep)
 
     def later(self, connection: HttpConnection) -> None:
-        """Have a connection that paused itself go on in one of the next turns."""
+        """Resume a paused connection in one of the next turns."""
         self._later.append(connection)
         if not self._goes_on:
             self._goes_on = True
@@ -92,13 +94,13 @@ class Turn:
 
     def _go_on(self) -> None:
         until = self.seconds() + _LATER_SECONDS
-        # Each at most once: some pause themselves again.
+        # Each connection at most once: some pause themselves again.
         for _ in range(len(self._later)):
             connection = self._later.popleft()
             try:
                 connection.go_on()
             except Exception:
-                # As the poller does: one connection must not stop the others.
+                # One connection must not stop the others.
                 self._log.failure("a connection failed")
                 connection.abort()
             if self.seconds() > until:
@@ -121,10 +123,10 @@ class Turn:
 
 class HttpConnection(Protocol):
     """
-    The transport side of one connection; `feed` and more is for subclasses.
+    The transport of one connection; subclasses implement `feed` and others.
 
-    While reading is paused nothing is delivered, not even what was already read, so
-    a consumer that pauses us holds no more than it had.
+    While reading is paused, no data is delivered, not even data that was already read,
+    so a consumer that pauses the connection need not buffer anything.
     """
 
     _log: ClassVar = Logger()
@@ -136,12 +138,12 @@ class HttpConnection(Protocol):
         self._write: Callable[[bytes], None] = lambda data: None
         self._pending: list[bytes] = []
         self._pending_size = 0
-        #: Bytes written, for subclasses to set back.
+        #: Bytes written; subclasses may reset it.
         self._written = 0
         self._scheduled = False
         self._producer: Any = None
         self._registered = False
-        #: The peer takes no more of what is written for now, or since when it does.
+        #: Whether the peer accepts no data now; and since when it accepts data again.
         self.write_paused = False
         self.write_resumed_at = 0.0
         self._buffer = b""
@@ -150,7 +152,7 @@ class HttpConnection(Protocol):
         self._stopped = False
         self._open = False
         self._may_half_close = False
-        #: When the phase began that the sweep bounds.
+        #: The start of the phase that the sweep limits.
         self._since = 0.0
         #: The owner of `limit_turns`, and whether it is that of one request only.
         self._turns_of: Hashable = None
@@ -167,10 +169,10 @@ class HttpConnection(Protocol):
         self._write = tcp.write if writer is None else partial(writer, tcp)
         self._open = True
         self._since = self._turn.now
-        # Asked of the class: the TLS of Twisted passes unknown names on to the socket
-        # beneath it, where a half-close would cut off records not written yet.
+        # Check the class: Twisted's TLS passes unknown names to the underlying socket,
+        # where a half-close would cut off records that are not written yet.
         self._may_half_close = hasattr(type(tcp), "loseWriteConnection")
-        if hasattr(tcp, "setTcpNoDelay"):  # a UNIX socket has none
+        if hasattr(tcp, "setTcpNoDelay"):  # Unix sockets have none
             tcp.setTcpNoDelay(True)
             tcp.setTcpKeepAlive(True)
         bound_unsent(tcp)
@@ -203,7 +205,7 @@ class HttpConnection(Protocol):
     # Writing.
 
     def send(self, data: bytes) -> None:
-        """Write with whatever else leaves in this turn."""
+        """Write *data* together with other writes of this turn."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= _FLUSH_AT:
@@ -213,15 +215,16 @@ class HttpConnection(Protocol):
             self._turn.flusher.mark(self)
 
     def send_now(self, data: bytes) -> None:
-        """Write what is complete: nothing more follows in this turn."""
+        """Write *data* at once, because nothing more follows in this turn."""
         self._pending.append(data)
         self.flush()
 
     def flush(self) -> None:
-        """Write what `send` collected."""
+        """Write the data that `send` collected."""
         self._scheduled = False
         pending = self._pending
-        # Only here, so that an answer which is complete at once never registers.
+        # Register only here, so that a response that is complete at once need not
+        # register.
         if self._producer is not None and not self._registered and self._open:
             self._registered = True
             self._tcp.registerProducer(self, True)
@@ -234,7 +237,10 @@ class HttpConnection(Protocol):
                 self._write(data)
 
     def set_producer(self, producer: Any) -> None:
-        """Pause *producer* while the socket takes no more; it is never stopped."""
+        """
+        Set *producer*, which is paused while the socket accepts no data; it is never
+        stopped.
+        """
         if self._producer is not None:
             raise RuntimeError("a producer is registered already")
         self._producer = producer
@@ -256,7 +262,7 @@ class HttpConnection(Protocol):
             self._producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Write again: the socket accepts more."""
+        """Resume writing: the socket accepts data again."""
         if self.write_paused:
             self.write_paused = False
             self.write_resumed_at = self._turn.seconds()
@@ -264,12 +270,15 @@ class HttpConnection(Protocol):
             self._producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        # connectionLost comes right after this and tells it properly; a producer that
-        # stopped here could not say any more why.
+        # connectionLost follows with the proper reason; stopping the producer here
+        # would lose that reason.
         pass
 
     def close_write(self) -> None:
-        """Send what is pending and then the end, as far as the transport can."""
+        """
+        Send pending data and then close the write half, as far as the transport
+        supports it.
+        """
         self.clear_producer()
         self.flush()
         if self._may_half_close:
@@ -278,13 +287,13 @@ class HttpConnection(Protocol):
             self._tcp.loseConnection()
 
     def close(self) -> None:
-        """Send what is pending and close."""
+        """Send pending data and close."""
         self.clear_producer()
         self.flush()
         self._tcp.loseConnection()
 
     def abort(self) -> None:
-        """Drop the connection as it is."""
+        """Drop the connection immediately."""
         self._pending = []
         self._pending_size = 0
         self.clear_producer()
@@ -317,11 +326,11 @@ class HttpConnection(Protocol):
             self._tcp.resumeProducing()
 
     def touched(self) -> None:
-        """Bytes moved, and the phase is bounded by how long none do."""
+        """Restart the time limit of the phase, because bytes arrived."""
         self._since = self._turn.now
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes; return what must wait, be it for more or for its turn."""
+        """Handle bytes; return those that must wait for more data or for their turn."""
         raise NotImplementedError
 
     def sweep(self, now: float) -> None:
@@ -333,7 +342,7 @@ class HttpConnection(Protocol):
         raise NotImplementedError
 
     def refill(self) -> None:
-        """Go on with what was held; does nothing inside `feed`."""
+        """Handle held data; does nothing inside `feed`."""
         if not self._feeding and not self._paused:
             self.dataReceived(b"")
 
@@ -345,13 +354,13 @@ class HttpConnection(Protocol):
             self._tcp.pauseProducing()
 
     def resume_reading(self) -> None:
-        """Go on, with what was held first."""
+        """Resume delivery, starting with the held data."""
         if self._paused:
             self._paused = False
             self.refill()
 
     def go_on(self) -> None:
-        """End the pause before `Turn.later`, unless the connection was lost."""
+        """End the pause before `Turn.later` does, unless the connection was lost."""
         if self._open:
             self.resume_reading()
 
@@ -359,7 +368,7 @@ class HttpConnection(Protocol):
         self.peer_finished()
 
     def writeConnectionLost(self) -> None:
-        # Our own half, after close_write: nothing follows from it.
+        # Our own half was closed by close_write; nothing is to be done.
         pass
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

@@ -1,19 +1,19 @@
 """
-Heads of HTTP/1.1: strict to read, cheap to pass on.
+Heads of HTTP/1.1: parsed strictly, and cheap to forward.
 
 A *block* is a start line and its header lines, each ended by CRLF, without the empty
-line.  *Fields* are header lines each **preceded** by CRLF (``b"\\r\\nA: b"``), so that
-they can be put behind a start line, and behind each other, as they are.
+line. *Fields* are header lines each **preceded** by CRLF (``b"\r\nA: b"``), so that
+they can be appended to a start line, and to each other, as they are.
 
-Neither is ever taken apart into one object per header.  One expression checks all of
-it, a second cuts out the few lines that a proxy must look at, and what remains goes on
-as one `bytes`.  Two parsers that read the same bytes differently are how requests are
-smuggled, therefore what is merely odd is refused: a bare CR or LF, folding, whitespace
-before a colon, two lengths, any coding but ``chunked``, an absolute target.
+Neither is split into one object per header. One expression checks all of it, a second
+one cuts out the few lines that a proxy must read, and the rest is forwarded as one
+`bytes`. Request smuggling relies on two parsers that read the same bytes differently,
+so anything unusual is rejected: a bare CR or LF, folding, whitespace before a colon,
+two lengths, any coding but ``chunked``, an absolute target.
 
-A client repeats its header lines, byte for byte, with each request on a connection, and
-what reads them finds the same again: what was found out is remembered by these bytes,
-for as long as the owner of the table likes.  The request line is read each time.
+A client repeats its header lines, byte for byte, in each request on a connection, and
+their parsed form is always the same. So the parsed form is cached by these bytes, for
+as long as the owner of the cache wants. The request line is parsed each time.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: Length of a body that only its end determines.
+#: Length of a body whose end is marked in the body itself.
 CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
 
-# Parts of expressions.  Possessive or atomic, so that no input makes them try twice.
-# A group is repeated as ``(?>(?:...)*)`` and never as ``(?:...)*+``: Python before
-# 3.11.5 keeps part of a failed repetition of a possessive group, and so accepts a head
-# that ends in the middle of a line.
+# Parts of expressions. They are possessive or atomic, so that no input makes them
+# backtrack. A repeated group is written as ``(?>(?:...)*)`` and never as ``(?:...)*+``:
+# Python before 3.11.5 keeps part of a failed repetition of a possessive group, and so
+# accepts a head that ends in the middle of a line.
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _TEXT: Final = rb"[\t -~\x80-\xff]"
 _FIELDS: Final = rb"((?>(?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*))"
@@ -63,7 +63,7 @@ _LINE: Final = re.compile(rb"\r\n(" + _TOKEN + rb"++):[^\r]*+")
 _MAX_METHOD: Final = 32
 _MAX_DIGITS: Final = 18  # of a length: more than any body has
 
-#: Method and target; what follows them is the minor version and the header lines.
+#: Method and target; the minor version and the header lines follow.
 _REQUEST: Final = re.compile(
     rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\." % (_TOKEN, _MAX_METHOD)
 )
@@ -74,7 +74,7 @@ _RESPONSE: Final = re.compile(
 _PROTOCOL: Final = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
 _LENGTH: Final = re.compile(rb"[0-9]+")
 _HOST: Final = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
-# Behind an upgrade to h2c there would be requests that the proxy does not see.
+# After an upgrade to HTTP/2, the proxy would not see the requests.
 _REFUSED_UPGRADES: Final = frozenset([b"h2c", b"h2", b"http/2.0"])
 _REFUSED_METHODS: Final = frozenset([b"CONNECT", b"TRACE"])
 _NEEDS_LENGTH: Final = frozenset([b"POST", b"PUT", b"PATCH"])
@@ -100,15 +100,15 @@ _INSPECTED: Final = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
 
-#: Bytes of header lines that are remembered: kubectl's have some 400, those with a
-#: token of an OpenID provider up to 2,500.
+#: Bytes of header lines that are cached: kubectl's have about 400, with a token of an
+#: OpenID provider up to 2,500.
 MAX_KNOWN: Final = 4096
 
 #: Lines taken out of a cached head: each takes a quarter of a KiB, however short it is.
-#: Requests of kubectl and of pages have five, behind some proxies ten.
+#: Requests of kubectl and of browsers have five, behind some proxies ten.
 MAX_TAKEN: Final = 16
 
-#: Named in Connection these would be taken away from the next hop, which would then
+#: Names that Connection must not contain: the next hop would remove these fields, and
 #: decide without them.
 _PROTECTED: Final = (
     b"accept*",
@@ -131,7 +131,9 @@ _STANDARD_OPTIONS: Final = frozenset([b"close", b"keep-alive", b"upgrade", b"te"
 
 
 class HeadError(TunnelError):
-    """A head that is not passed on; *status* is what its sender is answered."""
+    """
+    Raised for a head that is not forwarded; *status* is for the response to its sender.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -140,15 +142,15 @@ class HeadError(TunnelError):
 
 class RequestHead:
     """
-    A request as far as a proxy must understand it.
+    The parts of a request that a proxy must understand.
 
-    :ivar minor: 0 or 1, of HTTP/1.x.
-    :ivar fields: what travels on.
-    :ivar length: bytes of the body, or `CHUNKED`; 0 without one.
-    :ivar upgrade: the protocol that the client wants to change to, when the request is
-        fit for it.
+    :ivar minor: the minor version of HTTP/1.x, 0 or 1.
+    :ivar fields: the fields to forward.
+    :ivar length: bytes of the body, or `CHUNKED`; 0 without a body.
+    :ivar upgrade: the protocol that the client requests, if the request permits an
+        upgrade.
     :ivar taken: by lower-case name, the values of the lines that were cut out of
-        *fields*.  Only to be read: heads with the same lines have it together.
+        *fields*. Must not be modified: heads with the same lines share it.
     :ivar notes: results that readers computed from its header lines alone; see
         `HeadNote`.
     """
@@ -212,13 +214,13 @@ class RequestHead:
 
 class HeadNote(Generic[T]):
     """
-    Key of one reader's entry in `RequestHead.notes`, and the type of that entry.
+    The key of one reader's entry in `RequestHead.notes`, and the type of that entry.
 
     The next head with the same header lines has the entry, too.
     """
 
     def read(self, head: RequestHead) -> T | None:
-        """Return the entry of *head*; None without one."""
+        """Return the entry of *head*; None if it has none."""
         return cast("T | None", head.notes.get(self))
 
     def write(self, head: RequestHead, entry: T) -> None:
@@ -228,13 +230,12 @@ class HeadNote(Generic[T]):
 
 class ResponseHead:
     """
-    A response as far as a proxy must understand it.
+    The parts of a response that a proxy must understand.
 
     :ivar start: the status line, always of HTTP/1.1, without CRLF.
-    :ivar length: what the head declares; for a response without a body it is only
-        information.
-    :ivar bodiless: no body follows, whatever *length* says.
-    :ivar taken: as in `RequestHead`, but for the length.
+    :ivar length: the declared length; for a response without a body only information.
+    :ivar bodiless: whether no body follows, whatever *length* is.
+    :ivar taken: as in `RequestHead`, except for the length.
     """
 
     __slots__ = (
@@ -271,7 +272,8 @@ class ResponseHead:
     def block(self, extra: bytes = b"") -> bytes:
         """Return the head for the next hop, with the *extra* fields."""
         if self.status < 200:
-            # Any other of these would switch nothing, and some client may believe it.
+            # Other statuses do not switch protocols, but a client might believe the
+            # field.
             if self.status == 101 and self.upgrade:
                 extra += b"\r\nConnection: Upgrade\r\nUpgrade: " + self.upgrade
         elif self.length >= 0 and self.status != 204:
@@ -285,13 +287,13 @@ class RequestParser:
 
     :param taken: lower-case names to take out in addition to the hop-by-hop fields; a
         ``*`` at the end matches any ending.  A taken name with an underscore instead of
-        one of its dashes is refused, because some servers read it as the name with the
+        one of its dashes is rejected, because some servers read it as the name with the
         dash; the part that the star matches may have underscores.
-    :param protected: names that ``Connection`` must not contain, in addition to our
-        list.
+    :param protected: names that ``Connection`` must not contain, in addition to
+        `_PROTECTED`.
     :param max_count: maximum number of header lines in one head.
     :param host_required: require exactly one ``Host``, as HTTP/1.1 does.
-    :param max_known: heads in one cache; see `parse`.
+    :param max_known: maximum number of heads in one cache; see `parse`.
     """
 
     def __init__(
@@ -306,7 +308,7 @@ class RequestParser:
         names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
         self._spelled = re.compile(_one_of(names, underscores=False))
-        #: Spelled as we do, and nothing that `_inspect` looks at.
+        #: Spelled in the same way, and not inspected by `_inspect`.
         self._plain = frozenset(names) - _INSPECTED
         refused = dict.fromkeys([*_PROTECTED, *protected])
         self._protected = re.compile(_one_of(refused, underscores=True))
@@ -318,9 +320,12 @@ class RequestParser:
         self, block: bytes, known: dict[bytes, RequestHead] | None = None
     ) -> RequestHead:
         """
-        :param known: heads of before, by their header lines as they came, with
-            credentials and all.  It is kept here, and forgotten by its owner.
-        :raises HeadError: for everything that two readers could understand differently.
+        Parse the head of a request.
+
+        :param known: the cache of earlier heads, by their header lines as received,
+            including credentials. This method fills it; its owner clears it.
+        :raises HeadError: the head is malformed, or two parsers could read it
+            differently.
         """
         match = _REQUEST.match(block)
         if match is None:
@@ -373,7 +378,7 @@ class RequestParser:
         taken = head.taken
         for name in taken:
             if b"_" in name and self._spelled.fullmatch(name) is None:
-                raise HeadError(400, f"{name.decode()} has an underscore for a dash")
+                raise HeadError(400, (f"{name.decode()} has an underscore for a dash"))
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:
             options = _options_of(taken[b"connection"])
@@ -397,7 +402,7 @@ class RequestParser:
         if b"expect" in taken and head.minor:
             if [value.lower() for value in taken[b"expect"]] != [b"100-continue"]:
                 raise HeadError(417, "an expectation other than 100-continue")
-            # Without a body there is nothing to wait for.
+            # Without a body, the client does not wait for a 100.
             head.expect_continue = head.length != 0
         if b"upgrade" in options and b"upgrade" in taken and head.minor:
             head.upgrade = _wanted_upgrade(taken[b"upgrade"])
@@ -418,7 +423,7 @@ class RequestParser:
 
 class ResponseParser:
     """
-    Reads response heads of a peer that may be hostile.
+    A parser of response heads from a peer that may be hostile.
 
     :param taken: as for `RequestParser`.
     """
@@ -433,7 +438,7 @@ class ResponseParser:
         """
         Parse the head of a response.
 
-        :param method: of the request; a response to HEAD has no body.
+        :param method: the method of the request; a response to HEAD has no body.
         :raises HeadError: with status 502.
         """
         if block.count(b"\n") > self._max_count + 1:
@@ -487,27 +492,27 @@ class ResponseParser:
 
 def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
-    Return an expression that reads nearly all responses at once.
+    Return an expression that matches nearly all responses at once.
 
-    They have no connection field except a "keep-alive" at the end, perhaps a length,
-    and before it at most one line of *taken*.
+    Such responses have no connection field except an optional "keep-alive" at the end,
+    optionally a length, and before it at most one line of *taken*.
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
-    # No line matches both this and one of the optional parts, so each optional part is
-    # taken where there is one, and nothing is tried twice.
+    # No line matches both this and an optional part, so optional parts match where they
+    # exist, without backtracking.
     lines = rb"((?>(?:" + line + rb")*))"
-    # Fields that delimit the response are read with care, even if they are taken.
+    # Fields that delimit the response are handled separately, even if they are taken.
     framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"
     ours = rb"((?i:" + _one_of(taken, underscores=False) + rb")):"
     of_ours = rb"\r\n" + framing + ours + rb"(" + _TEXT
     return re.compile(
         rb"HTTP/1\.1 ([2-5][0-9]{2})( " + _TEXT + rb"*+)?" + lines
-        # Nothing is an expression that matches anywhere.
+        # An empty expression would match anywhere.
         + (rb"(?:" + of_ours + rb"*+))?" if taken else rb"()()")
         + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?" % _MAX_DIGITS
         + lines
-        # Servers in front of an API server say that it is so, as it is anyway.
+        # Servers in front of an API server add it, although it is the default.
         + rb"(?:\r\n(?i:connection): ?((?i:keep-alive)))?"
         + lines
         + rb"\r\n"
@@ -569,19 +574,19 @@ def clean_trailers(lines: bytes) -> bytes:
 
 
 def is_value(value: bytes) -> bool:
-    """Return whether *value* is permitted after a header's colon."""
+    """Tell whether *value* is permitted as the value of a header."""
     return _VALUE.fullmatch(value) is not None
 
 
-# How some header lines are cut out of fields.
+# Removal of header lines from fields.
 
 
 def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
     """
     Return an expression for *names*; a star at the end of a name matches anything.
 
-    A common prefix of several names appears once in it: nearly all lines match none of
-    the names, and the expression should fail after a byte or two.
+    A common prefix of several names appears only once in it, because nearly all lines
+    match none of the names, and the expression should fail after one or two bytes.
     """
     rests: dict[bytes, list[bytes]] = {}
     for name in names:
@@ -598,7 +603,7 @@ def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
 
 def lines_of(names: Iterable[bytes], *, underscores: bool = False) -> re.Pattern[bytes]:
     """
-    Return an expression with which `re.split` takes the lines of *names* out of fields.
+    Return an expression for `re.split` that cuts the lines of *names* out of fields.
     """
     return _lines(_one_of(names, underscores=underscores))
 
@@ -610,7 +615,7 @@ def _lines(names: bytes) -> re.Pattern[bytes]:
 def cut(
     lines: re.Pattern[bytes], fields: bytes
 ) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """Return the rest of *fields*, and the values of the lines taken out."""
+    """Return the rest of *fields*, and the values of the lines that were cut out."""
     parts = lines.split(fields)
     taken: dict[bytes, list[bytes]] = {}
     if len(parts) == 1:
@@ -630,8 +635,7 @@ def without(fields: bytes, names: frozenset[bytes]) -> bytes:
     Return *fields* without the lines whose lower-case names are in *names*.
 
     A peer chooses the names, and can send thousands in one head: compiling them into a
-    regular expression would cost us a tenth of a second and a megabyte, and the peer
-    nothing.
+    regular expression would take a tenth of a second and a megabyte each time.
     """
     return _LINE.sub(lambda line: b"" if line[1].lower() in names else line[0], fields)
 
@@ -655,7 +659,7 @@ _FORBIDDEN_TRAILERS: Final = lines_of(
 )
 
 
-# Contents of heads.
+# Parsing of header values.
 
 
 def _length_of(values: list[bytes]) -> int:
@@ -670,7 +674,8 @@ def _length_of(values: list[bytes]) -> int:
 
 def _wanted_upgrade(values: list[bytes]) -> bytes:
     """
-    Return the single requested protocol; None: the request goes on without an upgrade.
+    Return the single requested protocol; empty if the request continues without an
+    upgrade.
     """
     if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
         return b""
@@ -681,7 +686,7 @@ _REQUEST_LINE: Final = re.compile(rb"([^ \r\n]+) ([^\r\n]*) HTTP/([0-9]+)\.([0-9
 
 
 def _explain(block: bytes) -> HeadError:
-    """Which rule a head broke, for the message only; off the fast path."""
+    """Return the error for a malformed head; off the fast path."""
     start, _, lines = block.partition(b"\r\n")
     match = _REQUEST_LINE.fullmatch(start)
     if match is None:

@@ -1,7 +1,7 @@
 """
-A pool of connections to one upstream: which connection a request gets.
+A pool of connections to one upstream, which assigns requests to connections.
 
-A request that changes protocol gets a connection of its own, which is not used again.
+A request for an upgrade gets a connection of its own, which is not reused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tunnel.http1.head import ResponseParser
 
 __all__ = ["UpstreamPool"]
 
-#: Cuts nothing out of heads.
+#: A parser that cuts nothing out of heads.
 _WHOLE: Final = ResponseParser()
 
 
@@ -44,11 +44,11 @@ class _ConnectionFactory(Factory):
 
 class UpstreamPool:
     """
-    Sends requests to one upstream.
+    A pool of connections to one upstream.
 
-    :param endpoint: makes the endpoint for one new connection; asked each time, since
-        certificates rotate.
-    :param write: how to write to a transport, when not by its own ``write``.
+    :param endpoint: returns the endpoint for one new connection; called each time,
+        because certificates rotate.
+    :param write: writes to a transport, in place of its ``write``.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class UpstreamPool:
         self._endpoint = endpoint
         self._clock = clock
         self.limits = limits or UpstreamLimits()
-        #: Every connection there is, idle ones included.
+        #: All connections, including idle ones.
         self.connections: set[UpstreamConnection] = set()
         self.turn = Turn(clock, self.connections, write, self._swept)
         self._factory = _ConnectionFactory(self)
-        # The most recently used last: it is the least likely to be dead.
+        # The most recently used connection is last: it is most likely to be alive.
         self._idle: list[UpstreamConnection] = []
         self._waiting: deque[UpstreamRequest] = deque()
         self._attempts: list[Deferred[Any]] = []
@@ -74,17 +74,17 @@ class UpstreamPool:
 
     @property
     def idle_count(self) -> int:
-        """Connections that wait for a request."""
+        """The number of connections that wait for a request."""
         return len(self._idle)
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for a connection."""
+        """The number of requests that wait for a connection."""
         return len(self._waiting)
 
     @property
     def connecting_count(self) -> int:
-        """Connections in the making."""
+        """The number of connections that are being established."""
         return len(self._attempts)
 
     def request(
@@ -100,13 +100,13 @@ class UpstreamPool:
         expect_continue: bool = False,
     ) -> UpstreamRequest:
         """
-        Send a request; its body, if any, is written to what this returns.
+        Send a request; return the consumer of its body.
 
-        Nothing is called on *receiver* before this has returned, except when the
-        request fails at once.
+        No method of *receiver* is called before this returns, unless the request fails
+        at once.
 
-        :param fields: ``Host`` included, nothing about length or connection.
-        :param parser: what to cut out of the head of the answer.
+        :param fields: with ``Host``, but without fields about length or connection.
+        :param parser: selects the lines to cut out of the response's head.
         :param length: bytes of the body, or `tunnel.http1.head.CHUNKED`.
         """
         request = UpstreamRequest(
@@ -146,7 +146,7 @@ class UpstreamPool:
                 running.fail(error)
 
     def close(self) -> None:
-        """Drop every connection; requests under way fail."""
+        """Drop every connection; requests in progress fail."""
         self._closed = True
         error = UpstreamError("the client was shut down", 503)
         while self._waiting:
@@ -157,13 +157,13 @@ class UpstreamPool:
         for connection in list(self.connections):
             connection.abort()
 
-    # For connections and requests: `ConnectionOwner`.
+    # Methods for connections and requests: `ConnectionOwner`.
 
     def opened(self, connection: UpstreamConnection) -> None:
         self.connections.add(connection)
 
     def retry(self, request: UpstreamRequest) -> None:
-        """Send *request* again: its connection had been dead."""
+        """Send *request* again, because its connection had been closed before."""
         if self._closed:
             request.fail(UpstreamError("the client was shut down", 503))
             return
@@ -172,14 +172,14 @@ class UpstreamPool:
         self._connect_more()
 
     def forget(self, request: UpstreamRequest) -> None:
-        """*request* does not wait any longer."""
+        """Forget *request*, which does not wait any longer."""
         try:
             self._waiting.remove(request)
         except ValueError:
             return
         if len(self._attempts) > len(self._waiting):
-            # Out of the list first: what an endpoint fails with when it is cancelled
-            # is its own choice, and must not fail a request that still waits.
+            # Remove it from the list first: an endpoint may fail with any error when it
+            # is cancelled, which must not fail a waiting request.
             self._attempts.pop().cancel()
 
     def ready(self, connection: UpstreamConnection) -> None:
@@ -207,7 +207,7 @@ class UpstreamPool:
         limits = self.limits
         room = limits.max_connections - len(self.connections)
         if room <= len(self._waiting) and self._idle:
-            # Only an upgrade comes here while a connection is idle.
+            # Only an upgrade opens a connection while another one is idle.
             self._idle.pop(0).close()
             room += 1
         if len(self._waiting) - max(room, 0) >= limits.max_waiting:

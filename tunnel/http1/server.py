@@ -1,10 +1,10 @@
 """
-The server side: requests that are passed on, not rendered.
+The server side: requests that are forwarded, not rendered.
 
-A `HttpServerFactory` makes one connection object per client; each request becomes one
-`Exchange` for the factory's handler.  Nothing is awaited and nothing is buffered but
-heads.  Requests are served one after the other: pipelined ones wait unread, so answers
-cannot change places.
+A `HttpServerFactory` creates one connection object per client; each request becomes one
+`Exchange` for the factory's handler. Nothing blocks, and only heads are buffered.
+Requests are served one after the other: pipelined requests wait unread, so responses
+stay in order.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ __all__ = [
     "RequestReceiver",
 ]
 
-_DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
-_UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client that asks for more
-_PIPELINED: Final = 2  # requests of a connection in one turn; others wait for them
-_KNOWN_SECONDS: Final = 10.0  # without a request, after which its heads are forgotten
+_DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early response arrives
+_UNREAD_BYTES: Final = 64 * 1024  # responses that a pipelining client has not read
+_PIPELINED: Final = 2  # per connection and turn; others wait for them
+_KNOWN_SECONDS: Final = 10.0  # without a request, after which cached heads are dropped
 
-# How the rest of an answer is delimited, where it is not by a length.
+# Framing of the rest of a response that has no length.
 _CHUNKS: Final = -1
 _TO_THE_END: Final = -2
 
 _NO_HEAD: Final = RequestHead(b"GET", b"/", 1, b"", keep_alive=False)
 
-# Of a connection.
+# States of a connection.
 _HEAD: Final = 0  # between requests, or inside a head
 _SIZED: Final = 1  # inside a body with a length
 _CHUNKED: Final = 2
-_WAIT: Final = 3  # the request is complete, its answer is not
+_WAIT: Final = 3  # the request is complete, its response is not
 _RAW: Final = 4  # after 101
-_DRAIN: Final = 5  # answered and done; reading only so that the client reads, too
+_DRAIN: Final = 5  # response sent; reads only until the client has read it
 _CLOSED: Final = 6
 
 
 @mypyc_attr(native_class=False)
 class RequestHandler(Protocol):
-    """Answers the requests of a `HttpServerFactory`."""
+    """A handler of the requests of a `HttpServerFactory`."""
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """
@@ -81,11 +81,11 @@ class RequestReceiver(Protocol):
     """
 
     def body_received(self, data: bytes) -> object:
-        """Bytes of the body, or raw ones after an upgrade."""
+        """Take bytes of the body, or raw bytes after an upgrade."""
 
     def body_finished(self, trailers: bytes) -> object:
         """
-        Note that the body is complete; after an upgrade, the client closed its half.
+        Handle the end of the body, or after an upgrade, of the client's half.
 
         Not called for a request without a body.
         """
@@ -95,17 +95,17 @@ class RequestReceiver(Protocol):
         Handle a client that left before `Exchange.finish` or `Exchange.abort`, or after
         an upgrade before both halves were closed.
 
-        Called once, and nothing after it.
+        Called once, and no other method after it.
         """
 
 
 class Exchange:
     """
-    One request, and what answers it.
+    One request, and the means to respond to it.
 
-    Blocks are taken as they are: parse first what comes from elsewhere.  How the
-    body is delimited is decided here.  Once the answer is finished or aborted, or the
-    client has gone, every method does nothing.
+    Blocks are sent unchecked: parse them first if they come from elsewhere. The
+    exchange chooses the framing of the body. After the response is finished or aborted,
+    or the client has left, every method does nothing.
     """
 
     __slots__ = (
@@ -128,10 +128,11 @@ class Exchange:
         self._connection = connection
         self.head = _NO_HEAD if head is None else head
         self.receiver: RequestReceiver | None = None
-        #: The whole request is here; after an upgrade, the client's half is closed.
+        #: Whether the whole request has arrived; after an upgrade, whether the client's
+        #: half is closed.
         self.complete = False
         self.head_sent = False
-        #: Nothing more can be written.
+        #: Whether nothing more can be written.
         self.finished = False
         self.upgraded = False
         self._keep = False
@@ -147,40 +148,41 @@ class Exchange:
         return transport.getPeer()
 
     def limit_turns(self, owner: Hashable) -> None:
-        """Handle no more of this client in a turn than the share of *owner* permits."""
+        """Limit the work for this client in one turn to the share of *owner*."""
         self._connection.limit_turns(owner)
 
     @property
     def answer_paused(self) -> bool:
-        """The client takes no more of the answer for now."""
+        """Whether the client accepts no more of the response for now."""
         return self._connection.write_paused
 
     @property
     def answer_resumed_at(self) -> float:
-        """When the client last went on taking the answer; 0: it never paused."""
+        """When the client last resumed reading the response; 0 if it never paused."""
         return self._connection.write_resumed_at
 
     def informational(self, block: bytes) -> None:
-        """Pass a 1xx answer on, other than 101; an HTTP/1.0 client gets none."""
+        """Send a 1xx response other than 101; HTTP/1.0 clients do not receive it."""
         if self.finished or self.head_sent or not self.head.minor:
             return
         self._connection.send(block + b"\r\n")
 
     def send_head(self, block: bytes, length: int, close: bool = False) -> None:
         """
-        Begin the answer.
+        Begin the response.
 
-        :param block: status line and fields, none of them about length or connection.
-        :param length: bytes of the body, or below 0 if only its end will tell.
-        :param close: the connection ends with this answer.
+        :param block: status line and fields, without fields about length or connection.
+        :param length: bytes of the body; negative if the length is unknown.
+        :param close: whether to close the connection after this response.
         """
         if self.finished or self.head_sent:
             return
         self.head_sent = True
         head = self.head
         code = block[9:12]
-        # An answer before the end of the request leaves bytes behind that would be
-        # taken for the next request, and so does a client that did not wait for 101.
+        # If the response is sent before the end of the request, the rest of the request
+        # would be treated as the next one; the same applies to a client that did not
+        # wait for 101.
         keep = (
             head.keep_alive
             and self.complete
@@ -212,13 +214,13 @@ class Exchange:
         self._connection.send(b"%b%b\r\n" % (block, framing))
 
     def write(self, data: bytes) -> None:
-        """Bytes of the body; raw ones after `upgrade`."""
+        """Send bytes of the body, or raw bytes after `upgrade`."""
         if self.finished or self._silent or not data:
             return
         if self._left >= 0:
             self._left -= len(data)
             if self._left < 0:
-                # More than was promised would be read as the next answer.
+                # Bytes beyond the announced length would be read as the next response.
                 self.abort()
                 return
         elif self._chunked:
@@ -229,7 +231,7 @@ class Exchange:
 
     def finish(self, trailers: bytes = b"") -> None:
         """
-        End the answer; after `upgrade`, close this half.
+        End the response; after `upgrade`, close this half.
 
         :param trailers: fields; they are lost unless the body is chunked.
         """
@@ -243,8 +245,8 @@ class Exchange:
                 self._connection.send(encode_last_chunk(trailers))
         self.finished = True
         if not self.upgraded:
-            # It is not called again, and it holds us: the two would wait for the
-            # garbage collector, with all that the request brought.
+            # The receiver is not called again and refers to this object: drop the cycle
+            # now instead of leaving it to the garbage collector.
             self.receiver = None
         self._connection.exchange_finished(self, self._keep)
 
@@ -261,7 +263,7 @@ class Exchange:
 
     def upgrade(self, block: bytes) -> None:
         """
-        Send *block*, a 101 answer, and let raw bytes flow both ways.
+        Send *block*, a 101 response, and let raw bytes flow both ways.
 
         Only for a request whose ``head.upgrade`` is not empty.
         """
@@ -271,20 +273,20 @@ class Exchange:
             raise ValueError("the request did not ask for an upgrade")
         self.head_sent = True
         self.upgraded = True
-        # From here on it means that the client has closed its half.
+        # From now on it means that the client has closed its half.
         self.complete = False
         self._connection.send(block + b"\r\n")
         self._connection.upgrade()
 
     def abort(self) -> None:
-        """Drop the connection: the client sees that the answer is not whole."""
+        """Drop the connection, so that the client detects an incomplete response."""
         if not self.finished or (self.upgraded and not self.complete):
             self.finished = True
             self.receiver = None
             self._connection.abort()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while the client does not read."""
+        """Register *producer*, which is paused while the client does not read."""
         if not self.finished:
             self._connection.set_producer(producer)
 
@@ -293,7 +295,7 @@ class Exchange:
             self._connection.clear_producer()
 
     def pauseProducing(self) -> None:
-        """Deliver nothing more of the request for now."""
+        """Pause delivery of the request."""
         if not self.finished or self.upgraded:
             self._connection.pause_reading()
 
@@ -312,9 +314,9 @@ classImplements(Exchange, IPushProducer)
 
 class ClientGone(TunnelError):
     """
-    The client left, or broke the protocol, before it had its answer.
+    Raised if the client left, or violated the protocol, before the end of its response.
 
-    :ivar status: of the answer that the client got instead; None: it got none.
+    :ivar status: the status that the client received instead; None if it received none.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -324,17 +326,17 @@ class ClientGone(TunnelError):
 
 @attrs.frozen
 class HttpServerLimits:
-    """Everything that a client can spend here."""
+    """Limits on the resources that a client can use."""
 
-    max_header_bytes: int = 64 * 1024  # tokens and cookies are long; nothing else is
+    max_header_bytes: int = 64 * 1024  # tokens and cookies are long
     max_header_count: int = 200  # kubectl sends ten, a chain of proxies forty
-    header_seconds: float = 10.0  # from the first byte of a head to its last
+    header_seconds: float = 10.0  # from the first to the last byte of a head
     idle_seconds: float = 60.0  # a kept-alive connection between two requests
-    body_seconds: float = 60.0  # without one byte of a body, or of answers being read
-    drain_seconds: float = 5.0  # for the client to notice an early answer
-    half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
+    body_seconds: float = 60.0  # without progress of a body or response
+    drain_seconds: float = 5.0  # for the client to notice an early response
+    half_closed_seconds: float = 60.0  # a raw connection with one end, without traffic
     max_connections: int = (
-        20_000  # 2 KiB each when idle; a new one ends the longest idle
+        20_000  # 2 KiB each when idle; a new one replaces the longest idle
     )
 
 
@@ -346,11 +348,12 @@ def _plain(status: int, message: str) -> tuple[bytes, bytes]:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HttpServerFactory(ServerFactory):
     """
-    Accepts connections and hands requests to *handler*.
+    A factory that accepts connections and passes requests to *handler*.
 
-    :param parser: what to cut out of heads; see `RequestParser`.
-    :param write: how to write to a transport, when not by its own ``write``.
-    :param render_error: fields and body for what is refused before a handler sees it.
+    :param parser: selects the lines to cut out of heads; see `RequestParser`.
+    :param write: writes to a transport, in place of its ``write``.
+    :param render_error: returns fields and body of the response to a request that is
+        rejected before it reaches a handler.
     """
 
     noisy = False
@@ -369,11 +372,11 @@ class HttpServerFactory(ServerFactory):
         self.limits = limits or HttpServerLimits()
         self.parser = parser or RequestParser(max_count=self.limits.max_header_count)
         self.render_error = render_error
-        #: Every connection there is.
+        #: All connections.
         self.connections: set[HttpServerConnection] = set()
-        #: Those without a request under way, the longest idle first.
+        #: Connections without a request in progress, the longest idle first.
         self.idle: dict[HttpServerConnection, None] = {}
-        #: Set by `drain`: no connection is kept for another request.
+        #: Whether connections close after their response; set by `drain`.
         self.draining = False
         self.turn = Turn(clock, self.connections, write)
 
@@ -392,7 +395,7 @@ class HttpServerFactory(ServerFactory):
         return False
 
     def drain(self) -> None:
-        """Close idle connections now, and every other after its present answer."""
+        """Close idle connections now, and all others after their present response."""
         self.draining = True
         for_each(
             list(self.connections),
@@ -401,7 +404,7 @@ class HttpServerFactory(ServerFactory):
         )
 
     def abort_all(self) -> None:
-        """Drop every connection as it is."""
+        """Drop every connection immediately."""
         for_each(
             list(self.connections),
             lambda connection: connection.abort(),
@@ -416,19 +419,22 @@ class HttpServerConnection(HttpConnection):
     factory: HttpServerFactory
 
     def __init__(self, factory: HttpServerFactory) -> None:
-        # kas must not treat an incomplete head as a head that arrived too early.
+        # The buffer must hold a whole head, or kas would treat an incomplete head as
+        # one that arrived too early.
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory
         self._state = _HEAD
-        #: How much of a head that began was searched for its end; None between two.
+        #: The bytes of an incomplete head that were searched for its end; None between
+        #: heads.
         self._scanned: int | None = None
-        #: Heads that came here before: of no other connection, since they are secret.
+        #: Cached heads of this connection only, because they are secret.
         self._known: dict[bytes, RequestHead] = {}
         self._left = 0
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
         self._fresh = True
-        #: The client asks on and does not read; what the transport held at last.
+        #: Whether the client pipelines requests without reading; and the bytes that the
+        #: transport held last.
         self._clogged = False
         self._held: int | None = None
 
@@ -446,25 +452,27 @@ class HttpServerConnection(HttpConnection):
     # Reading.
 
     def feed(self, data: bytes) -> bytes:
-        # The timeout for a head starts with its first byte, for the rest with the last
-        # byte. Bytes after the response buy no time: they are only dropped.
+        # The time limit for a head starts with its first byte, for everything else with
+        # the last byte. Bytes after the response do not extend it, because they are
+        # dropped.
         taken = 0
         try:
             while data and not self._paused:
                 state = self._state
                 if state == _HEAD:
                     if taken == _PIPELINED:
-                        # One read may hold thousands of requests that are refused at
-                        # once, and each takes as long as a frame of a tunnel.
+                        # One read may contain thousands of requests that are rejected
+                        # at once, and each takes as long as a frame of a tunnel.
                         self.pause_reading()
                         self._turn.later(self)
                         return data
                     taken += 1
-                    # More cannot be unread than was written since the last look.
+                    # There cannot be more unread bytes than were written since the last
+                    # check.
                     if self._written > _UNREAD_BYTES:
                         self._written = unsent(self._tcp) or 0
                         if self._written > _UNREAD_BYTES:
-                            # It gets no more answers before it has read these.
+                            # Send no more responses until the client has read these.
                             self._clogged = True
                             self.touched()
                             self.pause_reading()
@@ -487,7 +495,8 @@ class HttpServerConnection(HttpConnection):
                     data = left or b""
                     self._body(body, left is not None, decoder.trailers)
                 elif state == _RAW:
-                    # A server that has finished waits for its client, but not forever.
+                    # After the response, the server waits for the client, but not
+                    # forever.
                     if self._exchange is None or not self._exchange.finished:
                         self.touched()
                     self._body(data, False)
@@ -516,7 +525,7 @@ class HttpServerConnection(HttpConnection):
         self._scanned = None
         if end > limits.max_header_bytes:
             raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
-        # RFC 9112 2.2: one empty line before a request is forgiven.
+        # RFC 9112, 2.2: accept one empty line before a request.
         start = 2 if data.startswith(b"\r\n") else 0
         head = self.factory.parser.parse(data[start : end + 2], self._known)
         self._fresh = False
@@ -540,7 +549,7 @@ class HttpServerConnection(HttpConnection):
             self._log.failure("a handler failed to take a request")
             self._fail()
         else:
-            # Of an upgrade only our half may be finished.
+            # After an upgrade, perhaps only our half is finished.
             if not exchange.finished or self._state == _RAW:
                 exchange.receiver = receiver
         return data[end + 4 :]
@@ -573,8 +582,8 @@ class HttpServerConnection(HttpConnection):
     def peer_finished(self) -> None:
         exchange = self._exchange
         if self._state == _RAW and exchange is not None:
-            # All earlier data has been delivered, even to a receiver that asked to
-            # wait.
+            # All earlier data has been delivered, even to a receiver that requested a
+            # pause.
             self._paused = False
             self.refill()
             exchange.complete = True
@@ -589,29 +598,29 @@ class HttpServerConnection(HttpConnection):
             if exchange.finished:
                 self.close()
         elif exchange is not None:
-            # A client that closes its half after the request looks like a client that
-            # left; like the servers that our users know, we stop working for it.
+            # A client that closes its half after the request cannot be distinguished
+            # from a client that left; common servers stop working for it, too.
             self._leave(ClientGone("the client closed the connection"))
             self.abort()
         else:
             self.close()
 
-    # For `Exchange`.
+    # Methods for `Exchange`.
 
     @property
     def holds_bytes(self) -> bool:
-        """More came behind the request under way."""
+        """Whether more bytes follow the request in progress."""
         return bool(self._buffer)
 
     def upgrade(self) -> None:
-        """From here on bytes are just bytes."""
+        """Treat all further bytes as raw."""
         self._state = _RAW
         self._since = self._turn.now
         self._known.clear()
         self.refill()
 
     def exchange_finished(self, exchange: Exchange, keep: bool) -> None:
-        """Go on with the next request after a response, or close."""
+        """Continue with the next request after a response, or close."""
         if self._state == _RAW:
             self._since = self._turn.now
             if exchange.complete:
@@ -637,14 +646,14 @@ class HttpServerConnection(HttpConnection):
         else:
             self._drain()
 
-    # Ends.
+    # Ends of connections.
 
     def _drain(self) -> None:
         """
-        Close so that the client still gets the answer.
+        Close so that the client still receives the response.
 
-        Closing with unread bytes makes the kernel send RST, which may overtake what was
-        written; so only our half closes, and what still comes is read and dropped.
+        Closing with unread bytes makes the kernel send RST, which may overtake the
+        response. So close our half only, and drop the bytes that still arrive.
         """
         self._state = _DRAIN
         self._left = _DRAIN_BYTES
@@ -655,7 +664,7 @@ class HttpServerConnection(HttpConnection):
         self.refill()
 
     def _refuse(self, status: int, message: str, extra: bytes = b"") -> None:
-        """Answer what cannot be a request, or cannot go on being one."""
+        """Respond to an invalid request."""
         exchange = self._exchange
         if exchange is None:
             exchange = Exchange(self, None)
@@ -698,16 +707,16 @@ class HttpServerConnection(HttpConnection):
             exchange.finished = True
 
     def close_if_idle(self) -> None:
-        """Close if no request is under way."""
+        """Close if no request is in progress."""
         if self._state == _HEAD and not self._buffer:
             self._state = _CLOSED
             self.close()
 
     def give_way(self) -> None:
         """
-        Leave at once: a new connection gets the place.
+        Close at once to make room for a new connection.
 
-        A kinder end would let a client that does not read keep its descriptor.
+        A graceful end would let a client that does not read keep its descriptor.
         """
         self._forget()
         self.abort()
@@ -747,7 +756,7 @@ class HttpServerConnection(HttpConnection):
                 self.close()
         elif state in (_SIZED, _CHUNKED):
             if self._stopped:
-                # We do not read, so it is not the client who is slow.
+                # The server has paused reading, so the client is not too slow.
                 self._since = now
             elif waited >= limits.body_seconds:
                 self._refuse(408, "the body of the request did not arrive in time")
@@ -764,7 +773,7 @@ class HttpServerConnection(HttpConnection):
                 answered = exchange.finished
                 self._leave(ClientGone("one half of the connection stayed open"))
                 if answered:
-                    # The client may still be reading what is on its way to it.
+                    # The client may still be reading data in transit.
                     self._state = _CLOSED
                     self.close()
                 else:

@@ -1,4 +1,4 @@
-"""The client side: opens streams, as many at once as the server allows."""
+"""The client side: opens streams, as many at the same time as the server permits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
 
-#: Limits on a server: it may PING while it measures our data, so each DATA frame of
-#: ours permits one; we fill its windows with large responses; and it closes connections
-#: of clients that PING often, which one PING in five minutes is not.
+#: Limits on a server. It may send PINGs to measure our data, so each of our DATA frames
+#: permits one. We fill its windows with large responses. It closes connections of
+#: clients that send PINGs often; one PING in five minutes is not often.
 CLIENT_LIMITS = Http2Limits(
     stream_window=256 * 1024,
     control=Rate(200, 20),
@@ -34,7 +34,7 @@ CLIENT_LIMITS = Http2Limits(
     ping_after=300.0,
 )
 
-#: Codes of RST_STREAM as codes of the tunnel; all others are INTERNAL.
+#: RST_STREAM codes as codes of the tunnel; all others are INTERNAL.
 _RESETS = {
     ErrorCodes.REFUSED_STREAM: ErrorCode.REFUSED,
     ErrorCodes.CANCEL: ErrorCode.CANCELLED,
@@ -43,7 +43,7 @@ _RESETS = {
 
 
 class ResponseReader(StreamReader, Protocol):
-    """Takes what arrives on a stream that we opened."""
+    """A reader of the response on a stream that we opened."""
 
     def response_started(self, headers: RawHeaders) -> None: ...
 
@@ -51,19 +51,21 @@ class ResponseReader(StreamReader, Protocol):
 
 
 class ClientOwner(Protocol):
-    """Uses a connection, and is called when it changes."""
+    """The user of a connection, which is notified when it changes."""
 
     def established(self, connection: Http2ClientConnection) -> None:
-        """Begin streams: the server's settings have arrived."""
+        """Start streams, because the server's settings have arrived."""
 
     def has_room(self, connection: Http2ClientConnection) -> None:
-        """Begin waiting streams: a stream is over, or the server allows more."""
+        """
+        Start waiting streams, because a stream has ended, or the server permits more.
+        """
 
     def leaving(self, connection: Http2ClientConnection) -> None:
-        """React to a server that takes no new streams; running ones continue."""
+        """Handle a server that accepts no new streams; running ones continue."""
 
     def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
-        """Forget a closed connection, established or not."""
+        """Forget a closed connection, whether or not it was established."""
 
 
 class _ClientStream(Http2Stream):
@@ -80,15 +82,15 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
     ) -> None:
         super().__init__(clock, limits, client_side=True)
         self._owner = owner
-        #: The server's settings are here.
+        #: Whether the server's settings have arrived.
         self.established = False
         self._leaving = False
-        #: Streams that were opened.
+        #: The number of streams that were opened.
         self.opened = 0
 
     def connectionMade(self) -> None:
-        """Send our settings, if the server speaks HTTP/2."""
-        # Without TLS nothing is negotiated: the server is known to speak it.
+        """Send our settings, if the server uses HTTP/2."""
+        # Without TLS, nothing is negotiated: the server is known to support it.
         if self.is_tls and self.transport.negotiatedProtocol != b"h2":
             self._why_closed = "the server does not speak HTTP/2"
             self._closing = True
@@ -98,7 +100,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
 
     @property
     def room(self) -> bool:
-        """Another stream can be opened."""
+        """Whether another stream can be opened."""
         most = min(self.limits.streams, self._h2.remote_settings.max_concurrent_streams)
         return (
             self.established
@@ -109,16 +111,16 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
 
     @property
     def is_tls(self) -> bool:
-        """The transport is encrypted."""
+        """Whether the transport is encrypted."""
         return bool(INegotiated.providedBy(self.transport))
 
     def open(
         self, headers: RawHeaders, reader: ResponseReader, end: bool = False
     ) -> Http2Stream:
         """
-        Send a request; where there is `room` only.
+        Send a request; only if there is `room`.
 
-        :param end: it has no body.
+        :param end: whether it has no body.
         """
         if not self.room:
             raise RuntimeError("this connection takes no more streams")
@@ -156,7 +158,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         stream = self._streams.get(stream_id)
         if stream is not None:
             if not stream.sent:
-                # The answer is complete: the rest of the request is of no use.
+                # The response is complete, so the rest of the request is not needed.
                 attempt(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
             self.forget(stream, None)
 
@@ -164,7 +166,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         """Note that the request is complete; the response is still to come."""
 
     def forget(self, stream: _ClientStream, reason: TunnelError | None) -> None:
-        """Forget a stream that is over; with a *reason*, before it was complete."""
+        """Forget a stream that has ended; with a *reason*, before it was complete."""
         super().forget(stream, reason)
         if self.room:
             self._owner.has_room(self)
@@ -176,7 +178,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
             known or ErrorCode.INTERNAL, f"the server reset the stream: {name}"
         )
 
-    # The end.
+    # End of the connection.
 
     def _wants_ping(self) -> bool:
         """
@@ -196,7 +198,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
         last = event.last_stream_id or 0
         error = StreamReset(ErrorCode.REFUSED, "the server takes no more calls")
         for stream_id in [one for one in self._streams if one > last]:
-            # It never looked at them.
+            # The server has not processed them.
             self.forget(self._streams[stream_id], error)
         if first:
             self._owner.leaving(self)

@@ -57,7 +57,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     """
     One connection, from either side.
 
-    It is the producer of its transport; its subclasses say what events mean to them.
+    It is the producer of its transport; subclasses handle the events.
     """
 
     _log = Logger()
@@ -77,17 +77,18 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._guard = FloodGuard(limits, clock.seconds, client_side)
         self._timers = Timers(clock)
         self._streams: dict[int, _Stream] = {}
-        #: Those with something to send, whose turn comes in this order.
+        #: Streams with data to send, in the order of their turns.
         self._ready: OrderedDict[int, _Stream] = OrderedDict()
-        #: Streams whose window is used up.
+        #: Streams whose window is exhausted.
         self._blocked: dict[int, _Stream] = {}
-        #: The transport takes no more, and what was written to it meanwhile.
+        #: Whether the transport is full, and data that was written to it in the
+        #: meantime.
         self._paused = False
         self._unread = 0
         self._closing = False
         self._flushing: IDelayedCall | None = None
         self._last_seen = clock.seconds()
-        #: The reason for streams that are not over when the connection is.
+        #: The reason for streams that have not ended when the connection does.
         self._why_closed = f"the connection with the {self.peer_is} was closed"
 
     def connectionMade(self) -> None:
@@ -102,18 +103,18 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
     @property
     def closing(self) -> bool:
-        """Nothing more is read or sent."""
+        """Whether nothing more is read or sent."""
         return self._closing
 
     @property
     def calls(self) -> int:
-        """Streams that are not over."""
+        """The number of streams that have not ended."""
         return len(self._streams)
 
     # Received frames.
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes of the peer: count them, then do what they say."""
+        """Count received bytes, and then handle them."""
         self._last_seen = self._clock.seconds()
         while data and not self._closing:
             try:
@@ -137,7 +138,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
             return
         except ProtocolError as error:
-            # h2 has queued its GOAWAY.
+            # h2 has already queued its GOAWAY.
             self._log.debug("a peer broke HTTP/2: {error}", error=str(error))
             self._h2.clear_outbound_data_buffer()
             self.fail(error.error_code, "")
@@ -166,7 +167,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         elif isinstance(event, WindowUpdated):
             self._unblock(event.stream_id)
         elif isinstance(event, RemoteSettingsChanged):
-            # Perhaps larger windows.
+            # Windows may have become larger.
             self._unblock(None)
         elif isinstance(event, ConnectionTerminated):
             self._peer_leaves(event)
@@ -176,7 +177,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         stream_id = event.stream_id or 0
         stream = self._streams.get(stream_id)
         if stream is None or stream.reader is None:
-            # The connection's window must not shrink for what is dropped.
+            # The connection's window must not shrink because of dropped data.
             self._unclaimed(stream_id, event.stream_ended is not None)
             self._acknowledge(stream_id, count)
             return
@@ -200,7 +201,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         return StreamWasReset(ErrorCode.CANCELLED)
 
     def _peer_leaves(self, event: ConnectionTerminated) -> None:
-        """GOAWAY came."""
+        """Handle a GOAWAY."""
         raise NotImplementedError
 
     def consumed(self, stream: _Stream, count: int) -> None:
@@ -238,7 +239,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def forget(self, stream: _Stream, reason: TunnelError | None) -> None:
-        """Forget a stream that is over; with a *reason*, before it was complete."""
+        """Forget a stream that has ended; with a *reason*, before it was complete."""
         stream_id = stream.stream_id
         self._streams.pop(stream_id, None)
         self._ready.pop(stream_id, None)
@@ -265,7 +266,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._end_if_done()
 
     def _send(self) -> None:
-        """Let the streams take turns, as long as there is room."""
+        """Let the streams send in turn, as long as there is room."""
         collected = 0
         while self._ready and not self._paused:
             stream_id, stream = self._ready.popitem(last=False)
@@ -280,7 +281,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
                 stream.sent = True
                 self._sent_all(stream)
             if collected >= self.limits.outgoing:
-                # The transport says whether it takes more.
+                # The transport tells us when it is full.
                 collected = 0
                 self._flush()
 
@@ -303,11 +304,11 @@ class Http2Connection(Protocol, Generic[_Stream]):
         return count
 
     def _sent_all(self, stream: _Stream) -> None:
-        """Our side of a stream is complete."""
+        """Handle a stream on which our side is complete."""
         raise NotImplementedError
 
     def _unblock(self, stream_id: int | None) -> None:
-        """Continue a stream whose window has room again; None: all streams."""
+        """Continue a stream whose window has room again; None for all streams."""
         if stream_id:
             stream = self._blocked.pop(stream_id, None)
             if stream is not None:
@@ -322,18 +323,18 @@ class Http2Connection(Protocol, Generic[_Stream]):
         if not data:
             return
         if self._paused:
-            # Answers to PINGs and the like, which the peer does not read.
+            # Responses to PINGs and similar frames, which the peer has not read.
             self._unread += len(data)
             if self._unread > self.limits.unread:
                 self._log.info(
-                    "a {peer} reads nothing and goes on asking: cut off",
+                    ("a {peer} reads nothing and goes on asking: cut off"),
                     peer=self.peer_is,
                 )
                 self.abort()
                 return
         self.transport.write(data)
 
-    # IPushProducer, for the transport.
+    # Methods of IPushProducer, for the transport.
 
     def pauseProducing(self) -> None:
         """Stop writing: the transport is full."""
@@ -348,7 +349,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         """Stop writing: the connection is lost, and `connectionLost` does the rest."""
         self._paused = True
 
-    # Silence.
+    # Keepalive.
 
     def _silent(self) -> None:
         quiet = self._clock.seconds() - self._last_seen
@@ -366,7 +367,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._timers.later("ping", timeout, lambda: self._pinged(seen))
 
     def _wants_ping(self) -> bool:
-        """Whether it matters that the peer is dead."""
+        """Tell whether a dead peer would matter now."""
         return True
 
     def _pinged(self, seen: float) -> None:
@@ -377,17 +378,17 @@ class Http2Connection(Protocol, Generic[_Stream]):
         else:
             self._silent()
 
-    # The end.
+    # End of the connection.
 
     def _end_if_done(self) -> None:
         """
-        Close the connection if the last stream has ended and no new one may begin.
+        Close the connection if the last stream has ended and no new one may start.
         """
         raise NotImplementedError
 
     def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
-        """Say which stream of the peer is the last."""
-        # Not by h2, which sends nothing after a GOAWAY.
+        """Send a GOAWAY with the last accepted stream of the peer."""
+        # Written directly, because h2 sends nothing after a GOAWAY.
         self._flush()
         frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
         self.transport.write(frame.serialize())
@@ -407,7 +408,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.close()
 
     def close(self) -> None:
-        """Send what is there to send, and close."""
+        """Send the remaining data, and close."""
         if not self._closing:
             self._flush()
             self._end_streams()
@@ -415,7 +416,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._timers.cancel_all()
             self.transport.unregisterProducer()
             self.transport.loseConnection()
-            # A peer that reads nothing would keep it open.
+            # Otherwise a peer that does not read would keep it open.
             self._timers.later("abort", self.limits.ping_timeout, self.abort)
 
     def abort(self) -> None:
@@ -438,8 +439,8 @@ class _Machine(H2Connection):
     """
     h2's state machine, which continues after a GOAWAY of the peer.
 
-    h2 accepts and sends nothing from then on.  But GOAWAY only means that the peer
-    takes and opens no new streams: running streams continue (RFC 9113, 6.8).
+    h2 itself accepts and sends nothing from then on. But GOAWAY only means that the
+    peer accepts and opens no new streams: running streams continue (RFC 9113, 6.8).
     """
 
     def _receive_goaway_frame(

@@ -2,8 +2,9 @@
 Budgets for one connection's peer, checked before its frames are handled.
 
 The h2 library follows the protocol, which permits a peer to send frames that cost it
-nothing and us a lot: streams that are opened and reset at once, PINGs, SETTINGS,
-endless header blocks, frames of 16 MiB.  So the headers of frames are read here first.
+nothing but us a lot: streams that are opened and reset at once, PINGs, SETTINGS,
+endless header blocks, frames of 16 MiB.  So this module first reads the headers of all
+frames.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _HEADER = 9
 _DATA, _HEADERS, _RST_STREAM, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 8, 9
 _END_STREAM, _END_HEADERS, _PADDED = 0x1, 0x4, 0x8
 
-#: WINDOW_UPDATE frames that a peer may send for one DATA frame of ours: for the stream
-#: and the connection, and twice that for peers that return their window piecemeal.
+#: WINDOW_UPDATE frames that a peer may send for each of our DATA frames: for the stream
+#: and the connection, and twice that for peers that return their window in small steps.
 UPDATES_PER_DATA = 4
 
 
 class Flood(Exception):
-    """The peer does more than it may; *code* is what to tell it."""
+    """Raised if the peer exceeds a budget; *code* is sent to it."""
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
         super().__init__(message)
@@ -37,7 +38,7 @@ class Flood(Exception):
 
 
 class Allowed:
-    """A `Rate`, and what is left of it."""
+    """A `Rate`, and the rest of it."""
 
     def __init__(self, rate: Rate, what: str, seconds: Callable[[], float]) -> None:
         self._what = what
@@ -46,13 +47,17 @@ class Allowed:
         self.earn = self._bucket.earn
 
     def spend(self) -> None:
-        """Take one; :raises Flood: there is none."""
+        """
+        Take one from the budget.
+
+        :raises Flood: it is exhausted.
+        """
         if not self._bucket.spend(self._seconds()):
             raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
 
 
 class FloodGuard:
-    """Reads the headers of the frames that arrive."""
+    """A reader of the headers of arriving frames."""
 
     def __init__(
         self, limits: Http2Limits, seconds: Callable[[], float], client_side: bool
@@ -70,11 +75,11 @@ class FloodGuard:
 
     def feed(self, data: bytes, most_new: int | None = None) -> int:
         """
-        Look at what arrived, and return how many bytes may be handled now.
+        Check arriving data, and return how many bytes may be handled now.
 
-        :param most_new: the new streams that may be handled at once; None: any number.
-            The rest of *data* belongs to the next call.
-        :raises Flood: it must not be looked at further.
+        :param most_new: the number of new streams that may be handled at once; None for
+            any number. The rest of *data* belongs to the next call.
+        :raises Flood: it must not be handled further.
         """
         position = 0
         end = len(data)
@@ -86,7 +91,7 @@ class FloodGuard:
                 position += step
             missing = _HEADER - len(self._partial)
             if end - position < missing:
-                # Nothing is left, or the rest of it is not here yet.
+                # Nothing is left, or the rest has not arrived yet.
                 if not self._skip:
                     self._partial += data[position:]
                 return end
@@ -102,30 +107,32 @@ class FloodGuard:
             self._frame(self._skip, header[3], header[4], stream_id)
 
     def opened(self, stream_id: int) -> None:
-        """We began a stream: the peer may send on it, and reset it once."""
+        """Note that we opened a stream: the peer may send on it, and reset it once."""
         self._open.add(stream_id)
         self._resets.earn(1)
 
     def ended(self, stream_id: int) -> None:
-        """Note that a stream is over: further frames on it are useless."""
+        """Note that a stream has ended: further frames on it are useless."""
         self._open.discard(stream_id)
 
     def data_sent(self) -> None:
-        """One DATA frame of ours."""
+        """Count one of our DATA frames."""
         self._updates.earn(UPDATES_PER_DATA)
         self._control.earn(self._limits.control_per_data)
 
     def informational(self) -> None:
-        """Count an informational head: a server could send them without end."""
+        """
+        Count an informational head: otherwise a server could send them without end.
+        """
         self._control.spend()
 
     def _frame(self, length: int, kind: int, flags: int, stream_id: int) -> None:
         if length > self._limits.frame:
-            # h2 would wait until all of it is here.
+            # Otherwise h2 would wait until the whole frame has arrived.
             message = f"a frame of {length} bytes"
             raise Flood(ErrorCodes.FRAME_SIZE_ERROR, message)
         if kind == _DATA:
-            # An end of the stream comes once; padding is of no use to us.
+            # The end of a stream comes only once, and padding is useless to us.
             useful = (length or flags & _END_STREAM) and not flags & _PADDED
             if not useful or stream_id not in self._open:
                 self._control.spend()

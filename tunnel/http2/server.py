@@ -1,4 +1,4 @@
-"""The server side: begins a call for each stream, and asks clients to leave."""
+"""The server side: starts a call for each stream, and asks clients to leave."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
 
-#: The last stream of a GOAWAY that lets everything pass that is under way.
+#: The last stream in a GOAWAY that permits everything in transit.
 _EVERY_STREAM = 2**31 - 1
 
-#: New streams of a client without a good token that h2 reads at once.
+#: New streams of a client without a valid token that h2 reads at once.
 STRANGERS_STREAMS = 4
 
-#: Begins a call for a new stream, or answers at once; None: the answer is given.
-#: :raises CallError: never; what is wrong goes into the answer.
+#: A function that starts a call for a new stream; None if it has already responded. It
+#: never raises CallError: errors are part of the response.
 Begin = Callable[
     ["Http2ServerConnection", Http2Stream, RawHeaders], StreamReader | None
 ]
@@ -40,8 +40,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
     """
     One connection of a client.
 
-    :param begin: begins the call of each stream.
-    :param age: seconds after which the client is asked to connect again.
+    :param begin: starts the call of each stream.
+    :param age: seconds after which the client is asked to reconnect.
     :param lost: called at the end.
     """
 
@@ -64,14 +64,15 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._age_grace = age * limits.age_grace
         self._refusals = self._allowed_refusals(limits.refusals_unproven)
         self._proven = False
-        #: The last stream that is still served, once that is said.
+        #: The last stream that is served, after it was announced.
         self._last_stream: int | None = None
-        #: Streams that are complete, or over again, with what arrived just now.
+        #: Streams that are complete, or have ended again, within the data that has just
+        #: arrived.
         self._whole: set[int | None] = set()
         self._dead: set[int | None] = set()
 
     def connectionMade(self) -> None:
-        """Send our settings, and begin to count."""
+        """Send our settings, and start the timers."""
         self._timers.later("unproven", self.limits.unproven, self._not_proven)
         self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
         super().connectionMade()
@@ -80,7 +81,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         return Allowed(rate, "refused calls", self._clock.seconds)
 
     def proven(self) -> None:
-        """Note a call with a good token."""
+        """Note a call with a valid token."""
         if not self._proven:
             self._proven = True
             self.log_budget = None
@@ -95,7 +96,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
 
     def _new_at_once(self) -> int | None:
         # Hundreds of HEADERS fit into a small read: end the connection before h2 reads
-        # many more of them than a stranger may have refused.
+        # many more of them than a stranger's budget of refusals.
         return None if self._proven else STRANGERS_STREAMS
 
     # Streams.
@@ -111,7 +112,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         if isinstance(event, RequestReceived):
             stream_id = event.stream_id or 0
             if stream_id in self._dead:
-                # It is over again, and need not begin.
+                # It has already ended, and need not start.
                 self._guard.ended(stream_id)
             else:
                 self._request(stream_id, event.headers)
@@ -140,8 +141,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """
         self.forget(stream, None)
         if stream.receiving:
-            # Not at once: curl takes a reset for a failure although the answer is
-            # complete, and most clients have sent all they wanted to.
+            # Not at once: curl treats a reset as a failure although the response is
+            # complete, and most clients have sent everything.
             stream_id = stream.stream_id
             self._timers.later(
                 f"linger {stream_id}",
@@ -158,10 +159,12 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             attempt(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
             self.flush_soon()
 
-    # The end.
+    # End of the connection.
 
     def drain(self, grace: float) -> None:
-        """Ask the client to go elsewhere; what runs gets *grace* seconds."""
+        """
+        Ask the client to use another connection; running calls get *grace* seconds.
+        """
         if self._closing:
             return
         if self._last_stream is None:
@@ -181,8 +184,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
 
     def _peer_leaves(self, event: ConnectionTerminated) -> None:
         if event.error_code == ErrorCodes.NO_ERROR:
-            # The answers to what it asked for it still takes; the turn ends with a
-            # look at them.
+            # The client still accepts the responses to earlier requests; the end of
+            # this turn checks whether any are left.
             self._last_stream = self._h2.highest_inbound_stream_id
         else:
             self.close()

@@ -1,4 +1,4 @@
-"""One stream, and what waits to be sent on it."""
+"""One stream, and data that waits to be sent on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class StreamReader(Protocol):
-    """Takes what arrives on a stream, after the head."""
+    """A reader of the data that arrives on a stream after the head."""
 
     def body(self, data: bytes) -> None: ...
 
@@ -33,7 +33,7 @@ class StreamOwner(Protocol):
     limits: Http2Limits
 
     def ready(self, stream: Any) -> None:
-        """Something waits to be sent."""
+        """Note that data waits to be sent."""
 
     def reset(self, stream: Any, code: ErrorCodes) -> None: ...
 
@@ -43,21 +43,21 @@ class StreamOwner(Protocol):
 
 
 class Http2Stream:
-    """One request and its answer, from either side."""
+    """One request and its response, from either side."""
 
     _log: ClassVar = Logger()
 
     def __init__(self, connection: StreamOwner, stream_id: int) -> None:
         self.stream_id = stream_id
         self.reader: StreamReader | None = None
-        #: The other side may send more.
+        #: Whether the peer may send more.
         self.receiving = True
-        #: Our side is complete.
+        #: Whether our side is complete.
         self.sent = False
-        #: Bytes that arrived while the reader paused; they keep the window small.
+        #: Bytes that arrived while the reader was paused; they reduce the window.
         self.unread = 0
         self.paused = False
-        #: The connection has forgotten it.
+        #: Whether the connection has forgotten it.
         self.over = False
         self._connection = connection
         self._out = bytearray()
@@ -65,10 +65,10 @@ class Http2Stream:
         self._producer: IPushProducer | None = None
         self._producer_paused = False
 
-    # For the user.
+    # Methods for the user.
 
     def start(self, status: int, headers: Any, end: bool = False) -> None:
-        """Send the head of an answer; with *end*, nothing follows."""
+        """Send the head of a response; with *end*, nothing follows."""
         head = [(b":status", str(status).encode()), *headers]
         self._connection.send_headers(self, head, end)
 
@@ -94,34 +94,34 @@ class Http2Stream:
 
     def pauseProducing(self) -> None:
         """
-        Pause; received data is delivered, and the peer may send no more than the
+        Pause; received data is still delivered, but the peer may send no more than the
         window.
         """
         self.paused = True
 
     def resumeProducing(self) -> None:
-        """Give the window back."""
+        """Open the window again."""
         self.paused = False
         unread, self.unread = self.unread, 0
         self._connection.consumed(self, unread)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while much waits to be sent."""
+        """Register *producer*, which is paused while much data waits to be sent."""
         self._producer = producer
 
     def unregisterProducer(self) -> None:
         self._producer = None
 
-    # For the connection.
+    # Methods for the connection.
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait to be sent."""
+        """The number of bytes that wait to be sent."""
         return len(self._out)
 
     @property
     def complete(self) -> bool:
-        """All that is left to send are the trailers."""
+        """Whether only the trailers are left to send."""
         return self._trailers is not None and not self._out
 
     def take_trailers(self) -> RawHeaders:
@@ -130,7 +130,7 @@ class Http2Stream:
 
     def take(self, count: int) -> bytes:
         """
-        Return the next bytes to send; the producer goes on once half of them are gone.
+        Return the next bytes to send; the producer resumes when half of them are gone.
         """
         data = bytes(self._out[:count])
         del self._out[:count]
@@ -150,10 +150,10 @@ class Http2Stream:
         reader, self.reader = self.reader, None
         try:
             if reason is not None and reader is not None:
-                # It may unregister the producer, and go on with another stream.
+                # It may unregister the producer, and continue with another stream.
                 reader.gone(reason)
         except Exception:
-            # Others of the connection may end in the same turn.
+            # Other streams of the connection may end in the same turn.
             self._log.failure("the reader of a stream failed at its end")
         producer, self._producer = self._producer, None
         try:

@@ -1,4 +1,4 @@
-"""Answers of an API server: collected whole, or taken line by line."""
+"""Responses of an API server: as a whole, or line by line."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ __all__ = [
     "unavailable",
 ]
 
-#: How the text of an error begins that did not come from the API server itself.
+#: Prefix of errors that did not come from the API server itself.
 HOP = "agent -> API server: "
 
-#: Bytes of an answer that is collected.  A list of five thousand pods has about that
-#: much; what has more is asked in pages, or watched.
+#: Bytes of a response that is read as a whole. A list of five thousand pods has about
+#: as much; larger lists are requested in pages, or watched.
 MAX_BODY = 16 * 1024 * 1024
 
-#: Bytes of lines that wait to be read before the API server is made to wait.
+#: Bytes of lines that wait to be read before the API server is paused.
 MAX_WAITING = 1024 * 1024
 
-#: Bytes of one line: etcd takes objects of 1.5 MiB, API servers requests of 3.
+#: Bytes of one line: etcd accepts objects of 1.5 MiB, and API servers requests of 3.
 MAX_LINE = 8 * 1024 * 1024
 
-#: Levels of an object that is asked for.  API servers take ten thousand; a copy in
-#: Python takes two frames for each, of a thousand.  Definitions of kinds have sixty.
+#: Levels of an object. API servers accept ten thousand, but copying an object in Python
+#: takes two frames for each level, and there are only a thousand. Definitions of kinds
+#: have sixty.
 MAX_DEPTH = 200
 
-#: Characters of what it says is wrong, which may quote megabytes of an object, and
-#: goes into logs, annotations and errors.
+#: Characters of its error messages, which may quote megabytes of an object, and are
+#: copied into logs, annotations and errors.
 MAX_MESSAGE = 4000
 
 _STATUSES = {
     400: Status.INVALID_ARGUMENT,
-    # Of agentk's own credential: the caller has been authenticated by kas.
+    # About agentk's own credential: kas has authenticated the caller.
     401: Status.UNAVAILABLE,
     403: Status.PERMISSION_DENIED,
     404: Status.NOT_FOUND,
@@ -54,7 +55,7 @@ _STATUSES = {
     410: Status.OUT_OF_RANGE,
     422: Status.INVALID_ARGUMENT,
     429: Status.RESOURCE_EXHAUSTED,
-    # Of one object: the webhook that converts or checks it does not answer.
+    # About one object: the webhook that converts or checks it does not respond.
     500: Status.INTERNAL,
     504: Status.DEADLINE_EXCEEDED,
 }
@@ -65,7 +66,7 @@ _STATUSES = {
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
 
-#: How a failure of the API server (500) begins that concerns every object.
+#: Prefix of a failure of the API server (500) that concerns every object.
 _NO_STORAGE = "etcdserver: "
 
 
@@ -115,7 +116,9 @@ def _too_deep() -> CallError:
 
 
 def error_of(status: int, found: Any) -> CallError:
-    """Return the error of a refusal, from its HTTP status and its ``Status`` object."""
+    """
+    Return the error for a refusal, from its HTTP status and its ``Status`` object.
+    """
     said = found.get("message") if isinstance(found, dict) else None
     meaning = _STATUSES.get(
         status, Status.UNAVAILABLE if status >= 500 else Status.FAILED_PRECONDITION
@@ -147,7 +150,7 @@ def unavailable(error: UpstreamError) -> CallError:
 
 
 class WholeAnswer:
-    """Collects one answer; cancelling `done` aborts the request."""
+    """Reads one response as a whole; cancelling `done` aborts the request."""
 
     def __init__(self) -> None:
         self.done: Deferred[KubernetesResponse] = Deferred(self._cancelled)
@@ -198,9 +201,9 @@ class WholeAnswer:
 
 class AnswerLines:
     """
-    An answer without an end, line by line.
+    An endless response, line by line.
 
-    :ivar status: of the answer, once `next` has returned.
+    :ivar status: the status of the response, after `next` has returned.
     """
 
     def __init__(self) -> None:
@@ -209,7 +212,7 @@ class AnswerLines:
         self._lines: deque[bytes] = deque()
         self._waiting = 0
         self._paused = False
-        #: Parts of an incomplete line, and their size.
+        #: Parts of an incomplete line, and their total size.
         self._parts: list[bytes] = []
         self._partial = 0
         self._end: Exception | None = None
@@ -220,7 +223,7 @@ class AnswerLines:
         self._request = request
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Stop reading."""
         request, self._request = self._request, None
         if not self._ended:
             self._over(None)
@@ -304,7 +307,7 @@ class AnswerLines:
 
     def response_finished(self, trailers: bytes) -> None:
         if self._parts:
-            # An answer with an error, in one line that has no end.
+            # A response with an error is a single line without an end.
             self._add(b"".join(self._parts))
             self._parts.clear()
         self._over(None)

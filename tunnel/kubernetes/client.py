@@ -1,4 +1,4 @@
-"""Requests of agent halves to the API server, each in the name of one caller."""
+"""Requests of agent halves to the API server, each on behalf of one caller."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from tunnel.toolkit.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
-#: Seconds for an answer, where the caller says nothing; API servers give up after 60.
+#: The default timeout of a response, in seconds; API servers give up after 60.
 TIMEOUT = 30.0
 
 _JSON = "application/json"
@@ -65,7 +65,7 @@ _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-#: Of `IKubernetesClient.patch`, by its kinds.
+#: The content types for `IKubernetesClient.patch`, by kind of patch.
 _PATCHES = {
     "merge": "application/merge-patch+json",
     "json": "application/json-patch+json",
@@ -101,17 +101,17 @@ class KubernetesClients:
         self.upstream = pool
         self.clock = clock
         self.jitter = jitter
-        #: The kinds are the same for every caller.
+        #: The same for every caller.
         self.discovery = Discovery(clock.seconds)
         #: So is what the API server streams.
         self.initial_events = InitialEvents()
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
-        Return a client with the rights of *access*, and no others.
+        Return a client with the permissions of *access* only.
 
         :raises CallError: PERMISSION_DENIED, *access* is None: the caller is unknown,
-            or the server half did not pass it on.
+            or the server half did not forward it.
         """
         if access is None:
             raise CallError(
@@ -123,16 +123,17 @@ class KubernetesClients:
 
     def as_service_account(self, namespace: str, name: str) -> KubernetesClient:
         """
-        Return a client with the rights of a ServiceAccount, which agentk impersonates.
+        Return a client with the permissions of a ServiceAccount, which agentk
+        impersonates.
         """
         username = f"system:serviceaccount:{namespace}:{name}"
-        # The API server adds the groups of such accounts by itself.
+        # The API server adds the groups of these accounts by itself.
         return KubernetesClient(
             self, Access(username, "", "", impersonation=Impersonation(username))
         )
 
     def as_agentk(self) -> KubernetesClient:
-        """Return a client with the rights of agentk's own account."""
+        """Return a client with the permissions of agentk's own account."""
         return KubernetesClient(self, None)
 
 
@@ -175,7 +176,7 @@ class KubernetesClient:
         Return method, target and fields of a permitted request.
 
         :raises ValueError: it is not a valid request.
-        :raises CallError: PERMISSION_DENIED, the access does not allow it, or agentk's
+        :raises CallError: PERMISSION_DENIED, the access does not permit it, or agentk's
             own namespace is protected.
         """
         if _TARGET.fullmatch(path) is None:
@@ -217,7 +218,7 @@ class KubernetesClient:
         content_type: str = _JSON,
         timeout: float = TIMEOUT,
     ) -> KubernetesResponse:
-        """One request, whatever the API server answers."""
+        """Send one request and return any response of the API server."""
         if _CONTENT_TYPE.fullmatch(content_type) is None:
             raise ValueError(f"{content_type[:200]!r} is not a content type")
         return await self._request(method, path, body, content_type, timeout, _JSON)
@@ -259,19 +260,19 @@ class KubernetesClient:
         content_type: str = _JSON,
         timeout: float = TIMEOUT,
     ) -> Any:
-        """One request, and the object in its answer."""
-        # Of every type: the API server reads a body of application/apply-patch+yaml
-        # as YAML.
+        """Send one request and return the object in its response."""
+        # For every content type: the API server reads a body of
+        # application/apply-patch+yaml as YAML.
         data = b"" if body is None else json_for_yaml(body).encode()
         response = await self.request(
             method, path, data, content_type=content_type, timeout=timeout
         )
         return shallow(object_in(response))
 
-    # -- kinds
+    # -- Kinds
 
     async def resources(self) -> Sequence[KubernetesResource]:
-        """Every kind of objects that the API server has now."""
+        """Return every kind of objects that the API server has now."""
         found: list[KubernetesResource] = []
         for root in ("/api", "/apis"):
             response = await self._request(
@@ -281,7 +282,8 @@ class KubernetesClient:
             if answer.get("kind") == "APIGroupDiscoveryList":
                 found += parse_discovery(answer)
                 continue
-            # Before Kubernetes 1.30, and of some that only look like an API server.
+            # For Kubernetes before 1.30, and for programs that only imitate an API
+            # server.
             versions = [f"{root}/{one}" for one in answer.get("versions", ())]
             versions += [
                 f"{root}/{version['groupVersion']}"
@@ -294,17 +296,17 @@ class KubernetesClient:
         return found
 
     async def resource(self, api_version: str, kind: str) -> KubernetesResource:
-        """Return a kind; send a request to the API server if it is not known."""
+        """Return a kind, querying the API server if it is unknown."""
         discovery = self._clients.discovery
         found = discovery.find(api_version, kind)
         if found is None:
             await self.resources()
             found = discovery.find(api_version, kind)
-        # Right after a look `find` gives the kind, or raises.
+        # After `learn`, `find` returns the kind, or raises an exception.
         assert found is not None
         return found
 
-    # -- objects
+    # -- Objects
 
     async def get(
         self, resource: KubernetesResource, name: str, namespace: str = ""
@@ -324,7 +326,7 @@ class KubernetesClient:
         limit: int = PAGE,
         metadata_only: bool = False,
     ) -> AsyncGenerator[list[KubernetesObject], None]:
-        """Objects, page by page."""
+        """Yield objects, page by page."""
         query = _selected(label_selector, field_selector)
         accept = _METADATA_LIST if metadata_only else _JSON
         async for page in self._pages(resource, namespace, query, limit, accept):
@@ -349,7 +351,7 @@ class KubernetesClient:
             answer = object_in(response)
             objects = answer.get("items") or []
             for one in objects:
-                # A list says it once, for all of them.
+                # A list contains it only once, for all of them.
                 one.setdefault("apiVersion", resource.api_version)
                 one.setdefault("kind", resource.kind)
             metadata = answer.get("metadata", {})
@@ -367,7 +369,7 @@ class KubernetesClient:
         field_selector: str = "",
         metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """All objects, and from then on each change."""
+        """Yield all objects, and then each change."""
         listed, watched = (
             (_METADATA_LIST, _METADATA) if metadata_only else (_JSON, _JSON)
         )
@@ -413,7 +415,8 @@ class KubernetesClient:
         resource = await self.resource(object["apiVersion"], object["kind"])
         path = path_of(resource, metadata.get("namespace", ""), metadata["name"])
         query = {"fieldManager": field_manager, "force": "true" if force else "false"}
-        # JSON is YAML, and the one content type that servers of all versions take.
+        # JSON is also YAML, and the only content type that servers of all versions
+        # accept.
         applied: KubernetesObject = await self.json(
             "PATCH",
             _with(path, query | _dry(dry_run)),
@@ -453,7 +456,7 @@ class KubernetesClient:
         propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
         dry_run: bool = False,
     ) -> None:
-        """Delete one object, if it is still there."""
+        """Delete one object, if it still exists."""
         conditions = {"uid": uid, "resourceVersion": resource_version}
         options: dict[str, Any] = {
             "kind": "DeleteOptions",

@@ -1,4 +1,4 @@
-"""Which kinds of objects an API server has, and the paths of those objects."""
+"""Discovery of the kinds of objects of an API server, and the paths of objects."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "pat
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 #: Seconds for which a missing kind is not looked up again: a loop over a hundred
-#: objects of a kind that appears later costs one lookup.
+#: objects of a missing kind causes a single query.
 MISSING_SECONDS = 5.0
 
 
 def path_of(resource: KubernetesResource, namespace: str = "", name: str = "") -> str:
     """
-    Where the API server has objects of a kind, or one of them.
+    Return the path of the objects of a kind, or of one object.
 
-    :raises ValueError: a part is missing, or cannot be a part of a path.
+    :raises ValueError: a part is missing, or cannot be part of a path.
     """
     if name and resource.namespaced and not namespace:
         raise ValueError(f"{resource.kind} {name}: in which namespace?")
@@ -47,7 +47,7 @@ def parse_discovery(answer: Any) -> Iterator[KubernetesResource]:
         name = group.get("metadata", {}).get("name", "")
         for version in group.get("versions", ()):
             for one in version.get("resources", ()):
-                # An aggregated API server that is not available.
+                # An aggregated API server that is unavailable.
                 if "responseKind" not in one:
                     continue
                 yield KubernetesResource(
@@ -79,20 +79,20 @@ def parse_resources(answer: Any) -> Iterator[KubernetesResource]:
 
 @attrs.define(eq=False)
 class Discovery:
-    """Cache of an API server's resources, kept until a resource is missing in it."""
+    """A cache of an API server's resources, kept until a resource is missing in it."""
 
     _seconds: Callable[[], float]
     _known: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)
     _looked_at: float = attrs.field(default=float("-inf"))
 
     def learn(self, resources: list[KubernetesResource]) -> None:
-        """Remember *resources* in place of what was known."""
+        """Replace the known resources by *resources*."""
         self._looked_at = self._seconds()
         self._known = {(one.api_version, one.kind): one for one in resources}
 
     def find(self, api_version: str, kind: str) -> KubernetesResource | None:
         """
-        Return the kind; None: the API server must be queried.
+        Return a kind; None if the API server must be queried.
 
         :raises CallError: NOT_FOUND, the API server was queried a moment ago.
         """

@@ -1,5 +1,5 @@
 """
-Writer of ``Impersonate-*``, with which the API server runs a request as a user.
+Writes ``Impersonate-*`` fields, which make the API server run a request as a user.
 
 `modules.kubernetes_api` decides which of these fields a client may send.
 """
@@ -21,10 +21,10 @@ _LEGAL: Final = "!#$&'*+-.^_`|~"
 
 def impersonation_fields(impersonation: Impersonation) -> bytes:
     """
-    Return the header lines of *impersonation*, each after its CR LF.
+    Return the header lines of *impersonation*, each preceded by CR LF.
 
-    :raises ValueError: a value is empty, or no header can hold it; without a user the
-        request would run as the agent itself.
+    :raises ValueError: a value is empty, or not permitted in a header; without a user,
+        the request would run as the agent itself.
     """
     required = [("User", impersonation.username)]
     if impersonation.uid:
@@ -43,7 +43,7 @@ def _line(name: str, value: str, may_be_empty: bool = False) -> bytes:
     encoded = value.encode()
     if not value and not may_be_empty:
         raise ValueError(f"Impersonate-{name} is empty")
-    # A server would cut spaces off, and see another user.
+    # A server would strip spaces, and use another user name.
     if not is_value(encoded) or encoded != encoded.strip():
         raise ValueError(f"Impersonate-{name} is malformed")
     return b"\r\nImpersonate-%b: %b" % (name.encode(), encoded)

@@ -1,10 +1,10 @@
 """
-Keeps requests with agentk's own rights away from agentk's own namespace.
+Protects agentk's own namespace against requests with agentk's own permissions.
 
-Agent's token, orders, kept states and inventories are there.  agentk needs rights there
-that no client should have through it: who writes these records decides what agentk
-applies, and who starts a program beside agentk has its token.  Of other namespaces the
-rights of agentk's account decide alone.
+The agent's token, orders, kept states and inventories are there. agentk needs
+permissions there that clients must not get through it: these records decide what agentk
+applies, and a program that runs there can use agentk's token. In other namespaces, the
+permissions of agentk's account apply unchanged.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ _SELECTOR = b"fieldSelector"
 
 
 class OwnNamespaceRefusal(Exception):
-    """A request that agentk does not make with its own rights."""
+    """Raised for a request that agentk must not make with its own permissions."""
 
 
 @implementer(IOwnNamespace)
 @attrs.define(eq=False)
 class OwnNamespace:
     """
-    The namespace of one agentk, and the requests that are not made there.
+    The namespace of one agentk, and the requests that are refused there.
 
-    :param name: of the Lease and the records.
-    :param is_closed: agentk runs there.  If it runs outside of the cluster, `name` may
-        be the namespace of anything, and is closed once a module keeps records there.
-    :param may_close: False: the operator leaves it open.
+    :param name: the namespace of the Lease and the records.
+    :param is_closed: whether agentk runs there. If it runs outside of the cluster,
+        `name` may be the namespace of anything, and is closed when a module keeps
+        records there.
+    :param may_close: whether to protect the namespace; the operator may disable it.
     """
 
     name: str
@@ -64,11 +65,11 @@ class OwnNamespace:
 
     def checked(self, method: bytes, target: bytes, upgrade: bool = False) -> bytes:
         """
-        Return the target to ask for in place of *target*: see `IOwnNamespace`.
+        Return the target to request in place of *target*: see `IOwnNamespace`.
 
-        :raises OwnNamespaceRefusal: the request may not be made.
+        :raises OwnNamespaceRefusal: the request must not be made.
         """
-        # A search alone excludes nearly every request; an escape may hide the words.
+        # This comparison excludes nearly every request; an escape may hide the words.
         if not self.is_closed or not (
             self.name.encode() in target or b"secrets" in target or b"%" in target
         ):
@@ -101,9 +102,11 @@ class OwnNamespace:
         )
 
     def _without_own(self, target: bytes) -> bytes:
-        """Leave the Secrets of the own namespace out of a list or watch of all."""
+        """
+        Exclude the Secrets of the own namespace from a list or watch of all Secrets.
+        """
         path, _, query = target.partition(b"?")
-        # Ours comes first: nothing before it can take it in.
+        # Put our selector first, so that no earlier text can absorb it.
         selector = b"metadata.namespace!=" + self.name.encode()
         if asked := query_value(query, _SELECTOR):
             selector += b"," + asked
@@ -117,7 +120,10 @@ class OwnNamespace:
 
 
 def _readings(method: bytes, target: bytes) -> Iterator[tuple[RequestInfo, bytes]]:
-    """Read a request as API servers do, and as a server before one may."""
+    """
+    Yield the interpretations of a request: the API server's, and that of a server in
+    front of it.
+    """
     yield request_info(method, target), target
     raw, mark, query = target.partition(b"?")
     path = unquote_to_bytes(raw)

@@ -1,8 +1,8 @@
 """
-Parser of requests to a Kubernetes API server, by the API server's own rules.
+A parser of requests to a Kubernetes API server, by the API server's own rules.
 
 The rules are those in `RequestInfo` of k8s.io/apiserver
-(pkg/endpoints/request/requestinfo.go).  All code that decides by a request's verb or
+(pkg/endpoints/request/requestinfo.go). All code that depends on a request's verb or
 resource uses this parser: the read-only check, watches and other long requests, audit.
 tests/integration compares it with the audit log of a real API server.
 """
@@ -52,15 +52,15 @@ class RequestInfo:
     """
     One request, as the API server's authorizer and audit log see it.
 
-    Texts are decoded as UTF-8; bytes that are none are U+FFFD.
+    Texts are decoded as UTF-8, with U+FFFD for invalid bytes.
     """
 
     #: ``get``, ``list``, ``watch``, ``create``, …; for non-resource requests the method
     #: in lower case; empty for a method that resources do not support.
     verb: str
-    #: Decoded, without the query.
+    #: The decoded path, without the query.
     path: str
-    #: The path names a resource; else everything below is empty.
+    #: Whether the path names a resource; if not, all following fields are empty.
     is_resource: bool = False
     #: ``api`` or ``apis``.
     prefix: str = ""
@@ -70,15 +70,15 @@ class RequestInfo:
     resource: str = ""
     name: str = ""
     subresource: str = ""
-    #: Resource, name, subresource, and what else the path has.
+    #: Resource, name, subresource, and the rest of the path.
     parts: tuple[str, ...] = ()
 
 
 def request_info(method: bytes, target: bytes) -> RequestInfo:
     """
-    Read one request.
+    Parse one request.
 
-    :param target: path and query as sent, the path without any prefix of a proxy.
+    :param target: the path and query as sent, without the prefix of a proxy.
     """
     raw, _, query = target.partition(b"?")
     path = unquote_to_bytes(raw).decode("utf-8", "replace")
@@ -97,7 +97,7 @@ def request_info(method: bytes, target: bytes) -> RequestInfo:
     if parts[0] in _PATH_VERBS:
         verb, *parts = parts
         if not parts:
-            # The API server answers 500; no rule permits this verb.
+            # The API server responds with 500; no rule permits this verb.
             return attrs.evolve(plain, verb="")
     else:
         verb = _VERBS.get(method, "")
@@ -128,7 +128,7 @@ def request_info(method: bytes, target: bytes) -> RequestInfo:
     )
 
 
-# The query, as Go and k8s.io/apimachinery read it.
+# The query, parsed as in Go and k8s.io/apimachinery.
 
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -141,16 +141,14 @@ def _values(query: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def query_value(query: bytes, name: bytes) -> bytes | None:
-    """
-    Return the value of *name* in a query, the first of several; None: it has none.
-    """
+    """Return the first value of *name* in a query; None if there is none."""
     return next((value for key, value in _values(query) if key == name), None)
 
 
 def query_flag(query: bytes, name: bytes) -> bool:
     """
-    Whether the query sets *name*: the first value counts, and only ``false`` and ``0``
-    are no (Convert_Slice_string_To_bool in k8s.io/apimachinery).
+    Tell whether the query sets *name*: only ``false`` and ``0`` as the first value do
+    not (Convert_Slice_string_To_bool in k8s.io/apimachinery).
     """
     value = query_value(query, name)
     return value is not None and value.lower() not in (b"false", b"0")
@@ -161,13 +159,16 @@ _NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 
 
 def _selected_name(query: bytes) -> str:
-    """Return the name that the ``fieldSelector`` of a list selects; empty: none."""
+    """
+    Return the name that the ``fieldSelector`` of a list selects; empty if it selects
+    none.
+    """
     selector = query_value(query, b"fieldSelector")
     if not selector:
         return ""
     for option in (b"limit", b"timeoutSeconds"):
         number = query_value(query, option)
-        # One option that cannot be read, and the API server ignores all of them.
+        # If one option is malformed, the API server ignores all of them.
         if number is not None and _NUMBER.fullmatch(number) is None:
             return ""
     found = ""
@@ -191,7 +192,7 @@ def _unescaped(value: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", value)
 
 
-# Paths that lead out of the cluster.
+# Paths that lead out of the API server's root.
 
 # Characters that some servers read as a slash or a dot; they may drop the rest after ;.
 _SLASH = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
@@ -201,13 +202,13 @@ _PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
 
 def escapes_root(path: bytes) -> bool:
     """
-    Return whether a server could resolve *path* to a place above its root.
+    Tell whether a server could resolve *path* to a place above its root.
 
-    Behind some API servers, other clusters are there.  Servers differ in what they read
-    as a slash, so ``..`` counts after any spelling of a slash, but only a real slash
-    adds a level.
+    On some servers, other clusters are there.  Servers differ in what they read as a
+    slash, so ``..`` counts after any spelling of a slash, but only a real slash adds a
+    level.
     """
-    # Dots are rare, so the closer look is, too.
+    # Dots are rare, so the detailed check is, too.
     if b".." not in path and b"%2" not in path:
         return False
     depth = 0
@@ -221,15 +222,15 @@ def escapes_root(path: bytes) -> bool:
     return False
 
 
-# Requests that last.
+# Long-running requests.
 
 
 class Lasts(Enum):
-    """Why the answer of a request may go on until one side ends it."""
+    """The reason why a response may continue until one side ends it."""
 
-    #: It is over when the API server has answered.
+    #: It ends when the API server has responded.
     NO = 0
-    #: Its answer is events.
+    #: The response consists of events.
     WATCH = 1
     #: ``logs -f``
     LOG = 2
@@ -237,11 +238,11 @@ class Lasts(Enum):
 
 def lasts(method: bytes, target: bytes) -> Lasts:
     """
-    Whether an answer goes on, and why.
+    Return whether a response continues, and why.
 
     :param target: as in `request_info`.
     """
-    # A search alone excludes nearly every request; an escape may hide the words.
+    # This comparison excludes nearly every request; an escape may hide the words.
     if method != b"GET" or not (
         b"watch" in target or b"follow" in target or b"%" in target
     ):
@@ -258,7 +259,8 @@ def lasts(method: bytes, target: bytes) -> Lasts:
 
 _READING_VERBS: Final = frozenset({"get", "list", "watch"})
 
-#: The others run programs, open connections or belong to servers whose GET may act.
+#: The others run programs, open connections, or belong to servers whose GET may have
+#: effects.
 _READABLE: Final = frozenset({"", "log", "status", "scale"})
 
 #: Non-resource paths: ClusterRole ``system:discovery`` of Kubernetes, and its probes.
@@ -266,7 +268,7 @@ _DISCOVERY: Final = re.compile(
     r"/(?:api|apis|openapi)(?:/.*)?|/version/?|/(?:healthz|livez|readyz)(?:/.*)?"
 )
 
-#: Questions about the client's own rights, sent as objects and stored nowhere:
+#: Reviews of the client's own permissions, which are sent as objects and not stored:
 #: ``kubectl auth can-i`` and ``whoami``.
 _QUESTIONS: Final = frozenset(
     {
@@ -279,11 +281,11 @@ _QUESTIONS: Final = frozenset(
 
 def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     """
-    Tell a request that changes nothing from all others.
+    Tell whether a request certainly changes nothing.
 
-    It is a list of what is allowed: get, list and watch of resources, and of their
+    Only these are known to be harmless: get, list and watch of resources and of their
     subresources log, status and scale; discovery, OpenAPI, version and health; and
-    reviews of the client's own rights.  Nothing is upgraded but a watch.
+    reviews of the client's own permissions.  Only a watch may be upgraded.
 
     :param target: as in `request_info`.
     :param upgrade: the client wants to speak another protocol behind the answer.
@@ -316,7 +318,9 @@ def why_refused(
     access: Access, method: bytes, target: bytes, upgrade: bool = False
 ) -> str | None:
     """
-    Why *access*, which is read-only, does not include a request; None: it does.
+    Return why *access*, which is read-only, does not include a request.
+
+    None if it does.
 
     :param target: as in `request_info`; *upgrade* as in `only_reads`.
     """

@@ -1,4 +1,6 @@
-"""The commands ``kas`` and ``agentk``: twistd in the foreground, no options of its."""
+"""
+The commands ``kas`` and ``agentk``: twistd in the foreground, without its options.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def _run(name: str) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open closed standard streams, so that no socket gets their numbers."""
+    """Reopen closed standard streams, so that no socket gets their descriptors."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""TLS handshakes that failed at one listener: counted, and logged once a minute."""
+"""Failed TLS handshakes of one listener: counted, and logged once a minute."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tunnel.transport.tls import HANDSHAKE_LABELS
 
 __all__ = ["INTERVAL", "FailedHandshakes"]
 
-#: Seconds between two lines of one listener: scanners come all the time.
+#: Seconds between two log lines of one listener, because scanners connect all the time.
 INTERVAL = 60.0
 
-#: Load balancers close connections to check that a port is open: not a failure.
+#: Not a failure: load balancers close connections to check that a port is open.
 _ORDINARY = "closed"
 
 
@@ -30,7 +30,7 @@ class FailedHandshakes:
     """
     Failed handshakes of one listener.
 
-    :ivar what: purpose of the listener.
+    :ivar what: the purpose of the listener.
     """
 
     what: str
@@ -43,7 +43,7 @@ class FailedHandshakes:
     _log = Logger()
 
     def failed(self, error: NegotiationError) -> None:
-        """Count one, and say so unless that was done within the last minute."""
+        """Count a failure, and log it unless one was logged within the last minute."""
         self.counts[error.label if error.label in HANDSHAKE_LABELS else "other"] += 1
         if error.label == _ORDINARY:
             return
@@ -69,7 +69,7 @@ class FailedHandshakes:
         self._timer = self.clock.callLater(INTERVAL, self._say)
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Stop logging."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

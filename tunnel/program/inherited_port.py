@@ -1,9 +1,9 @@
 """
-A port on a socket that listens already, and on which other processes accept as well.
+A port on an existing socket, on which other processes also accept connections.
 
 Twisted can adopt such a socket (`IReactorSocket.adoptStreamPort`), but its port does
 not suit a shared socket: it accepts a hundred connections at a time, so that one
-process gets them all, and removes the path of a Unix socket when it stops.
+process gets all of them, and it removes the path of a Unix socket when it stops.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PENDING = (
     errno.ETIMEDOUT,
 )
 
-#: Seconds until the next try then.
+#: Seconds until the next attempt after these errors.
 PAUSE = 0.1
 
 #: Seconds for which a process leaves connections to the others, see `give_way`; it then
@@ -56,9 +56,9 @@ GIVE_WAY = 0.5
 @implementer(IListeningPort)
 class InheritedPort(FileDescriptor):
     """
-    Accepts one connection at a time from a socket that listens already.
+    Accepts one connection at a time from a socket that already listens.
 
-    :param descriptor: stays open, and the caller's: the port has a copy.
+    :param descriptor: stays open, and belongs to the caller: the port has a copy.
     """
 
     _log = Logger()
@@ -113,10 +113,10 @@ class InheritedPort(FileDescriptor):
                     accepted.fileno(), accepted.family, self._factory
                 )
             except OSError as error:
-                # An error that leaves here ends the port.  The client reset the
-                # connection, so it has no address any more; or Twisted had no
-                # descriptor for its copy: this one connection is lost, and the
-                # next go to other processes.
+                # An exception here would end the port. Either the client reset the
+                # connection, so that it has no address any more; or Twisted had no
+                # descriptor for its copy: this connection is lost, and the next ones go
+                # to other processes.
                 if error.errno in _FULL:
                     self._rest(error)
                     return
@@ -124,16 +124,16 @@ class InheritedPort(FileDescriptor):
                     "a connection was not taken ({reason})", reason=error.strerror
                 )
             except Exception:
-                # The error belongs to one server, such as a module; the next one may
-                # work.
+                # The error belongs to one server, such as a module; the next connection
+                # may work.
                 self._log.failure("while taking a connection")
 
     def give_way(self) -> None:
         """
         Leave the next connections to the other processes.
 
-        While all of them wait, the system gives most connections to the same process: a
-        client that looks for another one would reach it again and again.
+        While all processes wait, the system gives most connections to the same one: a
+        client that looks for another process would reach it again and again.
         """
         now = self._reactor.seconds()
         waits = self._pause is not None or not self.connected

@@ -1,4 +1,4 @@
-"""A ``listen`` section as a port: the endpoint, and TLS where it asks for TLS."""
+"""Opens the ports of ``listen`` sections: the endpoint, and TLS if configured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
 
-#: Seconds between two looks at the dates of the certificates that files name.
+#: Seconds between two checks of the dates of configured certificates.
 EXPIRY_INTERVAL = 86_400.0
 
 
@@ -41,11 +41,11 @@ class Listening(Part):
 
     :ivar development: the certificate and key for ``development_certificate: true``.
     :ivar program: its name, for messages.
-    :ivar now: the time of day.
-    :ivar handed: sockets that are open already and shared with other processes, by the
-        section that says where to listen.
-    :ivar ending: what closes from now on is not opened again: clients are refused once
-        all processes that share a socket have closed it.
+    :ivar now: returns the time of day.
+    :ivar handed: open sockets that are shared with other processes, by the section that
+        configures the listener.
+    :ivar ending: whether ports that close are not opened again: clients are refused
+        when all processes that share a socket have closed it.
     """
 
     reactor: Any
@@ -54,17 +54,18 @@ class Listening(Part):
     now: Callable[[], float] = time.time
     handed: Mapping[str, int] = attrs.Factory(dict)
     ending: bool = False
-    #: By what is listened for, as far as it speaks TLS.
+    #: TLS contexts by the purpose of their listener.
     contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
-    #: Certificates that we show as a client, by what they are for; see `follow`.
+    #: Certificates that we present as a client, by their purpose; see `follow`.
     shown: dict[str, Path] = attrs.Factory(dict)
     #: Certificates that operators replace.
     _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
-    #: Descriptors that were handed, by the ports that accept from them.
+    #: Inherited descriptors, by the ports that accept from them.
     _descriptors: dict[IListeningPort, int] = attrs.Factory(dict)
-    #: Unix sockets by their ports, and all that is reserved for other processes.
+    #: Unix sockets by their ports, and all sockets that are reserved for other
+    #: processes.
     _sockets: dict[IListeningPort, ListeningSocket] = attrs.Factory(dict)
     _reserved: list[ListeningSocket] = attrs.Factory(list)
     _dates: LoopingCall | None = None
@@ -87,10 +88,11 @@ class Listening(Part):
         Listen for *what*.
 
         :param listen: a section, or a Twisted endpoint string.
-        :param setting: where the address was said, for who has to say another one.
-        :param room: how many connections may be in a TLS handshake now.
-        :param path: what precedes every path there.
-        :raises ConfigurationError: the address cannot be had, or a certificate is bad.
+        :param setting: the setting of the address, for errors.
+        :param room: returns how many connections may be in a TLS handshake now.
+        :param path: the prefix of every path there.
+        :raises ConfigurationError: the address is not available, or a certificate is
+            invalid.
         """
         if isinstance(listen, str):
             listen = Listen(endpoint=listen)
@@ -128,7 +130,9 @@ class Listening(Part):
         return port
 
     def announce(self, opened: Opened) -> None:
-        """Say in the log what is open; for ports that are handed, their opener does."""
+        """
+        Log an open port; inherited ports are logged by the process that opened them.
+        """
         self._log.info(
             "listening for {what} on {address}{security}",
             what=opened.what,
@@ -138,10 +142,9 @@ class Listening(Part):
 
     async def reserve(self, listen: Listen, what: str, setting: str) -> int:
         """
-        Open a port on which other processes accept (see `handed`); this process does
-        not.
+        Open a port on which only other processes accept connections (see `handed`).
 
-        :return: the file descriptor.
+        :returns: the file descriptor.
         :raises ConfigurationError: the address is not available.
         """
         try:
@@ -152,7 +155,7 @@ class Listening(Part):
         return opened.fileno()
 
     def let_go(self) -> None:
-        """Close what is reserved; those to whom it was handed go on to accept."""
+        """Close the reserved sockets; other processes continue to accept on them."""
         for one in self._reserved:
             one.close()
 
@@ -194,7 +197,7 @@ class Listening(Part):
         )
 
     def _reason(self, listen: Listen, error: Exception) -> str:
-        """Why a port cannot be had, in words for operators."""
+        """Return why a port is not available, in words for operators."""
         where = listen.endpoint or listen.address
         if where.startswith(":"):
             where = f"port {where[1:]}"
@@ -217,7 +220,7 @@ class Listening(Part):
         return f"{where}: {str(error).rstrip('.')}"
 
     def follow(self, what: str, certificate: Path) -> None:
-        """Tell of the dates of a certificate that we show as a client, too."""
+        """Include a certificate that we present as a client in the checks of dates."""
         self.shown[what] = certificate
         self._follow_dates(certificate)
 
@@ -228,7 +231,7 @@ class Listening(Part):
             self._dates = LoopingCall(self._look_at_all_dates)
             self._dates.clock = self.reactor
             self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
-                lambda failure: self._log.failure("while reading dates", failure)
+                lambda failure: self._log.failure(("while reading dates"), failure)
             )
 
     def _look_at_all_dates(self) -> None:
@@ -256,7 +259,7 @@ class Listening(Part):
         return list(self._ports.values())
 
     async def close(self, port: IListeningPort) -> None:
-        """Accept nothing more on one port."""
+        """Stop accepting connections on one port."""
         self._ports.pop(port, None)
         stopping: Any = port.stopListening()
         if stopping is not None:
@@ -269,12 +272,12 @@ class Listening(Part):
             os.close(self._descriptors.pop(port))
 
     def drain(self, phase: Phase) -> None:
-        """Note that the end began; see `ending`."""
+        """Note that draining has begun; see `ending`."""
         if phase is Phase.READINESS:
             self.ending = True
 
     async def stop(self) -> None:
-        """Accept nothing more anywhere."""
+        """Stop accepting connections on all ports."""
         for port in tuple(self._ports):
             await self.close(port)
         self.let_go()

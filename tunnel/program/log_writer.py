@@ -1,9 +1,9 @@
 """
-Writes log lines without ever making the reactor wait.
+Writes log lines without ever blocking the reactor.
 
-A pipe whose reader stalls, a terminal that was stopped, a disk that hangs: each blocks
-who writes to it.  So lines go through a queue of limited size to a thread of their own;
-what does not fit is dropped and counted, and one line says so once it goes on.
+A pipe whose reader stalls, a stopped terminal, or a hanging disk block a program that
+writes to them. So lines go through a queue of limited size to a separate thread; lines
+that do not fit are dropped and counted, and a later line contains their number.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Protocol
 __all__ = ["MAX_QUEUED", "FileSink", "LogWriter", "Sink", "StreamSink"]
 
 #: Characters that wait to be written: two or three thousand lines, more than an
-#: incident makes in a second; memory of agentk is counted in MiB.
+#: incident causes in a second; agentk must need little memory.
 MAX_QUEUED = 512 * 1024
 
-#: Seconds that the end of the process may wait for a reader that does not read.
+#: Seconds that the end of the process may wait for a blocked reader.
 LAST_WORDS = 1.0
 
 
 class Sink(Protocol):
-    """Where lines go; each call may take as long as it likes."""
+    """The destination of log lines; each call may block for any time."""
 
     def write(self, data: bytes) -> None:
         """
@@ -43,19 +43,19 @@ class Sink(Protocol):
         """Open the file again, because another file may have its name now."""
 
     def rotate(self) -> None:
-        """Give the file another name, and begin a new one."""
+        """Rename the file, and start a new one."""
 
 
 class StreamSink:
     """
     A file descriptor that was open at the start, such as standard output.
 
-    After a write that failed halfway, the next one begins on a line of its own.
+    After an incomplete write, the next one begins on a new line.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        #: The last line has no end, because the disk was full in the middle of it.
+        #: Whether the last line is incomplete, because the disk was full.
         self._is_partial = False
 
     def write(self, data: bytes) -> None:
@@ -67,7 +67,7 @@ class StreamSink:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:
-                    # Another process that shares it has made it so.
+                    # Another process that shares it has made it non-blocking.
                     select.select([], [self._descriptor], [])
         finally:
             written = len(data) - len(rest)
@@ -76,7 +76,7 @@ class StreamSink:
                 self._is_partial = bool(rest) and data[written - 1 : written] != b"\n"
 
     def _is_empty(self) -> bool:
-        """Return whether it is a file that was truncated, for example by logrotate."""
+        """Tell whether it is a file that was truncated, for example by logrotate."""
         status = os.fstat(self._descriptor)
         return stat.S_ISREG(status.st_mode) and status.st_size == 0
 
@@ -87,15 +87,15 @@ class StreamSink:
         """Do nothing: the stream has no name to open."""
 
     def rotate(self) -> None:
-        """As above."""
+        """Do nothing: the stream cannot be renamed."""
 
 
 class FileSink(StreamSink):
     """
-    A file.
+    A log file.
 
-    :param rotate_at: bytes after which it gets another name, as twistd's own do:
-        ``kas.log.1``, and what had that name becomes ``kas.log.2``.
+    :param rotate_at: bytes after which it is renamed as by twistd: to ``kas.log.1``,
+        while the file with that name becomes ``kas.log.2``.
     :raises OSError: it cannot be opened.
     """
 
@@ -111,7 +111,7 @@ class FileSink(StreamSink):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = os.open(self._path, flags, 0o666)
         self._size = os.fstat(descriptor).st_size
-        # The process before this one may have met a full disk.
+        # The disk may have been full for an earlier process.
         self._is_partial = _ends_within_line(self._path)
         return descriptor
 
@@ -135,7 +135,7 @@ class FileSink(StreamSink):
 
     def rotate(self) -> None:
         """
-        Rename the file, and begin a new one.
+        Rename the file, and start a new one.
 
         :raises OSError: the directory is not writable.
         """
@@ -153,7 +153,7 @@ class FileSink(StreamSink):
 
 
 def _ends_within_line(path: Path) -> bool:
-    """Return whether a file has a last line without an end, as far as it is known."""
+    """Tell whether the last line of a file is incomplete, if that can be determined."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
@@ -162,18 +162,18 @@ def _ends_within_line(path: Path) -> bool:
             file.seek(max(0, size - 1))
             return file.read(1) not in (b"", b"\n")
     except OSError:
-        # It may be writable and not readable.
+        # The file may be writable but not readable.
         return False
 
 
 class LogWriter:
     """
-    A queue of lines, and from `start` on the thread that empties it.
+    A queue of lines, and after `start` a thread that empties it.
 
-    Before, lines are written at once: twistd forks when it becomes a daemon, and no
-    thread outlives that.
+    Before that, lines are written at once: twistd forks when it becomes a daemon, and
+    threads do not survive that.
 
-    :param note: makes the line that tells how many were dropped.
+    :param note: returns a line with the number of dropped lines.
     """
 
     def __init__(self, sink: Sink, note: Callable[[int], str]) -> None:
@@ -186,17 +186,20 @@ class LogWriter:
         self._unsaid = 0
         self._patience = 0.0
         self._thread: threading.Thread | None = None
-        #: Lines that were never written.
+        #: The number of lines that were never written.
         self.dropped = 0
 
     def start(self) -> None:
-        """From here on no caller waits for the sink; repeating it does nothing."""
+        """
+        Start the thread: from now on no caller waits for the sink. Repeating it does
+        nothing.
+        """
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="log writer", daemon=True
             )
             self._thread.start()
-            # A start that fails ends the process before the reactor runs.
+            # If the start fails, the process ends before the reactor runs.
             atexit.register(self.last_words)
 
     def write(self, line: str) -> None:
@@ -216,7 +219,7 @@ class LogWriter:
             self.flush()
 
     def reopen(self) -> None:
-        """Open files again, once what came before is written."""
+        """Reopen files after the earlier lines were written."""
         self._do(self._sink.reopen)
 
     def rotate(self) -> None:
@@ -226,20 +229,20 @@ class LogWriter:
         """
         Wait for each line from now on, because the process ends soon.
 
-        All of them together take `LAST_WORDS` at most.
+        All of them together take at most `LAST_WORDS`.
         """
         self._patience = LAST_WORDS
         self._do(self._say_dropped)
         self.flush()
 
     def flush(self) -> None:
-        """Wait until everything is written, within what is left of `LAST_WORDS`."""
+        """Wait until everything is written, within the rest of `LAST_WORDS`."""
         with self._changed:
             done = self._changed.wait_for(
                 lambda: not self._queue and not self._busy, self._patience
             )
             if not done:
-                # It stalls; the rest of the end does not wait again.
+                # The sink is blocked; do not wait for it again.
                 self._patience = 0.0
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -275,7 +278,7 @@ class LogWriter:
                 self._unsaid += 1
 
     def _say_dropped(self) -> None:
-        """Write how many lines were dropped since the last note."""
+        """Write the number of lines that were dropped since the last note."""
         with self._changed:
             unsaid, self._unsaid = self._unsaid, 0
         if unsaid and not self._sent(self._note(unsaid)):
@@ -287,8 +290,8 @@ class LogWriter:
         try:
             self._sink.write(line.encode("utf-8", "replace"))
         except (OSError, ValueError):
-            # A full disk, a pipe without a reader, a file that could not be reopened:
-            # the log is the place where kas would say so.
+            # A full disk, a pipe without a reader, or a file that could not be
+            # reopened: errors of the log itself cannot be logged.
             return False
         return True
 

@@ -30,19 +30,19 @@ from zope.interface import implementer
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter, Sink, StreamSink
 
-#: Bytes of a log file after which it gets another name, as twistd has it.
+#: Bytes of a log file after which it is renamed, as in twistd.
 ROTATE_AT = 1_000_000
 
-#: Maximum length of one field; a log is not the place for payloads.
+#: Characters of one field; a log is not the place for payloads.
 MAX_FIELD = 2048
 
 
-#: Twisted's lines about its own work, which our users need not read.
+#: Twisted's lines about its own work, which do not concern our users.
 _TWISTEDS = re.compile(
     r".* starting on .*|\(.* Port .* Closed\)|(Starting|Stopping) factory .*"
 )
 
-#: A line, with its line feed; None for what is not written.
+#: Returns a line with its line feed; None for events that are not logged.
 Format = Callable[[LogEvent], str | None]
 
 
@@ -50,7 +50,7 @@ def json_line(event: LogEvent) -> str:
     """
     Return one event as one flat JSON object: time, level, logger, message, fields.
 
-    It contains only fields with plain values; the text of an object is not a contract.
+    It contains only fields with plain values; texts of objects are not a stable format.
     """
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),
@@ -78,7 +78,7 @@ def _fields(event: LogEvent) -> Mapping[str, Any]:
 
 @implementer(ILogObserver)
 class Lines:
-    """Formats events, and has them written."""
+    """Formats events, and passes them to the writer."""
 
     def __init__(
         self,
@@ -98,7 +98,10 @@ class Lines:
 
 
 def _in_our_words(event: LogEvent) -> LogEvent | None:
-    """Twisted's own messages without full stops, and none about its factories."""
+    """
+    Return Twisted's own messages without full stops, and omit messages about its
+    factories.
+    """
     namespace = str(event.get("log_namespace", ""))
     if namespace != "log_legacy" and not namespace.startswith("twisted."):
         return event
@@ -143,8 +146,8 @@ def observer(
     Return the observer that formats the log.
 
     :param kind: ``text`` or ``json``.
-    :param levels: which events are written.
-    :param write: takes lines.
+    :param levels: selects the events to write.
+    :param write: receives lines.
     :param fields: fields of every line; in text they precede the name of the logger.
     """
     form = _text_of(fields) if fields and kind != "json" else _format(kind)
@@ -160,8 +163,10 @@ def log_writer(kind: str, sink: Sink) -> LogWriter:
             "log_time": time.time(),
             "log_level": LogLevel.warn,
             "log_namespace": __name__,
-            "log_format": "{dropped} log lines were dropped: they could not be written "
-            "as fast as they came",
+            "log_format": (
+                "{dropped} log lines were dropped: they could not be written "
+                "as fast as they came"
+            ),
             "dropped": count,
         }
         return _format(kind)(event) or ""
@@ -179,7 +184,7 @@ class LoggingService:
 
     log_observer: ILogObserver | None = None
     log_writer: LogWriter | None = None
-    #: ``text`` or ``json``, and whether it goes to our standard output.
+    #: ``text`` or ``json``, and whether the log goes to our standard output.
     log_format = "text"
     log_is_output = True
     #: Fields of every line.
@@ -189,13 +194,13 @@ class LoggingService:
 
     def log_as_told(self, options: Mapping[str, Any], kind: str, level: str) -> None:
         """
-        Choose the observer.
+        Choose the log observer.
 
         :param options: options of twistd itself, which set the destination of the log.
         :raises ConfigurationError: the file cannot be written.
         """
         if "nodaemon" not in options:
-            return  # another runner, which has a log of its own
+            return  # another runner, with its own log
         self._log_level = level
         self._levels = levels = log_levels(level)
         if options.get("syslog"):
@@ -208,7 +213,7 @@ class LoggingService:
             return
         file = options.get("logfile")
         if file == "-" or (options.get("nodaemon") and not file):
-            # None where the program was started with it closed.
+            # None if the program was started with it closed.
             out = sys.stdout
             sink: Sink = StreamSink(_descriptor(out))
             if kind == "auto":
@@ -217,7 +222,7 @@ class LoggingService:
             self.log_is_output = False
             path = Path(file or "twistd.log")
             try:
-                # JSON is for collectors, which want to rotate the file themselves.
+                # JSON is for collectors, which rotate the file themselves.
                 sink = FileSink(path, None if kind == "json" else ROTATE_AT)
             except OSError as error:
                 message = (
@@ -231,13 +236,16 @@ class LoggingService:
         self.log_observer = observer(kind, levels, write, self.log_fields)
 
     def set_log_level(self, level: str | None) -> None:
-        """Set the lowest level to write; None: the level of the program's start."""
+        """Set the lowest level to write; None for the level of the program's start."""
         if self._levels is not None:
             name = level or self._log_level
             self._levels.setLogLevelForNamespace("", LogLevel.levelWithName(name))
 
     def start_logging(self, reactor: Any) -> None:
-        """From now on the log never waits; called once the service starts."""
+        """
+        Start the writer's thread, so that the log never blocks; called when the service
+        starts.
+        """
         if self.log_writer is not None:
             self.log_writer.start()
             reactor.addSystemEventTrigger(
@@ -245,18 +253,18 @@ class LoggingService:
             )
 
     def rotate_log(self) -> None:
-        """Give the log file another name, and begin a new one."""
+        """Rename the log file, and start a new one."""
         if self.log_writer is not None:
             self.log_writer.rotate()
 
     def reopen_log(self) -> None:
-        """Open the log file again: it was moved."""
+        """Reopen the log file after it was moved."""
         if self.log_writer is not None:
             self.log_writer.reopen()
 
     @property
     def dropped_lines(self) -> int:
-        """Of the log."""
+        """The number of dropped log lines."""
         return 0 if self.log_writer is None else self.log_writer.dropped
 
     def setServiceParent(self, parent: Any) -> None:

@@ -1,4 +1,4 @@
-"""Our programs as plugins of twistd."""
+"""The programs as plugins of twistd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ProgramMaker"]
 
 
 class ProgramMaker(ServiceMaker):
-    """Makes kas or agentk, in a reactor of ours unless another one was chosen."""
+    """Creates kas or agentk, with our reactor unless another one was chosen."""
 
     def __init__(self, name: str, description: str) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
@@ -21,8 +21,8 @@ class ProgramMaker(ServiceMaker):
 
     @property
     def options(self) -> Any:
-        """Its options; twistd asks for them when it has read its own."""
-        # First, because much of what a program imports installs the default one.
+        """Return its options; twistd calls this after it has parsed its own."""
+        # First, because many imports of a program install the default reactor.
         if "twisted.internet.reactor" not in sys.modules and hasattr(select, "epoll"):
             from tunnel.program.reactor import install
 

@@ -1,4 +1,4 @@
-"""Description of an open port, for its own process and others."""
+"""The description of an open port, for its own process and others."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["Opened"]
 
 @attrs.frozen
 class Opened:
-    """A port that is open."""
+    """An open port."""
 
-    #: Purpose of the listener.
+    #: The purpose of the listener.
     what: str
-    #: ``host:port``, or the path of a unix socket.
+    #: ``host:port``, or the path of a Unix socket.
     address: str
-    #: None: no TLS.
+    #: The certificate; None if there is no TLS.
     certificate_file: Path | None = None
-    #: Prefix of every path there, such as ``/k8s-proxy``.
+    #: The prefix of every path there, such as ``/k8s-proxy``.
     path: str = ""
 
     def to_json(self) -> dict[str, str | None]:
-        """For other processes: see `from_json`."""
+        """Return the description for other processes; see `from_json`."""
         file = self.certificate_file
         return {
             "for": self.what,
@@ -37,7 +37,7 @@ class Opened:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Opened:
         """
-        Read the description from another process.
+        Parse the description of another process.
 
         :raises KeyError, TypeError: it is not a description.
         """
@@ -46,6 +46,6 @@ class Opened:
             str(said["for"]),
             str(said["address"]),
             Path(file) if file else None,
-            # One of before an upgrade says none.
+            # Missing in descriptions of earlier versions.
             str(said.get("path", "")),
         )

@@ -1,4 +1,4 @@
-"""Common parts of both command lines."""
+"""The common parts of both command lines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tunnel.program.startup import refuse_unless
 
 __all__ = ["ProgramOptions"]
 
-#: As getopt of Python says it.
+#: The message of Python's getopt.
 _UNKNOWN = re.compile(r"option --(\S+) not recognized")
 
 
 class ProgramOptions(usage.Options):
     """
-    Options of `twistd`, with ``--version`` and ``--check``.
+    The options of `twistd`, with ``--version`` and ``--check``.
 
-    :ivar choices: the words that an option takes.
+    :ivar choices: the permitted values of options.
     """
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -35,12 +35,14 @@ class ProgramOptions(usage.Options):
     modules: Sequence[Prepared]
 
     def opt_version(self) -> NoReturn:
-        """Show the version of txkas and which build runs, and end."""
+        """Show the version of txkas and the build, and exit."""
         print(f"txkas {__version__} ({build_name()})")
         sys.exit(0)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """As Twisted does; what an unknown option was meant to be is said, too."""
+        """
+        Parse options as Twisted does, and suggest a known option for an unknown one.
+        """
         try:
             super().parseOptions(options)  # type: ignore[no-untyped-call]
         except usage.UsageError as error:
@@ -60,7 +62,7 @@ class ProgramOptions(usage.Options):
             raise usage.UsageError(f"'{rest[0]}' does not follow an option")
 
     def postOptions(self) -> None:
-        """Read everything that can be wrong, and report all of it at once."""
+        """Read the configuration, and report all problems at once."""
         problems = [
             f"--{name}: choose {', '.join(words[:-1])} or {words[-1]}"
             for name, words in self.choices.items()

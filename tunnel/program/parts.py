@@ -24,7 +24,7 @@ class Phase(IntEnum):
     All parts finish a phase before the next one begins.
     """
 
-    #: Probes, supervisors and load balancers learn that the program leaves.
+    #: Probes, supervisors and load balancers learn that the program is stopping.
     READINESS = 1
     #: No new agents are accepted.
     LISTENERS = 2
@@ -34,28 +34,30 @@ class Phase(IntEnum):
     REQUESTS = 4
     #: Modules stop.
     MODULES = 5
-    #: What modules left is written.
+    #: Remaining data of modules is written.
     STORES = 6
     #: Sessions end.
     SESSIONS = 7
 
 
 class Part:
-    """Base of a part, whose methods do nothing; each may return an awaitable."""
+    """
+    The base class of parts, whose methods do nothing; each may return an awaitable.
+    """
 
-    #: For messages.
+    #: The name for messages.
     name = "part"
 
     def start(self) -> object:
         """
-        Begin.
+        Start.
 
         :raises Exception: the program cannot run; the tree stops the started parts,
-            this one included.
+            including this one.
         """
 
     def drain(self, phase: Phase) -> object:
-        """Prepare the end; the tree waits for all parts before the next phase."""
+        """Prepare to stop; the tree waits for all parts before the next phase."""
 
     def stop(self) -> object:
         """Release everything; also called after a failed `start`."""
@@ -69,7 +71,7 @@ class Steps(Part):
     """
     A part made of functions.
 
-    :param drain: the functions by phase.
+    :param drain: the functions, by phase.
     """
 
     def __init__(
@@ -112,8 +114,7 @@ class PartTree:
     """
     The parts of one program.
 
-    A failure while draining or stopping is logged and does not keep other parts from
-    ending.
+    A failure while draining or stopping is logged, and does not affect other parts.
     """
 
     _log = Logger()
@@ -122,12 +123,13 @@ class PartTree:
         self._parts = parts
         self._started: list[Part] = []
         self._ending = False
-        #: Done when the parts have stopped after a failed start.
+        #: Fires when the parts have stopped after a failed start.
         self._failed: Deferred[None] | None = None
 
     async def start(self) -> None:
         """
-        Start the parts in order; if the program ends meanwhile, start no further part.
+        Start the parts in order; if the program is stopped in the meantime, start no
+        further part.
 
         :raises Exception: a part failed.  The tree stops the started parts, and does
             not wait for that: a daemon must report a failure before it forks.
@@ -140,7 +142,7 @@ class PartTree:
                 await _finished(part.start())
             except Exception:
                 if self._is_ending():
-                    # The end cancelled it, and stops all parts.
+                    # The start was cancelled by `end`, which stops all parts.
                     return
                 self._ending = True
                 self._failed = Deferred.fromCoroutine(self._stop())

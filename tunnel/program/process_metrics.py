@@ -1,4 +1,4 @@
-"""Common Prometheus metrics of both programs; computed on each request."""
+"""Prometheus metrics that both programs share, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["ProgramCollector", "register_process_metrics", "resumption_metrics"]
 @attrs.define(eq=False)
 class ProgramCollector(Collector):
     """
-    Version, log, certificates and failed handshakes.
+    Metrics of version, log, certificates and failed handshakes.
 
-    No label takes a value from outside.
+    No label has a value from outside.
 
-    :ivar program: what the names begin with.
-    :ivar dropped_lines: of the log.
+    :ivar program: the prefix of the names.
+    :ivar dropped_lines: returns the number of dropped log lines.
     """
 
     program: str
@@ -87,7 +87,7 @@ def register_process_metrics(
 
 
 def resumption_metrics(program: str, keeper: Keeper) -> Iterator[Metric]:
-    """Of streams that survive their path."""
+    """Yield the metrics of streams that survive the loss of their path."""
     yield GaugeMetricFamily(
         f"{program}_resumable_kept_bytes",
         "Bytes kept for streams that survive their path.",

@@ -1,8 +1,8 @@
 """
-Where the process spends its time, as a page: stacks of the reactor's thread.
+Profiles of the process as a page: stacks of the reactor's thread.
 
-A timer of CPU time interrupts the thread and notes what it is in.  A profiler that
-hears of each call, as `cProfile`, makes calls several times as slow while it runs.
+A timer of CPU time interrupts the thread and records its stack. A profiler that traces
+each call, such as `cProfile`, would make calls several times slower.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tunnel.program.site import Page, plain
 
 __all__ = ["Profiler"]
 
-#: Samples in a second of CPU time: prime, to be in step with nothing.
+#: Samples in a second of CPU time: a prime, to avoid synchronization with other timers.
 RATE = 97
 
-#: Callers of a function that are noted; what is beyond is cut at the outer end.
+#: Callers of a function that are recorded; outer ones are omitted.
 MAX_DEPTH = 100
 
-#: Different stacks; a busy kas has some hundred.  More are counted as one.
+#: Different stacks; a busy kas has some hundred. Further ones are counted as one.
 MAX_STACKS = 5_000
 
-#: Parts of a file's path that are shown.
+#: Parts of a file's path that are displayed.
 _SHOWN = 3
 
 _Stack = tuple[CodeType, ...]
@@ -42,10 +42,10 @@ def _set_timer(seconds: float) -> None:
 
 class Profiler:
     """
-    Makes a page with one profile, and one at a time.
+    Creates a page with a profile, one at a time.
 
-    :param seconds: how long one takes.
-    :param set_timer: begins the signals, with the seconds between two; 0 ends them.
+    :param seconds: the duration of a profile.
+    :param set_timer: starts signals with a period in seconds; 0 stops them.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Profiler:
         self._stacks: Counter[_Stack] | None = None
 
     async def page(self) -> Page:
-        """One profile, as folded stacks: what flame graphs are drawn from."""
+        """Return one profile as folded stacks, the input of flame graphs."""
         if self._stacks is not None:
             return plain("another profile is being made; one at a time", 409)
         stacks: Counter[_Stack] = Counter()
         self._stacks = stacks
-        # Stays, as a late signal would end the process.
+        # Kept installed, because a late signal would end the process.
         signal.signal(signal.SIGPROF, self.sample)
         signal.siginterrupt(signal.SIGPROF, False)
         self._set_timer(1 / RATE)
@@ -80,7 +80,7 @@ class Profiler:
         return Page("".join(lines).encode())
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """Record the thread's current stack: the handler of the signal."""
+        """Record the thread's current stack; the handler of the signal."""
         stacks = self._stacks
         if stacks is None:
             return
@@ -96,8 +96,8 @@ class Profiler:
 
 def _folded(stack: _Stack) -> str:
     """
-    Return the frames of a stack, outermost first, without characters that could end
-    them.
+    Return the frames of a stack, outermost first, without characters that are
+    separators.
     """
     return ";".join(_shown(code) for code in reversed(stack)) or "(other stacks)"
 

@@ -1,12 +1,12 @@
 """
-The reactor of kas and agentk: Twisted's for Linux, led by the poller of requests.
+The reactor of kas and agentk: Twisted's for Linux, driven by the poller of requests.
 
     PollerReactor ──> Poller ──> sockets that carry requests
                         └──────> EPollReactor ──> ports, pipes, threads, all else
 
-An event of a request passes one poller and one call on its way to the transport; in
-another reactor it passes two pollers, a loop of Twisted and a context for logging.
-Everything works in any other one as well: ``twistd --reactor=epoll kas``.
+An event of a request reaches the transport through one poller and one call; in another
+reactor it passes two pollers, a loop of Twisted and a context for logging. Everything
+works in other reactors, too: ``twistd --reactor=epoll kas``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ __all__ = ["PollerReactor", "install"]
 
 
 class PollerReactor(EPollReactor):
-    """Polls sockets in its `Poller`, and all else as `EPollReactor` does."""
+    """
+    A reactor that polls sockets in its `Poller`, and everything else as `EPollReactor`
+    does.
+    """
 
     def __init__(self) -> None:
         self._changed = False
@@ -35,16 +38,16 @@ class PollerReactor(EPollReactor):
         poller.lead(self._poller.fileno())
 
     def doIteration(self, timeout: float | None) -> None:
-        """Poll until there is something to do but for sockets, up to *timeout* s."""
+        """Poll until there is work other than for sockets, at most *timeout* s."""
         self._changed = False
         end = self.seconds() + (timeout or 0)
         while not self._sockets.turn(timeout):
-            # The loop of Twisted around this one looks for timers and threads: ten
-            # times what this does.
+            # Twisted's outer loop checks timers and threads, which takes ten times as
+            # long as this loop.
             if self._changed:
                 return
             if timeout is not None:
-                # A clock that is set back makes it no longer.
+                # If the clock is set back, the timeout must not become longer.
                 timeout = min(timeout, end - self.seconds())
                 if timeout <= 0:
                     return
@@ -52,15 +55,15 @@ class PollerReactor(EPollReactor):
 
     def iterate(self, delay: float = 0.0) -> None:
         """
-        Run one turn for a caller that waits in a callback, inside the surrounding turn.
+        Run one turn for a caller that waits in a callback, within the present turn.
         """
         self.runUntilCurrent()
         if self._sockets.turn(delay):
             self.doPoll(0)  # type: ignore[no-untyped-call]
         self._changed = True
 
-    # Checks that Twisted's loop needs before its next timer.  Threads and signals wake
-    # it through a pipe.
+    # Checks that Twisted's loop must make before its next timer. Threads and signals
+    # wake it through a pipe.
 
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kw: object
@@ -74,16 +77,16 @@ class PollerReactor(EPollReactor):
         super()._moveCallLaterSooner(delayedCall)
 
     def stop(self) -> None:
-        """End after this turn."""
+        """Stop after this turn."""
         self._changed = True
         super().stop()
 
     def crash(self) -> None:
-        """End after this turn, whatever is left."""
+        """Stop after this turn, whatever is left."""
         self._changed = True
         super().crash()
 
-    # Each socket is as good as any other in what the reactor says of itself.
+    # The reactor's lists include the poller's sockets.
 
     def removeAll(self) -> list[Any]:
         """Stop polling all returned selectables."""
@@ -102,5 +105,5 @@ class PollerReactor(EPollReactor):
 
 
 def install() -> None:
-    """Make it the reactor of this process."""
+    """Install it as the reactor of this process."""
     installReactor(PollerReactor())

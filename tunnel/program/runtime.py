@@ -23,12 +23,12 @@ __all__ = ["Runtime"]
 @attrs.frozen(kw_only=True, eq=False)
 class Runtime:
     """
-    Runtime of one process.
+    The runtime of one process.
 
-    :ivar reactor: also the clock for durations.
-    :ivar now: the time of day, in seconds since 1970.
-    :ivar random: between 0 and 1, for jitter.
-    :ivar environ: variables of the environment, which may name a proxy.
+    :ivar reactor: the reactor, which is also the clock for durations.
+    :ivar now: returns the time of day, in seconds since 1970.
+    :ivar random: returns a number between 0 and 1, for jitter.
+    :ivar environ: environment variables, which may name a proxy.
     :ivar instance_id: identifies the process to its peers.
     """
 
@@ -51,7 +51,7 @@ class Runtime:
         """
         Return a runtime with a tracer; without *settings*, the same runtime.
 
-        :param ratio: fraction of root spans for which this process begins a trace.
+        :param ratio: the fraction of root spans for which this process begins a trace.
         """
         if settings is None:
             return self

@@ -1,4 +1,4 @@
-"""Tells systemd how the service does (`sd_notify(3)`, the datagram alone)."""
+"""Reports the state of the service to systemd (`sd_notify(3)`, only the datagram)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def notify(state: str) -> bool:
 
 
 def watchdog_interval() -> float | None:
-    """Seconds between two ``WATCHDOG=1``, half of what systemd allows; None: off."""
+    """
+    Return the seconds between two ``WATCHDOG=1``, half of systemd's limit; None if it
+    is off.
+    """
     usec = os.environ.get("WATCHDOG_USEC", "")
     pid = os.environ.get("WATCHDOG_PID", "")
     if not usec.isdigit() or (pid and pid != str(os.getpid())):
@@ -42,7 +45,7 @@ def watchdog_interval() -> float | None:
 
 
 class Watchdog(Part):
-    """Tells systemd that the reactor turns, as often as systemd wants to hear it."""
+    """Reports to systemd that the reactor is running, at the required interval."""
 
     name = "the watchdog"
 
@@ -51,14 +54,14 @@ class Watchdog(Part):
         self._stopped = False
 
     def start(self) -> None:
-        """Begin, unless the service was stopped while it started."""
+        """Start, unless the service was stopped while it started."""
         interval = watchdog_interval()
         if interval is not None and not self._stopped:
             notify("WATCHDOG=1")
             self._timers.later("watchdog", interval, self.start)
 
     def drain(self, phase: Phase) -> None:
-        """Announce the end of the service, which has limits of its own."""
+        """Announce the end of the service, which has separate timeouts."""
         if phase is Phase.READINESS:
             notify("STOPPING=1")
             self.stop()

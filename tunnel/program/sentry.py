@@ -1,8 +1,8 @@
 """
-Failures for Sentry: what the log has of level error and above, with its traceback.
+Reports failures to Sentry: log events of level error and above, with their tracebacks.
 
-The SDK of Sentry sends them in a thread of its own; while Sentry is slow or away they
-are dropped, and nothing waits.
+Sentry's SDK sends them in a separate thread; while Sentry is slow or unavailable they
+are dropped, and nothing blocks.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tunnel.program.shutdown import SHUTDOWN_SECONDS, run_at_shutdown
 
 __all__ = ["ErrorReports"]
 
-#: Events in a minute: what fails with each request needs to be seen once.
+#: Events in a minute: an error of every request need be reported only once.
 PER_MINUTE: Final = 30
 
-#: Fields of an event that Sentry can be searched by.
+#: Fields of an event by which Sentry can search.
 _TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
 
-#: The port of a client is another one each time, and would make each error a new one.
+#: The port of a client differs each time, and would make each error a new one.
 _PORT: Final = re.compile(r"(?<=\d|\])(:\d{1,5})(?=\D|$)")
 
 
@@ -44,7 +44,7 @@ class ErrorReports:
     """
     Reports failures, from `start` to `stop`.
 
-    Neither variables nor requests are reported: there may be secrets in them.
+    It reports neither variables nor requests, which may contain secrets.
 
     :param program: ``kas`` or ``agentk``.
     """
@@ -58,7 +58,7 @@ class ErrorReports:
         self._left = PER_MINUTE
 
     def start(self) -> None:
-        """Report from now on, if it is known where to."""
+        """Start to report, if Sentry is configured."""
         if not self._settings.dsn:
             return
         import sentry_sdk
@@ -77,7 +77,7 @@ class ErrorReports:
         globalLogPublisher.addObserver(self)
 
     async def stop(self, reactor: Any) -> None:
-        """Send what is left; waits for `SHUTDOWN_SECONDS` seconds at most."""
+        """Send the remaining events; waits for at most `SHUTDOWN_SECONDS` seconds."""
         client, self._client = self._client, None
         if client is None:
             return
@@ -86,7 +86,7 @@ class ErrorReports:
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
-        # Threads log, too, also while it stops.
+        # Threads also log, even while it stops.
         client = self._client
         if client is None or level not in (LogLevel.error, LogLevel.critical):
             return

@@ -1,4 +1,4 @@
-"""A program as a service of twistd: its log, and its tree of parts."""
+"""A program as a service of twistd, with its log and its tree of parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ProgramService"]
 
 class ProgramService(LoggingService, Service):
     """
-    Base of a program, which calls `compose` at the end of its ``__init__``.
+    The base class of a program, which calls `compose` at the end of its ``__init__``.
 
     :param remarks: warnings about the configuration.
     """

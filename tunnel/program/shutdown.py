@@ -1,4 +1,4 @@
-"""The last work of a library in a thread at shutdown, with a short time limit."""
+"""Runs the last work of a library in a thread at shutdown, with a short timeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 
 __all__ = ["SHUTDOWN_SECONDS", "run_at_shutdown"]
 
-#: Seconds for what is left at the end.
+#: Seconds for remaining work at the end.
 SHUTDOWN_SECONDS = 3.0
 
 
@@ -18,9 +18,9 @@ async def run_at_shutdown(
     reactor: Any, call: Callable[[], object], seconds: float = SHUTDOWN_SECONDS
 ) -> None:
     """
-    Wait for *call*, so many seconds at most.
+    Wait for *call*, for at most *seconds*.
 
-    A thread of the reactor's pool would keep the process until it is done.
+    A thread of the reactor's pool would delay the end of the process.
     """
     done: Deferred[None] = Deferred()
 
@@ -36,5 +36,5 @@ async def run_at_shutdown(
 
     Thread(target=run, name="shutdown", daemon=True).start()
     done.addTimeout(seconds, reactor)
-    # The process ends anyway; the thread is a daemon and does not keep it.
+    # The process ends anyway; the thread is a daemon and does not delay it.
     await done.addErrback(lambda failure: failure.trap(TimeoutError, CancelledError))

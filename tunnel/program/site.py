@@ -1,7 +1,8 @@
 """
-The web site of an observability listener: a few pages, no bodies, and with limits.
+The web site of an observability listener: a few pages, without request bodies, and with
+limits.
 
-Served by `tunnel.http1`, as everything else that faces many clients.
+It uses `tunnel.http1`, like everything that serves many clients.
 """
 
 from __future__ import annotations
@@ -35,33 +36,34 @@ __all__ = [
     "plain",
 ]
 
-#: Connections at a time from other machines.  Probes and scrapes need a handful; what
-#: is more has a few KiB each, and would take descriptors from agents.
+#: Connections from other machines at the same time. Probes and scrapes need a handful;
+#: more would take a few KiB each, and descriptors that agents need.
 MAX_CONNECTIONS = 256
 
-#: Connections at a time from this machine, whatever others do: the probes and kasctl.
+#: Connections from this machine at the same time, for probes and kasctl, independent of
+#: others.
 RESERVED = 32
 
 LIMITS = HttpServerLimits(
     max_header_bytes=16 * 1024,  # no cookies, no tokens
-    idle_seconds=75.0,  # scrapes come every minute, and keep their connection
-    body_seconds=10.0,  # for a response that the client does not read; no bodies
+    idle_seconds=75.0,  # scrapes come every minute, and reuse their connection
+    body_seconds=10.0,  # for a response that the client does not read
     max_connections=MAX_CONNECTIONS,
 )
 
 
 @attrs.frozen
 class Page:
-    """One answer."""
+    """One response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
-    #: More of the head, each line with CRLF before it.
+    #: Additional header lines, each preceded by CRLF.
     fields: bytes = b""
 
 
-#: Makes a page for one request, at once or later.
+#: Creates the page for one request, at once or later.
 Make = Callable[[], Page | Coroutine[Any, Any, Page]]
 
 
@@ -80,13 +82,13 @@ def exposition(metrics: CollectorRegistry) -> Page:
 
 class Site(ServerFactory):
     """
-    Factory that serves pages by their paths.
+    A factory that serves pages by their paths.
 
     It creates a page for each GET or HEAD.  It refuses a body, and drops its bytes.
     When it has too many connections, it closes the longest idle connection;
     connections from this machine count separately.
 
-    :param pages: by path, as configured.
+    :param pages: the pages by path, as configured.
     """
 
     noisy = False
@@ -105,7 +107,7 @@ class Site(ServerFactory):
         self.local = HttpServerFactory(
             self, clock, limits=reserved, render_error=_refusal
         )
-        #: Pages that take their time.
+        #: The number of pages that are being created.
         self.making = 0
 
     def buildProtocol(self, addr: IAddress | None) -> IProtocol:  # type: ignore[override]

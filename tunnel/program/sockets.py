@@ -1,8 +1,8 @@
 """
 Listening sockets without a Twisted port.
 
-A port accepts, shuts its socket down for all processes that share it, and removes the
-path of a unix socket, even if another process listens there by then.
+A port accepts connections, shuts its socket down for all processes that share it, and
+removes the path of a Unix socket, even if another process listens there by then.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ __all__ = ["ListeningSocket", "is_listening", "is_unix", "open_socket"]
 
 class ListeningSocket:
     """
-    A socket that listens.
+    A listening socket.
 
-    :param path: of a unix socket that was made here, and is removed at the end.
+    :param path: the path of a Unix socket that was created here, and is removed at the
+        end.
     """
 
     def __init__(self, opened: socket.socket, path: str = "") -> None:
@@ -38,11 +39,13 @@ class ListeningSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it here; processes that share it go on to accept."""
+        """Close it in this process; processes that share it continue to accept."""
         self._socket.close()
 
     def remove_path(self) -> None:
-        """Remove the path of a unix socket, unless it leads to another one by now."""
+        """
+        Remove the path of a Unix socket, unless it leads to another socket by now.
+        """
         made, self._file = self._file, None
         if made is not None and _file_at(self._path) == made:
             with suppress(OSError):  # the next listener removes it
@@ -51,7 +54,7 @@ class ListeningSocket:
 
 async def open_socket(endpoint: str) -> ListeningSocket:
     """
-    Open what a Twisted endpoint string says: ``tcp``, ``unix`` or ``systemd``.
+    Open the socket for a Twisted endpoint string: ``tcp``, ``unix`` or ``systemd``.
 
     :raises CannotListenError: as a port of Twisted does.
     """
@@ -61,13 +64,16 @@ async def open_socket(endpoint: str) -> ListeningSocket:
 
 
 def is_unix(endpoint: str) -> bool:
-    """Whether an endpoint string is of a unix socket."""
+    """Tell whether an endpoint string is for a Unix socket."""
     kind, *rest = endpoint.split(":")
     return kind == "unix" or (kind == "systemd" and "domain=UNIX" in rest)
 
 
 class _Opener:
-    """A reactor as far as such endpoints need one: it opens, and does not accept."""
+    """
+    The part of a reactor that such endpoints need: it opens sockets, and does not
+    accept.
+    """
 
     def listenTCP(
         self, port: int, factory: object, backlog: int = 50, interface: str = ""
@@ -91,7 +97,8 @@ class _Opener:
         mode: int = 0o666,
         wantPID: int = 0,
     ) -> ListeningSocket:
-        # No lock is beside it: whether another program listens there can be asked.
+        # No lock file is needed: `is_listening` can tell whether another program
+        # listens there.
         is_file = not address.startswith("\0")
         opened = socket.socket(socket.AF_UNIX)
         try:
@@ -113,12 +120,12 @@ class _Opener:
 
 
 def is_listening(path: str) -> bool:
-    """Whether a program listens on the unix socket there."""
+    """Tell whether a program listens on the Unix socket at a path."""
     return _asked(path) in (0, errno.EAGAIN)
 
 
 def _remove_left(path: str) -> None:
-    """Remove a socket without a listener: its kas was killed."""
+    """Remove a socket without a listener, which a killed kas left behind."""
     try:
         is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -128,7 +135,7 @@ def _remove_left(path: str) -> None:
 
 
 def _asked(path: str) -> int:
-    """Return the kernel's answer to a client: a number of `errno`."""
+    """Return the kernel's result for a client: a number of `errno`."""
     with socket.socket(socket.AF_UNIX) as client:
         # Otherwise a socket without room for more connections would block us.
         client.setblocking(False)
@@ -137,7 +144,8 @@ def _asked(path: str) -> int:
 
 def _file_at(path: str) -> tuple[int, int, int] | None:
     """
-    Return a value that distinguishes a file from a later one with its path or number.
+    Return a value that distinguishes a file from a later one with the same path or
+    inode.
     """
     if not path:
         return None

@@ -1,4 +1,4 @@
-"""How a service that cannot start says so, whatever twistd is doing at that moment."""
+"""Reports why a service cannot start, in every state of twistd."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ class CannotStart(SystemExit, Exception):
     """
     Ends the process with its reason and status 1.
 
-    An `Exception` as well, because that is what twistd reports to the parent of a
-    daemon; the command would wait forever otherwise.
+    It is also an `Exception`, because twistd reports that to the parent of a daemon;
+    the command would wait forever otherwise.
     """
 
 
 def refuse(problems: Sequence[str]) -> NoReturn:
     """
-    End the command with *problems*, one on each line, and status 1.
+    Exit with *problems*, one on each line, and status 1.
 
-    A `UsageError` would have twistd print all its options before, and not even be
-    caught once options are parsed.
+    A `UsageError` would make twistd print all its options first, and is not caught
+    after the options were parsed.
     """
     raise CannotStart("\n".join(problems))
 
 
 def refuse_unless(problems: list[str], steps: Iterable[Callable[[], None]]) -> None:
     """
-    Take every step, whatever became of those before; `refuse` if anything is wrong.
+    Run every step, whatever the result of earlier ones; call `refuse` if there are
+    problems.
 
-    :param problems: what is known to be wrong already.
+    :param problems: known problems.
     """
     for step in steps:
         try:
@@ -54,7 +55,7 @@ def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     """
     Run *start*; if it fails, end the process with the reason and status 1.
 
-    A failure before the reactor runs ends twistd right here, even while it becomes a
+    A failure before the reactor runs ends twistd at once, even while it becomes a
     daemon: its parent then reports the failure to the operator.
 
     :raises CannotStart: it failed at once.
@@ -87,20 +88,20 @@ def _lines(failure: Failure) -> list[str]:
 
 
 class Signalled(Protocol):
-    """Requests that an operator sends to a program by signals."""
+    """The requests that an operator sends to a program by signals."""
 
     def reload(self) -> None:
-        """Open log files again, and read every file again."""
+        """Reopen log files, and read all files again."""
 
     def rotate_log(self) -> None:
-        """Give the log file another name, and begin a new one."""
+        """Rename the log file, and start a new one."""
 
 
 def obey_signals(service: Signalled, reactor: Any) -> None:
     """
-    Let SIGHUP mean `reload`, and SIGUSR1 `rotate_log`, as twistd has it.
+    Make SIGHUP call `reload`, and SIGUSR1 `rotate_log`, as in twistd.
 
-    Without this SIGHUP ends the process, while requests are under way.
+    Without this, SIGHUP would end the process, including requests in progress.
     """
     for number, act in (
         (signal.SIGHUP, service.reload),

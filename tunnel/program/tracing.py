@@ -1,8 +1,8 @@
 """
-Spans for OpenTelemetry: what a request did here, told to a collector.
+Spans for OpenTelemetry: the steps of a request in this program, sent to a collector.
 
-The SDK of OpenTelemetry makes them, and a thread of it sends them, by OTLP over HTTP:
-while the collector is slow or away they are dropped, and nothing waits.
+OpenTelemetry's SDK creates them, and sends them in a thread, by OTLP over HTTP: while
+the collector is slow or unavailable they are dropped, and nothing blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracer"]
 
-#: Spans that wait to be sent; a busy kas makes so many in a second.  Further ones are
+#: Spans that wait to be sent: a busy kas creates as many in a second. Further ones are
 #: dropped.
 MAX_WAITING: Final = 2048
 
@@ -60,13 +60,13 @@ class Span:
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
 
     def set(self, name: str, value: str | int | float | bool) -> None:
-        """Say something more of it."""
+        """Set an attribute."""
         if isinstance(value, str):
             value = clean(value, MAX_TEXT)
         self._span.set_attribute(name, value)
 
     def rename(self, name: str) -> None:
-        """Give it another name."""
+        """Change the name."""
         self._span.update_name(clean(name, MAX_TEXT))
 
     def end(self, problem: str = "") -> None:
@@ -86,12 +86,12 @@ class Span:
 @implementer(ITracer)
 class Tracer(Collector):
     """
-    Tracer that creates spans and sends them, from `start` to `stop`.
+    A tracer that creates spans and sends them, from `start` to `stop`.
 
     :param program: ``kas`` or ``agentk``: the name of the service.
     :param instance: distinguishes several instances.
-    :param ratio: fraction of root spans for which this tracer begins a trace.
-    :param random: between 0 and 1.
+    :param ratio: the fraction of root spans for which this tracer begins a trace.
+    :param random: returns a number between 0 and 1.
     """
 
     _log = Logger()
@@ -113,12 +113,12 @@ class Tracer(Collector):
         self._tracer: Any = None
         self._extract: Any = None
         self._kinds: dict[SpanKind, Any] = {}
-        #: Spans that were sent, that the collector refused, and that were dropped
-        #: because the queue was full.
+        #: The numbers of spans that were sent, that the collector refused, and that
+        #: were dropped because the queue was full.
         self.sent = self.failed = self.dropped = 0
-        #: Spans that have ended and were not counted yet.
+        #: The number of spans that have ended and were not counted yet.
         self._waiting = 0
-        #: Why the last ones were not taken; empty: they were.
+        #: Why the last spans were not accepted; empty if they were.
         self._problem = ""
 
     def collect(self) -> Iterator[Metric]:
@@ -136,9 +136,9 @@ class Tracer(Collector):
 
     def start(self, reactor: IReactorCore) -> None:
         """
-        Make spans from now on.
+        Start to create spans.
 
-        :raises ConfigurationError: the file with the token cannot be used.
+        :raises ConfigurationError: the file with the token is invalid.
         """
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
@@ -152,14 +152,14 @@ class Tracer(Collector):
             TraceContextTextMapPropagator,
         )
 
-        # It would write into our log what is counted here.
+        # It would log failures that are counted here.
         library = logging.getLogger("opentelemetry")
         library.addHandler(logging.NullHandler())
         library.propagate = False
         settings = self._settings
         authority = settings.otlp_ca_certificate_file
         if settings.otlp_token_secret_file and not is_private(settings.otlp_endpoint):
-            # GitLab's kas takes such a file, too.
+            # GitLab's kas accepts such a file, too.
             self._log.warn(
                 "the token of observability.tracing is sent to {endpoint} without "
                 "encryption: use https",
@@ -198,7 +198,7 @@ class Tracer(Collector):
         self._tracer = self._provider.get_tracer("txkas", __version__)
 
     async def stop(self, reactor: Any) -> None:
-        """Send what is left; waits for `SHUTDOWN_SECONDS` seconds at most."""
+        """Send the remaining spans; waits for at most `SHUTDOWN_SECONDS` seconds."""
         provider, self._provider, self._tracer = self._provider, None, None
         if provider is None:
             return
@@ -214,7 +214,7 @@ class Tracer(Collector):
         if self._tracer is None:
             return None
         if trace_id_of(parent) is None:
-            # The SDK could decide it, too, and takes ten times as long for it.
+            # The SDK could decide this, too, but takes ten times as long.
             if self._random() >= self._ratio:
                 return None
             parent = None
@@ -226,9 +226,9 @@ class Tracer(Collector):
 
     def has_room(self) -> bool:
         """
-        Return whether a span that ends now can be queued.
+        Tell whether a span that ends now can be queued.
 
-        The SDK would silently drop the oldest one for it.
+        If not, the SDK would silently drop the oldest one.
         """
         if self._waiting >= MAX_WAITING:
             self.dropped += 1
@@ -279,7 +279,7 @@ def _credential(file: Path | None) -> dict[str, str]:
             "it; write one line"
         )
         raise ConfigurationError([message])
-    # The tokens of GitLab have a header of their own.
+    # GitLab's tokens have a header of their own.
     if token.startswith("glpat-"):
         return {"Private-Token": token}
     return {"Authorization": f"Bearer {token}"}

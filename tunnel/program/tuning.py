@@ -1,4 +1,4 @@
-"""Settings of the process that cost nothing and matter much."""
+"""Settings of the process that cost nothing and have a large effect."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ENOUGH_FILES = 4096
 
 def tune_allocator() -> bool:
     """
-    Keep large blocks in the heap; False where the C library is another one.
+    Keep large blocks in the heap; return False if the C library is not glibc.
 
-    glibc gives each block of 128 KiB and more a mapping of its own and takes it away
-    again, so a flush of a busy tunnel is paid for in page faults: measured 2.2 times
-    the throughput of an agent that sends.
+    glibc allocates each block of 128 KiB and more with a mapping of its own and unmaps
+    it again, so that a flush of a busy tunnel causes page faults. This setting gave 2.2
+    times the throughput of an agent that sends.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -47,8 +47,8 @@ def hide_memory() -> bool:
     """
     Close this process to others of its user: its memory, environment and files.
 
-    ``/proc/PID/fd``, ``environ`` and ``mem`` are root's from now on, and no core is
-    dumped.  False where the kernel is another one.
+    ``/proc/PID/fd``, ``environ`` and ``mem`` then belong to root, and no core is
+    dumped. Return False if the kernel does not support it.
     """
     try:
         prctl = ctypes.CDLL(None).prctl
@@ -59,9 +59,9 @@ def hide_memory() -> bool:
 
 def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
     """
-    Raise the soft limit of open files to the hard one.
+    Raise the soft limit of open files to the hard limit.
 
-    :return: a warning where that is fewer than *enough*.
+    :returns: a warning if that is lower than *enough*.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -69,7 +69,7 @@ def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError):
-            # The kernel allows no process so many (fs.nr_open was lowered since).
+            # The kernel does not permit that many (fs.nr_open was lowered since).
             pass
     if soft == resource.RLIM_INFINITY or soft >= enough:
         return None
@@ -82,11 +82,12 @@ def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
 
 def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> None:
     """
-    Let the timers of *reactor* run by a clock that is never set.
+    Make the timers of *reactor* use a clock that is never set.
 
-    Its own is the time of day: set back by an hour, it stops every timer for that long,
-    leases and pings among them; set forward, it ends whatever waits.  From here on its
-    ``seconds`` is *steady* itself and no time of day: a request asks it ten times.
+    Twisted's clock is the time of day: when it is set back by an hour, every timer
+    stops for that long, including leases and pings; when it is set forward, all
+    timeouts fire. From now on ``seconds`` of the reactor is *steady* itself, and not
+    the time of day.
     """
     ahead = reactor.seconds() - steady()
     reactor.seconds = steady
@@ -97,10 +98,10 @@ def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> Non
 
 def settle() -> None:
     """
-    After the start: what is there stays, and the collector need not look at it.
+    Exempt the objects that exist after the start from garbage collection.
 
-    A request makes some fifty objects that reference counting alone frees, so the usual
-    threshold of 700 runs a collection every dozen requests, for nothing.
+    A request creates about fifty objects that reference counting alone frees, so the
+    usual threshold of 700 would run a useless collection every dozen requests.
     """
     gc.collect()
     gc.freeze()

@@ -14,20 +14,21 @@ from tunnel.toolkit.packing import pack, unpack
 
 __all__ = ["RESERVED", "access_fields", "take_access"]
 
-#: Names of metadata that begin so are ours; modules can neither send nor see them.
+#: Prefix of reserved names of metadata; modules can neither send nor see them.
 RESERVED: Final = "txkas-"
 
 _FIELD: Final = "txkas-access"
 
-#: In place of `_FIELD` where that is long.  A peer that does not know it finds no
-#: access, and refuses what needs one.
+#: Used instead of `_FIELD` for a long access. A peer that does not know it finds no
+#: access, and refuses calls that need one.
 _PACKED: Final = "txkas-access-packed"
 
-#: Characters of an access that travel as they are: all metadata of a call has to fit
+#: Characters of an access that are sent uncompressed: all metadata of a call has to fit
 #: into one frame.
 PLAIN: Final = 16 * 1024
 
-#: Bytes of an access: GitLab gives a user up to 3,000 groups, of some 50 bytes here.
+#: Bytes of an access: a GitLab user may have 3,000 groups, which take about 50 bytes
+#: each.
 MAX_ACCESS: Final = 512 * 1024
 
 
@@ -52,11 +53,12 @@ def access_fields(access: Access) -> dict[str, str]:
 
 def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
     """
-    Take our fields out of *metadata*; return the access among them.
+    Remove our fields from *metadata* and return the access among them.
 
-    :param trusted: the peer is a kas; what any other peer says is dropped.
-    :raises CallError: INVALID_ARGUMENT, it cannot be read.  To go on without it could
-        be to go on with more rights.
+    :param trusted: whether the peer is a kas; the access from any other peer is
+        dropped.
+    :raises CallError: INVALID_ARGUMENT, it cannot be read. Ignoring it could give the
+        caller more permissions.
     """
     found, packed = metadata.get(_FIELD), metadata.get(_PACKED)
     for name in [name for name in metadata if name.startswith(RESERVED)]:
@@ -80,9 +82,9 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
             str(fields["agent_id"]),
             str(fields["agent_name"]),
             who,
-            # Anything but a plain false is read-only.
+            # Any value but false means read-only.
             fields["read_only"] is not False,
-            # A kas of before does not send it.
+            # Earlier versions of kas do not send it.
             fields.get("secrets") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,4 +1,4 @@
-"""One call, on the side that asks."""
+"""One call, on the requesting side."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tunnel.toolkit.traces import CURRENT, TRACEPARENT
 
 
 class StreamOpener(Protocol):
-    """Opens a stream to wherever the calls of a client go."""
+    """A function that opens a stream to the destination of a client's calls."""
 
     def __call__(
         self,
@@ -44,16 +44,17 @@ class StreamOpener(Protocol):
 @implementer(IServiceClient)
 class ServiceClient:
     """
-    Calls the methods of one service.
+    A client of one service.
 
         client = api.client(DESCRIPTOR.services_by_name["Echo"], agent_id)
         answer = await client.call("Say", SayRequest(text="hello"), timeout=5)
         async for event in client.stream("Watch", WatchRequest()):
             ...
 
-    Every way to fail is a `tunnel.errors.CallError`.
+    Every failure is a `tunnel.errors.CallError`.
 
-    :param access: the user for whom calls are made; None: for this side itself.
+    :param access: the user for whom calls are made; None if this side makes them for
+        itself.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class ServiceClient:
         metadata: Mapping[str, str] | None = None,
     ) -> Any:
         """
-        One request, one response.
+        Send one request and return its response.
 
-        :param timeout: seconds until DEADLINE_EXCEEDED; 0: as long as it takes.
+        :param timeout: seconds until DEADLINE_EXCEEDED; 0 for no limit.
         """
         call = self.open(method, timeout=timeout, metadata=metadata)
         try:
@@ -97,7 +98,9 @@ class ServiceClient:
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """One request, the responses one by one; leaving the loop cancels the call."""
+        """
+        Send one request and yield its responses; leaving the loop cancels the call.
+        """
         call = self.open(method, timeout=timeout, metadata=metadata)
         try:
             await call.send(request)
@@ -114,9 +117,10 @@ class ServiceClient:
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> ClientCall:
-        """Begin a call whose requests and responses are streams."""
+        """Begin a call with streams of requests and responses."""
         descriptor = self._service.methods_by_name[method]
-        # Fields that a module forwards from its own callers must not become an access.
+        # Fields that a module forwards from its own callers must not be treated as an
+        # access.
         fields = {
             name: value
             for name, value in (metadata or {}).items()
@@ -136,7 +140,7 @@ class ServiceClient:
 
 @implementer(IClientCall, IStreamReceiver)
 class ClientCall:
-    """One call: send requests, read responses, or give up with `cancel`."""
+    """A call: it sends requests, and returns responses."""
 
     def __init__(
         self,
@@ -147,7 +151,7 @@ class ClientCall:
         metadata: bytes,
         timeout: float,
     ) -> None:
-        #: Initial metadata of the answer, once it came.
+        #: Initial metadata of the response, after it arrived.
         self.metadata: dict[str, str] = {}
         #: Further fields of the trailers, once the call has ended.
         self.trailers: dict[str, str] = {}
@@ -171,12 +175,16 @@ class ClientCall:
             self._timer = clock.callLater(timeout, self._late)
 
     async def send(self, request: Message) -> None:
-        """Send one request, once there is room; :raises CallError: the call is over."""
+        """
+        Send one request when there is room.
+
+        :raises CallError: the call is over.
+        """
         try:
             await self._outlet.send(request)
         except CallError:
             if self._outlet.closed:
-                # The end of the call is the reason, not the missing stream.
+                # Report why the call ended, not that its stream is missing.
                 await self._inbox.next()
             raise
 
@@ -189,7 +197,7 @@ class ClientCall:
         data = await self._inbox.next()
         if data is None:
             raise CallError(Status.INTERNAL, "the call ended without a response")
-        # Trailers decide: a response of a call that failed does not count.
+        # The trailers decide: a response of a failed call does not count.
         if await self._inbox.next() is not None:
             raise CallError(Status.INTERNAL, "more than one response")
         return self._parse(data)
@@ -204,11 +212,11 @@ class ClientCall:
         return self._parse(data)
 
     def cancel(self) -> None:
-        """Give up; does nothing once the call is over."""
+        """Cancel the call; does nothing if it is over."""
         if not self._closed:
             self._stream.reset(ErrorCode.CANCELLED)
 
-    # IStreamReceiver
+    # Methods of IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
         """Take initial metadata, or the trailers."""
@@ -231,7 +239,7 @@ class ClientCall:
             self.cancel()
 
     def fin_received(self) -> None:
-        """End the response: the trailers contain its status."""
+        """Handle the end of the response; the trailers contain its status."""
         if self._trailers is None:
             self._inbox.end(error_from_end(None))
         else:
@@ -252,7 +260,7 @@ class ClientCall:
 
     def _late(self) -> None:
         error = CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
-        # In kas a stream may still wait for its agent, and knows why.
+        # In kas, the stream may still wait for its agent, and knows the reason.
         stream = self._stream
         if IWaitingStream.providedBy(stream) and (away := stream.absence()) is not None:
             error = error_from_end(away)

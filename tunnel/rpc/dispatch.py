@@ -1,4 +1,4 @@
-"""Which code answers a stream that the other side opened."""
+"""Assigns streams from the other side to the handlers of their methods."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Accept = Callable[[IStream, Any], IStreamReceiver]
 
 class Dispatcher:
     """
-    Table of methods and their handlers.
+    A table of methods and their handlers.
 
     `withdraw` removes all handlers that were registered under a module's name, so that
     a module can restart while the tunnels stay.
 
-    :param from_kas: all streams come from kas, which is trusted for a call's `Access`.
+    :param from_kas: whether all streams come from kas, whose `Access` for a call is
+        trusted.
     :param tracer: creates a span for each call.
     """
 
@@ -50,11 +51,12 @@ class Dispatcher:
         ready: Callable[[], None] | None = None,
     ) -> None:
         """
-        Answer each method of *service* by the method of that name in snake_case.
+        Register *implementation* for each method of *service*, by the method's name in
+        snake_case.
 
-        :param ready: raises a CallError where calls cannot be answered now: they are
+        :param ready: raises a CallError if calls cannot be handled now; they are
             refused, so that kas tries another agentk of the agent.
-        :raises ValueError: one is missing, or is answered by another module.
+        :raises ValueError: a method is missing, or is handled by another module.
         """
         settings = CallSettings(self._clock, self._from_kas, self.tracer, self._memory)
         for method in service.methods:
@@ -72,7 +74,7 @@ class Dispatcher:
 
     def handle_stream(self, owner: str, method: str, accept: Accept) -> None:
         """
-        Answer raw streams for *method*.
+        Register a handler of raw streams for *method*.
 
         :raises ValueError: as `handle`.
         """
@@ -82,21 +84,21 @@ class Dispatcher:
         self._accepts[method] = (owner, accept)
 
     def withdraw(self, owner: str) -> None:
-        """Forget everything that *owner* registered."""
+        """Remove everything that *owner* registered."""
         self._accepts = {
             name: entry for name, entry in self._accepts.items() if entry[0] != owner
         }
 
     @property
     def services(self) -> list[str]:
-        """Full names of the services that are answered, for HELLO and WELCOME."""
+        """The full names of the registered services, for HELLO and WELCOME."""
         return sorted({name.rsplit("/", 1)[0].lstrip("/") for name in self._accepts})
 
     def accept(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
         """
         Return the receiver for a stream.
 
-        :raises ProtocolError: no code answers.
+        :raises ProtocolError: no handler is registered.
         """
         entry = self._accepts.get(open_.method)
         if entry is None:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-#: Everything but printable ASCII is percent-encoded, so no value can end a line.
+#: Other characters are percent-encoded, so that no value can end a line.
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
 
-#: Fields of a block: each takes 150 bytes besides its text, and few are sent.
+#: Fields of a block: each takes 150 bytes in addition to its text, and few are needed.
 MAX_FIELDS = 256
 #: Lines of a block that are read.
 MAX_LINES = 2 * MAX_FIELDS
@@ -20,9 +20,9 @@ _NAME = re.compile(r"[!-9;-~]+")
 
 def encode_fields(fields: Mapping[str, str]) -> bytes:
     """
-    ``name: value`` lines; names are lower-cased.
+    Encode fields as ``name: value`` lines, with names in lower case.
 
-    :raises ValueError: a name is empty, or has a byte that would end it.
+    :raises ValueError: a name is empty, or contains a byte that would end it.
     """
     for name in fields:
         if _NAME.fullmatch(name) is None:

@@ -1,4 +1,4 @@
-"""Protobuf messages on a stream: cut out when they arrive, paced when they leave."""
+"""Protobuf messages on a stream: decoded on arrival, and sent with back-pressure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zope.interface import implementer
 from tunnel.api import IStream
 from tunnel.errors import CallError, Status
 
-#: Largest message, in both directions.  Larger data belongs on a raw stream.
+#: Bytes of the largest message, in both directions. Larger data needs a raw stream.
 MAX_MESSAGE = 4 * 1024 * 1024
 
-#: Bytes of whole messages that wait for their reader before the peer is paused.
+#: Bytes of complete messages that wait for their reader before the peer is paused.
 MAX_PENDING = 256 * 1024
 
 #: Cost of a message in addition to its bytes: empty messages fill memory, too.
@@ -29,7 +29,11 @@ LENGTH_SIZE = _LENGTH.size
 
 
 def encode_message(message: Message) -> bytes:
-    """One message with its length before it; :raises CallError: it is too large."""
+    """
+    Return a message preceded by its length.
+
+    :raises CallError: it is too large.
+    """
     data = message.SerializeToString()
     if len(data) > MAX_MESSAGE:
         raise CallError(
@@ -41,10 +45,10 @@ def encode_message(message: Message) -> bytes:
 
 class Inbox:
     """
-    Received messages for one reader that awaits them.
+    The received messages of a call, for one reader.
 
     It holds at most `MAX_PENDING` bytes of complete messages, one incomplete message,
-    and the bytes that the window permits on top.
+    and the bytes that the window permits in addition.
     """
 
     def __init__(self) -> None:
@@ -59,7 +63,7 @@ class Inbox:
 
     def feed(self, data: bytes) -> None:
         """
-        Take bytes of the peer; those after the end of the call are dropped.
+        Take bytes of the peer; bytes after the end of the call are dropped.
 
         :raises CallError: a message is too large.
         """
@@ -86,15 +90,18 @@ class Inbox:
             self._wake()
 
     def end(self, error: CallError | None = None) -> None:
-        """Nothing follows; what arrived is still read first, unless it failed."""
+        """
+        Note that no more data follows; messages that arrived are read first, unless the
+        call failed.
+        """
         if not self._ended:
             self._ended, self._error = True, error
             if self._buffer and error is None:
-                self._error = CallError(Status.INTERNAL, "cut within a message")
+                self._error = CallError(Status.INTERNAL, ("cut within a message"))
             self._wake()
 
     def close(self) -> None:
-        """Drop everything: the call is over."""
+        """Drop everything, because the call is over."""
         self._ended = True
         self._buffer.clear()
         self._messages.clear()
@@ -132,18 +139,22 @@ class Inbox:
 
 @implementer(IPushProducer)
 class Outlet:
-    """Sends messages on a stream, and makes a sender wait while they cannot leave."""
+    """A sender of messages on a stream, which waits while the stream is full."""
 
     def __init__(self, stream: IStream) -> None:
         self._stream = stream
         self._waiter: Deferred[None] | None = None
         self._paused = False
-        #: The stream is gone.
+        #: Whether the stream is closed.
         self.closed = False
         stream.registerProducer(self, True)
 
     async def send(self, message: Message) -> None:
-        """Send one message, once there is room; :raises CallError: the call is over."""
+        """
+        Send one message when there is room.
+
+        :raises CallError: the call is over.
+        """
         while self._paused and not self.closed:
             if self._waiter is not None:
                 raise RuntimeError("another send on this call is waiting")
@@ -158,13 +169,13 @@ class Outlet:
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Write again: the stream accepts more."""
+        """Resume writing: the stream accepts data again."""
         self._paused = False
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             waiter.callback(None)
 
     def stopProducing(self) -> None:
-        """Wake up and stop a waiting sender, because the stream is gone."""
+        """Wake up and stop a waiting sender, because the stream is closed."""
         self.closed = True
         self.resumeProducing()

@@ -1,4 +1,4 @@
-"""One call, on the side that answers it."""
+"""One call, on the responding side."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.traces import CURRENT, TRACEPARENT, trace_id_of
 
-# Before a capital after a small letter, and before the last capital of several, unless
-# only the s of a plural follows.
+# Matches before a capital after a small letter, and before the last of several
+# capitals, unless it is only followed by the s of a plural.
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?![a-z]))[a-z])")
 
 
 def snake_case(name: str) -> str:
-    """``GetPodList`` -> ``get_pod_list``, ``ListURIsByID`` -> ``list_uris_by_id``."""
+    """
+    Convert ``GetPodList`` to ``get_pod_list``, and ``ListURIsByID`` to
+    ``list_uris_by_id``.
+    """
     return _WORD.sub("_", name).lower()
 
 
@@ -58,9 +61,10 @@ MAX_AGENT_METADATA = 8192
 @attrs.frozen(eq=False)
 class CallSettings:
     """
-    What all calls of a `tunnel.rpc.dispatch.Dispatcher` share.
+    The settings of all calls of a `tunnel.rpc.dispatch.Dispatcher`.
 
-    :ivar from_kas: all streams come from kas, which is trusted for a call's `Access`.
+    :ivar from_kas: whether all streams come from kas, whose `Access` for a call is
+        trusted.
     :ivar tracer: creates a span for each call.
     """
 
@@ -87,7 +91,7 @@ def acceptor(
 @implementer(IStreamReceiver)
 class ServerCall:
     """
-    One call: what its handler may know about it, and the stream under it.
+    One call, as its handler sees it, and its stream.
 
     The handler runs as soon as the call is open.  When the caller gives up, or the
     deadline passes, the handler is cancelled where it waits.
@@ -117,7 +121,7 @@ class ServerCall:
         self._memory = settings.memory
         #: Bytes of requests that are counted for the agent.
         self._counted = 0
-        #: Bytes of these that count for as long as the call is open.
+        #: Bytes of these that count as long as the call is open.
         self._call_size = 0
         #: The call has ended, though its caller may go on sending.
         self._over = False
@@ -172,7 +176,9 @@ class ServerCall:
 
     @property
     def agent(self) -> ConnectedAgent | None:
-        """Which agent calls, by its credential and not by what it says; in kas."""
+        """
+        The calling agent, by its credential and not by its own claim; only in kas.
+        """
         agent: ConnectedAgent | None = self._stream.agent
         return agent
 
@@ -184,13 +190,13 @@ class ServerCall:
         return max(0.0, self._deadline - self._clock.seconds())
 
     def send_metadata(self, fields: dict[str, str]) -> None:
-        """Send initial metadata of the response; before the first response."""
+        """Send initial metadata of the response; only before the first response."""
         self._stream.send_headers(encode_fields(fields))
 
-    # IStreamReceiver
+    # Methods of IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
-        """Reset the stream: a caller must not send headers after OPEN."""
+        """Reset the stream, because a caller must not send headers after OPEN."""
         self._stream.reset(ErrorCode.PROTOCOL, "headers from the caller")
 
     def data_received(self, data: bytes) -> None:
@@ -221,7 +227,7 @@ class ServerCall:
             self._memory.give_back(self.agent.agent_id, size)
 
     def _close(self) -> None:
-        """Hold nothing more of what the caller sends."""
+        """Drop all further data from the caller."""
         self._over = True
         self._inbox.close()
         # The call itself counts until its caller has finished the stream.
@@ -231,7 +237,7 @@ class ServerCall:
         self._inbox.end()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """End the call: the caller is done, or gone."""
+        """End the call, because the caller has finished or is gone."""
         cancel_call(self._timer)
         self._call_size = 0
         if self._over:

@@ -1,4 +1,4 @@
-"""How a call ended: trailers and exceptions, each made from the other."""
+"""The end of a call, as trailers and as exceptions."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _BY_CODE = {
 }
 
 
-#: Bytes of all details of one call.  They must fit into trailers, of which HTTP/2
-#: clients accept 8 KiB including the text, in base64; larger details are omitted.
+#: Bytes of all details of one call. They must fit, in base64, into trailers, and HTTP/2
+#: clients accept trailers of 8 KiB including the text; larger details are omitted.
 MAX_DETAILS = 4096
 
 #: Characters of a message, in both directions.  Longer trailers would not fit into a
-#: block of headers, and without trailers a call does not end.
+#: block of headers, and a call does not end without trailers.
 MAX_TEXT = 4096
 
-#: Seconds after which to ask for an absent agent again: it was waited for already, and
-#: agentk tries to connect every few seconds.
+#: Seconds before a call for a disconnected agent is worth repeating: kas has already
+#: waited for the agent, and agentk tries to connect every few seconds.
 RETRY_AFTER = 5.0
 
 
 def trailers(error: CallError | None = None) -> bytes:
-    """Return the block that ends a call; None: it succeeded."""
+    """Return the block that ends a call; success if *error* is None."""
     if error is None:
         return encode_fields({"status": "0"})
     fields = {"status": str(int(error.status))}
@@ -60,7 +60,7 @@ def trailers(error: CallError | None = None) -> bytes:
 
 
 def is_trailers(block: bytes) -> bool:
-    """Tell the last block of a call from its initial metadata."""
+    """Tell whether a block is the trailers of a call, not its initial metadata."""
     return block.startswith(b"status:")
 
 

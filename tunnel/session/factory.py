@@ -19,8 +19,8 @@ class TunnelFactory(Factory):
     """
     Factory that creates the tunnel of each connection.
 
-    :param owner: owner of every tunnel.
-    :param timing: how long tunnels may be silent; the owner decides which timing it
+    :param owner: the owner of every tunnel.
+    :param timing: how long tunnels may be silent; the owner chooses the timing that it
         announces to the other side.
     """
 

@@ -1,8 +1,8 @@
 """
-One sweep for all connections: pings, dead peers, late greetings, new budgets.
+One sweep of all connections, for pings, dead peers, late greetings and new budgets.
 
-A sweep checks the connections with activity since the last sweep, and those for which
-something is due; so it checks an idle agent once for each of its pings.
+A sweep checks the connections with activity since the last sweep, and those with a due
+check; so it checks an idle agent only once for each ping.
 
 `Keepalive.ask` also pings a single connection that may be dead.
 """
@@ -22,53 +22,57 @@ from tunnel.toolkit.for_each import for_each
 #: Seconds between two sweeps.  A timer for each of 5,000 agents costs more.
 SWEEP: Final = 2.0
 
-#: Sweeps that a connection is left alone at most: one more than fit into the longest
-#: silence that kas allows an agent before it asks by itself.
+#: Maximum number of sweeps that skip a connection: one more than fit into the longest
+#: silence that kas allows an agent before it sends a ping.
 LONGEST_REST: Final = 16
 
-#: Seconds of silence after a request at which the other side is doubted.  It was asked
-#: one sweep before, so a path is bad that took longer; requests have a better one, or
-#: wait for this one to speak again.
+#: Seconds of silence after a request at which the peer is in doubt. The peer was pinged
+#: one sweep earlier, so a path that took longer is bad; requests use another path, or
+#: wait until this one responds.
 DOUBTED: Final = 4.0
 
-#: Seconds between two looks at a connection that was asked by `Keepalive.ask`: as long
-#: as the round trip of a path around the world.
+#: Seconds between two checks after `Keepalive.ask`: the round trip of a path around the
+#: world.
 LOOK: Final = 0.3
 
-#: Checks after which a silent connection is in doubt: two such round trips.  As with
-#: sweeps, a process that was paused reads received bytes before it counts on.
+#: Checks after which a silent connection is in doubt: two such round trips. As with
+#: sweeps, a process that was paused reads received bytes before it continues to count.
 LOOKS_TO_DOUBT: Final = 2
 
-#: Looks after which it is closed, five seconds: longer than networks need to find
-#: another way, and than an honest process is without its processor.
+#: Checks after which it is closed, five seconds: longer than networks need to find
+#: another route, and than a healthy process is without a processor.
 LOOKS_TO_END: Final = 17
 
-#: Seconds after which an unanswered greeting ends the connection: a stranger may hold
-#: a socket and a TLS session that long, not longer.
+#: Seconds after which a connection without a greeting is closed: this limits how long a
+#: stranger can hold a socket and a TLS session.
 GREETING_TIMEOUT: Final = 10.0
 
-#: Seconds after which budgets of control frames are renewed, and that in sweeps.
+#: Seconds between renewals of the budgets for control frames, and the same in sweeps.
 BUDGET_INTERVAL: Final = 10.0
 _RENEWAL: Final = math.ceil(BUDGET_INTERVAL / SWEEP)
 
 
 @attrs.frozen
 class Timing:
-    """How a connection is kept alive; kas decides and sends it with WELCOME."""
+    """
+    The timing of a connection's keepalive; kas chooses it and sends it with WELCOME.
+    """
 
-    #: Silence after which a side asks whether the other is there.  Below the 30 s that
-    #: the most impatient load balancers allow an idle connection.
+    #: Seconds of silence after which a side sends a PING. Less than the 30 s after
+    #: which the strictest load balancers close an idle connection.
     ping_interval: float = 14.0
-    #: Silence after which the other side is gone: two pings went unanswered.
+    #: Seconds of silence after which the other side is considered dead: two pings were
+    #: not answered.
     dead_after: float = 28.0
-    #: A new attempt waits at least and at most so long (full jitter between them).
+    #: Minimum and maximum of seconds before a new attempt to connect (with full
+    #: jitter).
     reconnect_min: float = 0.5
     reconnect_max: float = 30.0
-    #: How long a resumable stream may be without a path.
+    #: Seconds that a resumable stream may be without a path.
     resume_grace: float = 0.0
 
     def message(self) -> pb.Timing:
-        """For WELCOME."""
+        """Return the message for WELCOME."""
         return pb.Timing(
             ping_interval_ms=round(self.ping_interval * 1000),
             dead_after_ms=round(self.dead_after * 1000),
@@ -79,7 +83,10 @@ class Timing:
 
     @classmethod
     def from_message(cls, message: pb.Timing) -> Timing:
-        """From WELCOME; what a server leaves out, or sets absurdly, is our default."""
+        """
+        Return the timing in a WELCOME; missing and absurd values are replaced by our
+        defaults.
+        """
         own = cls()
         ping = _seconds(message.ping_interval_ms, own.ping_interval, 1.0)
         return cls(
@@ -92,12 +99,12 @@ class Timing:
 
 
 def _seconds(sent: int, default: float, least: float) -> float:
-    """From milliseconds that were sent; 0 is none."""
+    """Convert milliseconds from a message; 0 means a missing value."""
     return max(sent / 1000, least) if sent else default
 
 
 class Watched(Protocol):
-    """A connection as the sweep sees it."""
+    """A connection, as the sweep uses it."""
 
     liveness: Liveness
 
@@ -120,15 +127,15 @@ class Liveness:
     or a process that was paused for a minute, ends no connection.
 
     :ivar silence: seconds without a byte, in whole sweeps.
-    :ivar doubt: seconds since the peer was pinged because a request found it silent, in
-        whole sweeps; only PONG ends the doubt.
-    :ivar answered: bytes arrived since `question_asked`.
-    :ivar expecting: a stream was opened, and no byte has arrived since: the peer has a
-        reason to send something.
-    :ivar alive: bytes arrived recently, and in time if the peer was pinged.
-    :ivar bed: the connections that `Keepalive` skips as long as this one, which has to
-        be woken before anything happens to it; None if it is awake.
-    :ivar looked: number of the last sweep that checked it.
+    :ivar doubt: seconds since the peer was pinged because of a request while it was
+        silent, in whole sweeps; only PONG ends the doubt.
+    :ivar answered: whether bytes have arrived since `question_asked`.
+    :ivar expecting: whether a stream was opened and no byte has arrived since, so that
+        the peer has a reason to send something.
+    :ivar alive: whether bytes arrived recently, and in time if the peer was pinged.
+    :ivar wheel_slot: the set of resting connections, in `Keepalive`, that contains this
+        one, which must be woken before it is used; None if it is not resting.
+    :ivar looked: the number of the last sweep that checked it.
     """
 
     __slots__ = (
@@ -136,12 +143,12 @@ class Liveness:
         "_heard",
         "alive",
         "answered",
-        "bed",
         "doubt",
         "expecting",
         "looked",
         "silence",
         "timing",
+        "wheel_slot",
     )
 
     def __init__(self, timing: Timing, *, dialler: bool) -> None:
@@ -149,10 +156,10 @@ class Liveness:
         self.doubt = 0.0
         self.answered = True
         self._dialler = dialler
-        #: Bytes came since the last sweep.
+        #: Whether bytes arrived since the last sweep.
         self._heard = False
         self.expecting = False
-        self.bed: set[Watched] | None = None
+        self.wheel_slot: set[Watched] | None = None
         self.looked = 0
         self.set_timing(timing)
 
@@ -163,19 +170,19 @@ class Liveness:
 
     @property
     def _patience(self) -> float:
-        # Both sides would ask in the same moment; the side that dialled asks first,
-        # and hearing it is all that the other needs.
+        # Both sides would ping at the same moment. The side that dialled pings first,
+        # and its PING suffices for the other side.
         return self.timing.ping_interval * (1.0 if self._dialler else 1.25)
 
     @property
     def heard_lately(self) -> bool:
-        """Within one ping interval and a half."""
+        """Whether bytes arrived within one and a half ping intervals."""
         return self.silence <= self.timing.ping_interval * 1.5
 
     # Activity on the connection.
 
     def bytes_came(self) -> None:
-        """Of any kind."""
+        """Note that bytes of any kind arrived."""
         self._heard = self.answered = True
         if not self.doubt:
             self.expecting = False
@@ -191,7 +198,10 @@ class Liveness:
         self.answered = False
 
     def question_failed(self, connection: Watched) -> None:
-        """From here on it takes PONG, and the sweep counts."""
+        """
+        Doubt the connection from now on: only a PONG ends the doubt, and the sweep
+        counts its duration.
+        """
         if self.doubt < DOUBTED:
             self.doubt = DOUBTED
             self._judge()
@@ -199,7 +209,9 @@ class Liveness:
 
     @property
     def rest(self) -> int:
-        """Return after how many sweeps a check is due, if nothing happens before."""
+        """
+        Return the number of sweeps until the next check, if nothing happens before.
+        """
         if self.expecting or self.doubt:
             return 1
         left = min(self._patience, self.timing.dead_after) - self.silence
@@ -207,16 +219,16 @@ class Liveness:
 
     def swept(self, connection: Watched, sweeps: int = 1) -> None:
         """
-        `SWEEP` seconds passed: do with *connection* what follows from that.
+        Handle a sweep: send a ping to *connection*, doubt it or end it, if due.
 
-        :param sweeps: how many there were since the last that looked at it.
+        :param sweeps: the number of sweeps since the last check of it.
         """
         if self._heard and connection.greeted:
             self._heard = False
             self.silence = 0.0
             self._judge()
             if self.doubt:
-                # It speaks, and does not hear us.
+                # Bytes arrive from the peer, but it has not answered our PING.
                 self._doubt_longer(connection)
                 if self.doubt >= self.timing.dead_after:
                     connection.peer_is_dead()
@@ -226,7 +238,7 @@ class Liveness:
         self._judge()
         asks = before < self._patience <= self.silence
         if self.expecting:
-            # A request must not wait for what is dead until it is given up: ask now.
+            # A request must not wait until a dead peer is given up: ping now.
             asks = asks or not self.doubt
             self._doubt_longer(connection)
         if not connection.greeted:
@@ -238,7 +250,7 @@ class Liveness:
             connection.send_ping()
 
     def _judge(self) -> None:
-        # Each request reads the result; silence and doubt change in sweeps.
+        # Every request reads the result, but silence and doubt change only in sweeps.
         self.alive = self.doubt < DOUBTED and self.heard_lately
 
     def _doubt_longer(self, connection: Watched) -> None:
@@ -251,10 +263,9 @@ class Liveness:
 
 class Keepalive:
     """
-    Sweeper of all connections, every `SWEEP` seconds.
+    A sweeper of all connections, which runs every `SWEEP` seconds.
 
-    A connection for which nothing is due until a certain sweep rests until then, unless
-    activity wakes it.
+    A connection without a due check rests until its next one, unless activity wakes it.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -269,14 +280,14 @@ class Keepalive:
         self._loop.clock = clock
 
     def watch(self, connection: Watched) -> None:
-        """Look at *connection* from now on."""
+        """Include *connection* in the sweeps from now on."""
         connection.liveness.looked = self._sweeps
         self._awake.add(connection)
         if not self._loop.running:
             self._loop.start(SWEEP, now=False)
 
     def forget(self, connection: Watched) -> None:
-        """Stop; the sweep itself stops with the last connection."""
+        """Stop sweeping *connection*; the timer ends with the last connection."""
         self._among(connection).discard(connection)
         question = self._questions.pop(connection, None)
         if question is not None:
@@ -289,26 +300,26 @@ class Keepalive:
         liveness = connection.liveness
         self._among(connection).discard(connection)
         self._awake.add(connection)
-        liveness.bed = None
+        liveness.wheel_slot = None
         if self._sweeps // _RENEWAL > liveness.looked // _RENEWAL:
             connection.renew_budget()
 
     def _among(self, connection: Watched) -> set[Watched]:
-        bed = connection.liveness.bed
-        return self._awake if bed is None else bed
+        wheel_slot = connection.liveness.wheel_slot
+        return self._awake if wheel_slot is None else wheel_slot
 
     def ask(self, connection: Watched) -> None:
         """
         Ping *connection* now, because a caller has reason to think that it is dead.
 
-        All callers share one ping at a time, and each ping takes as long as a doubt
-        does: a living connection gets at most two pings a second.
+        All callers share one ping at a time, which lasts until the peer has responded
+        or is in doubt: a healthy connection gets at most two pings a second.
         """
         question = self._questions.get(connection)
         if question is not None:
             question.again = True
         elif connection in self._among(connection):
-            if connection.liveness.bed is not None:
+            if connection.liveness.wheel_slot is not None:
                 self.wake(connection)
             connection.liveness.question_asked()
             connection.send_ping()
@@ -330,16 +341,16 @@ class Keepalive:
             connection.peer_is_dead()
 
     def sweep(self) -> None:
-        """One look at all that are awake."""
+        """Check all connections that are not resting."""
         self._sweeps += 1
-        due = self._bed(0)
+        due = self._slot(0)
         for connection in due:
-            connection.liveness.bed = None
+            connection.liveness.wheel_slot = None
         self._awake |= due
         due.clear()
         for_each(tuple(self._awake), self._look, "the sweep of a connection")
 
-    def _bed(self, rest: int) -> set[Watched]:
+    def _slot(self, rest: int) -> set[Watched]:
         return self._resting[(self._sweeps + rest) % LONGEST_REST]
 
     def _look(self, connection: Watched) -> None:
@@ -350,18 +361,18 @@ class Keepalive:
         liveness.looked = self._sweeps
         liveness.swept(connection, passed)
         rest = min(liveness.rest, LONGEST_REST - 1)
-        # It may have been its end.
+        # The check may have ended the connection.
         if rest > 1 and connection.settled and connection in self._awake:
             self._awake.remove(connection)
-            liveness.bed = self._bed(rest)
-            liveness.bed.add(connection)
+            liveness.wheel_slot = self._slot(rest)
+            liveness.wheel_slot.add(connection)
 
 
 @attrs.define(eq=False)
 class _Question:
-    """Whether one connection lives."""
+    """A check whether one connection is alive."""
 
     call: IDelayedCall
     looks: int = 0
-    #: It was asked once more meanwhile.
+    #: Whether another check was requested in the meantime.
     again: bool = False

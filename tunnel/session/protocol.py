@@ -1,4 +1,4 @@
-"""A transport and its session: where the wire meets Twisted."""
+"""The protocol that connects a transport and its session."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ __all__ = [
     "TunnelProtocol",
 ]
 
-#: Seconds that a peer gets to read our last words before its connection is cut.
+#: Seconds that a peer gets to read our last bytes before its connection is cut.
 CLOSE_TIMEOUT: Final = 5.0
 
-#: Seconds that what is handed to a socket at once may take to leave: so long do answers
-#: wait that come meanwhile.
+#: Seconds that the bytes passed to a socket at once may take to leave, because
+#: responses that arrive in the meantime have to wait.
 PORTION: Final = 0.004
 
-#: Bytes that are written at once to a path that is not known yet; doubled each time.
+#: Bytes that are first written at once to an unknown path; doubled each time.
 FIRST: Final = 2 * SLICE
 
 #: Seconds without progress after which a path counts as slow: the kernel then buffers
 #: only the smallest portion for it.
 SLOW: Final = 0.02
 
-#: Consecutive times that the socket has to accept more in less time before a path
-#: counts as fast: a path that loses packets is fast between two losses.
+#: Number of consecutive times that the socket must accept more in less time before a
+#: path counts as fast: a path that loses packets is fast between two losses.
 QUICK: Final = 16
 
-#: Renewals of budgets, five minutes of them, after which a stream that both sides have
-#: finished is reset if its peer granted no credit for its last bytes.  Credit arrives
-#: for half a window at a time: a peer that reads 30 KB/s of the largest window has not
-#: stopped.
+#: Renewals of budgets, which take five minutes, after which a stream that both sides
+#: have finished is reset if its peer granted no credit for its last bytes. Credit
+#: arrives for half a window at a time: a peer that reads 30 KB/s of the largest window
+#: has not stopped.
 STUCK: Final = 30
 
 
@@ -99,7 +99,7 @@ class TunnelOwner(typing.Protocol):
         :raises ProtocolError: with the code that resets the stream; FLOOD ends the
             tunnel.
         """
-        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
+        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, ("this side only asks"))
 
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
@@ -108,7 +108,7 @@ class TunnelOwner(typing.Protocol):
         raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> object:
-        """Handle the announcement that the peer leaves, soon or now."""
+        """Handle the announcement that the peer leaves soon or now."""
         return None
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> object:
@@ -123,19 +123,19 @@ class TunnelOwner(typing.Protocol):
 
 class TunnelProtocol(Protocol):
     """
-    Protocol that feeds received bytes to a session, and its events to owner and
+    A protocol that passes received bytes to a session, and its events to owner and
     streams.
 
     Its `TunnelWriter` sends in the other direction.
     """
 
-    #: The kas that the owner took the peer for; empty: it is none, or was dialled.
+    #: The id of the kas at the other end, if a kas dialled; otherwise empty.
     kas_id = b""
-    #: The owner has ended it because of a flood of streams.
+    #: Whether the owner has ended the tunnel because of a flood of streams.
     _flooded = False
     _log: ClassVar = Logger()
-    #: Streams that are over here and whose last bytes wait for credit: how many bytes,
-    #: and for how many renewals of budgets there were as many.
+    #: Streams that have ended here while their last bytes wait for credit: the number
+    #: of bytes, and the number of budget renewals since it last changed.
     _leftovers: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -149,9 +149,10 @@ class TunnelProtocol(Protocol):
         timing: Timing,
     ) -> None:
         self.session = session
-        #: Whom the owner took the peer for; streams that it opens show it.
+        #: The agent at the other end; visible to the streams that it opens.
         self.agent: ConnectedAgent | None = None
-        #: Of all peers that have not proved who they are; None: this one has.
+        #: The log budget of all unauthenticated peers; None after the peer has
+        #: authenticated.
         self.log_budget: LogBudget | None = None
         self.liveness = Liveness(timing, dialler=session.dialler)
         self._owner = owner
@@ -159,7 +160,7 @@ class TunnelProtocol(Protocol):
         self._keepalive = keepalive
         self._streams: dict[int, StreamTransport] = {}
         self.writer = TunnelWriter(session, self._streams, flusher, clock)
-        # For each frame of each stream, hence not one call further away.
+        # Called for each frame of each stream, so it is stored to save a call.
         self.has_output = self.writer.has_output
         self.flush = self.writer.flush
         self._estimator: WindowEstimator | None = None
@@ -169,12 +170,12 @@ class TunnelProtocol(Protocol):
     # Methods for its owner and its streams.
 
     def hello(self, hello: pb.Hello) -> None:
-        """Say who we are."""
+        """Send HELLO."""
         self.session.hello(hello)
         self.has_output()
 
     def welcome(self, welcome: pb.Welcome) -> None:
-        """Take the peer."""
+        """Accept the peer and send WELCOME."""
         self.session.welcome(welcome)
         self.has_output()
 
@@ -197,7 +198,7 @@ class TunnelProtocol(Protocol):
         stream.receiver = receiver
         self._streams[stream_id] = stream
         liveness = self.liveness
-        if liveness.bed is not None:
+        if liveness.wheel_slot is not None:
             self._keepalive.wake(self)
         liveness.expecting = True
         self.has_output()
@@ -217,29 +218,31 @@ class TunnelProtocol(Protocol):
         Poller.limit(self.transport, self._clock, owner, group)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
-        """Close the connection, telling the peer why."""
+        """Close the connection, and tell the peer why."""
         self.session.end(code, message)
         self._finish_connection(SessionClosed(code, message))
 
     def abort(self, code: ErrorCode, message: str) -> None:
-        """Cut the connection: the peer would not hear anything."""
+        """Cut the connection, because the peer would not receive a reason."""
         self.session.end(code, message)
         self._end_streams(SessionClosed(code, message))
         self.writer.abort()
 
     def may_log(self) -> str | None:
-        """Return the end of a log line about the peer; None: log nothing of it now."""
+        """
+        Return the end of a log line about the peer; None if it must not be logged now.
+        """
         budget = self.log_budget
         return "" if budget is None else budget.spend(self._clock.seconds())
 
     @property
     def load(self) -> int:
-        """Streams that are open now."""
+        """The number of open streams."""
         return len(self._streams)
 
     @property
     def peer_address(self) -> IAddress:
-        """The other end of the transport."""
+        """The address of the other end."""
         return self._connection.getPeer()
 
     @property
@@ -249,48 +252,56 @@ class TunnelProtocol(Protocol):
 
     @property
     def host_address(self) -> IAddress:
-        """Our end of the transport."""
+        """The address of our end."""
         return self._connection.getHost()
 
     @property
     def alive(self) -> bool:
         """
-        Greeted, not ending, and heard of within one ping interval and a bit.
+        Whether the connection is greeted, not ending, and was heard from recently.
 
-        Where it was asked, by a request or by `ask`, it has to be heard of much sooner.
+        Within one and a half ping intervals; much sooner after a request or `ask`.
         """
         session = self.session
         return session.ready and not session.going and self.liveness.alive
 
     @property
     def greeted(self) -> bool:
-        """Both sides said who they are."""
+        """Whether both sides have sent their greetings."""
         return self.session.ready
 
     @property
     def settled(self) -> bool:
-        """Greeted, and no stream is left whose last bytes wait for credit."""
+        """
+        Whether the connection is greeted, and no stream's last bytes wait for credit.
+        """
         session = self.session
         return session.ready and session.open_streams <= len(self._streams)
 
     def ask(self) -> None:
-        """Find out at once whether the peer lives: a request has reason to doubt it."""
+        """
+        Check at once whether the peer is alive, because a request has a reason to doubt
+        it.
+        """
         self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
         """Note that a receiver consumed *count* bytes."""
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
-        # `dataReceived` looks at its end.
+        # `dataReceived` flushes at its end.
         if not self._receiving and not self.writer.marked and session.has_output:
             self.has_output()
 
     def pull_from(self, stream: StreamTransport) -> None:
-        """Ask for more with each flush, until the stream is full or closed."""
+        """
+        Request data from a stream's producer with each flush, until the stream is full
+        or closed.
+        """
         self.writer.pull_from(stream)
 
     def stop_pulling(self, stream: StreamTransport) -> None:
-        """Its producer is done, or has to wait."""
+        """Stop requesting data, because the producer has finished or has to wait."""
         self.writer.pulling.pop(stream, None)
 
     def forget(self, stream: StreamTransport) -> None:
@@ -302,7 +313,7 @@ class TunnelProtocol(Protocol):
     # Methods for the transport.
 
     def connectionMade(self) -> None:
-        """Begin the session; TLS is established."""
+        """Begin the session; TLS is already established."""
         Poller.take(self.transport, self._clock)
         tune_socket(self.transport, self.liveness.timing.dead_after)
         self.writer.connect(self._connection)
@@ -310,7 +321,7 @@ class TunnelProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         liveness = self.liveness
-        if liveness.bed is not None:
+        if liveness.wheel_slot is not None:
             self._keepalive.wake(self)
         liveness.bytes_came()
         estimator = self._estimator
@@ -365,8 +376,9 @@ class TunnelProtocol(Protocol):
             closed = SessionClosed(
                 ErrorCode.NONE,
                 reason.getErrorMessage(),
-                # Of an agent alone: another kas that dies takes no agent with it.  An
-                # agent that was silent before may be cut off, whatever ended this.
+                # Only for agents: another kas that dies does not take an agent with it.
+                # An agent that was silent before may have been cut off, whatever ended
+                # the connection.
                 peer_closed=self.agent is not None and self.liveness.heard_lately,
             )
             self.session.end(ErrorCode.NONE)
@@ -387,8 +399,8 @@ class TunnelProtocol(Protocol):
             for stream in self._streams.values()
             if IPathReceiver.providedBy(stream.receiver)
         ]
-        # If no stream waits for it, this is not news yet: of thousands of agents that
-        # connect in the same seconds, half respond late.
+        # If no stream waits for it, this is normal: of thousands of agents that connect
+        # in the same seconds, half respond late.
         log = self._log.info if waiting else self._log.debug
         log("{peer} is silent though it was asked", peer=self.peer)
         for receiver in waiting:
@@ -419,10 +431,11 @@ class TunnelProtocol(Protocol):
 
     def _reset_stuck(self) -> None:
         """
-        Reset streams whose last bytes the peer does not take.
+        Reset streams whose last bytes the peer does not accept.
 
-        Both sides finished, so no receiver here waits for anything; but a peer that
-        gives no credit would have us keep these bytes for as long as the session lives.
+        Both sides have finished, so no receiver here waits for anything; but if the
+        peer grants no credit, these bytes would be kept for as long as the session
+        lives.
         """
         session = self.session
         left = {}
@@ -433,12 +446,12 @@ class TunnelProtocol(Protocol):
             known, renewals = self._leftovers.get(stream_id, (queued, 0))
             renewals = renewals + 1 if known == queued else 0
             if renewals > STUCK:
-                session.reset(stream_id, ErrorCode.CANCELLED, "its end was not taken")
+                session.reset(stream_id, ErrorCode.CANCELLED, ("its end was not taken"))
             else:
                 left[stream_id] = (queued, renewals)
         self._leftovers = left
 
-    # Inside.
+    # Internal methods.
 
     @property
     def _connection(self) -> TunnelTransport:
@@ -450,7 +463,7 @@ class TunnelProtocol(Protocol):
         if stream is not None:
             stream.arrived(headers, data, fin)
         else:
-            # Our end is closed, yet these were sent before the peer could know.
+            # Our end is closed, but the peer sent these bytes before it could know.
             self.consumed(stream_id, len(data))
 
     def _stream_began(
@@ -469,7 +482,7 @@ class TunnelProtocol(Protocol):
             stream.receiver = accept(stream, message)
         except ProtocolError as broken:
             if broken.code is ErrorCode.FLOOD:
-                # A reset for each further stream would cost more than the flood.
+                # A reset for each further stream would cost more than the flood itself.
                 self._flooded = True
                 self.end(broken.code, str(broken))
             else:
@@ -531,7 +544,8 @@ class TunnelProtocol(Protocol):
 
 class TunnelTransport(typing.Protocol):
     """
-    Methods of a transport that a tunnel uses: common to TCP, unix, TLS and WebSocket.
+    A transport with the methods that a tunnel uses: TCP, Unix sockets, TLS or
+    WebSocket.
     """
 
     def write(self, data: bytes) -> None: ...
@@ -545,13 +559,14 @@ class TunnelTransport(typing.Protocol):
 
 class TunnelWriter:
     """
-    Writes once per turn, while the socket takes it, and has the last word.
+    Writes a session's bytes once per turn while the socket accepts them, and ends the
+    connection.
 
-    It is the streaming producer of its connection: while the socket takes no more, the
-    session keeps what it has, control frames first, and reading goes on.
+    It is the streaming producer of its connection: while the socket accepts no data,
+    the session keeps its frames, control frames first, and reading continues.
 
-    :ivar marked: `flush` is called at the end of this turn.
-    :ivar lost: the connection is gone.
+    :ivar marked: whether `flush` will be called at the end of this turn.
+    :ivar lost: whether the connection is gone.
     """
 
     __slots__ = (
@@ -580,20 +595,22 @@ class TunnelWriter:
         clock: IReactorTime,
     ) -> None:
         self._session = session
-        #: Told when what they wrote has left.
+        #: Notified when their written data has left.
         self._streams = streams
         self._flusher = flusher
         self._clock = clock
         self.marked = False
         self.lost = False
-        #: Streams whose producer gives one piece at a time, and may give one.  (A set
-        #: takes four times the memory while it is empty.)
+        #: Streams whose producer provides one piece at a time, and may provide one now.
+        #: (An empty set takes four times the memory.)
         self.pulling: dict[StreamTransport, None] = {}
-        #: How much is written at once, and since when the socket takes no more.
+        #: Bytes that are written at once, and the time since which the socket accepts
+        #: no data.
         self._portion = FIRST
         self._blocked = False
         self._blocked_at = 0.0
-        #: The kernel buffers little for it, until the path proves to be fast.
+        #: Whether the kernel buffers only little data, until the path proves to be
+        #: fast.
         self._slow = True
         self._quick = 0
         self._closing: IDelayedCall | None = None
@@ -604,13 +621,13 @@ class TunnelWriter:
         connection.registerProducer(self, True)
 
     def has_output(self) -> None:
-        """Flush at the end of this turn."""
+        """Schedule a flush at the end of this turn."""
         if not self.marked:
             self.marked = True
             self._flusher.mark(self)
 
     def flush(self) -> None:
-        """Write what the session has, as far as the transport takes it."""
+        """Write the session's bytes, as far as the transport accepts them."""
         self.marked = False
         if self._blocked or self.lost:
             return
@@ -629,7 +646,7 @@ class TunnelWriter:
             for stream in tuple(self.pulling):
                 stream.pull()
         if session.has_output and not self._blocked:
-            # The rest in the next turn: reading comes first.
+            # Write the rest in the next turn: reading comes first.
             self.has_output()
 
     def pull_from(self, stream: StreamTransport) -> None:
@@ -644,9 +661,9 @@ class TunnelWriter:
         self._blocked_at = self._clock.seconds()
 
     def resumeProducing(self) -> None:
-        """Write again: the socket accepts more."""
+        """Resume writing: the socket accepts data again."""
         self._blocked = False
-        # As many bytes as leave in about that time, whatever the path is.
+        # Write the number of bytes that leaves in about `PORTION` seconds.
         blocked = self._clock.seconds() - self._blocked_at
         if blocked > PORTION:
             self._portion = max(self._portion // 2, SLICE)
@@ -665,15 +682,17 @@ class TunnelWriter:
         """
         self._blocked = True
 
-    # The end.
+    # End of the connection.
 
     def finish(self) -> None:
-        """Close behind the last words; cut if the peer does not read them."""
+        """
+        Close after the last bytes; cut the connection if the peer does not read them.
+        """
         if self._closing is not None or self.lost:
             return
         connection = self._connection
         self._closing = self._clock.callLater(CLOSE_TIMEOUT, self.abort)
-        # Past the pause: these are the last bytes, and few.
+        # Ignore the pause: these are the last bytes, and few.
         last = self._session.bytes_to_send()
         connection.unregisterProducer()
         if last:
@@ -681,12 +700,12 @@ class TunnelWriter:
         connection.loseConnection()
 
     def abort(self) -> None:
-        """Cut the connection, unless it is gone."""
+        """Cut the connection, unless it is already gone."""
         if not self.lost:
             self._connection.abortConnection()
 
     def connection_lost(self) -> None:
-        """Nothing can be written any more."""
+        """Note that nothing can be written any more."""
         self.lost = True
         cancel_call(self._closing)
 

@@ -1,4 +1,6 @@
-"""Streams that survive their path (specification section 9), and what they cost."""
+"""
+Streams that survive the loss of their path (specification section 9), and their limits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]
 
-#: Small pieces in a buffer are joined: each costs a hundred bytes beside its own.
+#: Small pieces in a buffer are joined, because each takes a hundred bytes in addition
+#: to its data.
 SMALL, JOINED = 1 * KIB, 4 * KIB
 
 
@@ -39,16 +42,16 @@ SMALL, JOINED = 1 * KIB, 4 * KIB
 class ResumeLimits:
     """Limits on the memory and time of resumable streams."""
 
-    #: Bytes in the retransmission buffer of one stream; then its producer waits.
-    #: 300 ms at 100 Mbit/s, and far more on short paths.
+    #: Bytes in the retransmission buffer of one stream; when it is full, its producer
+    #: waits. Enough for 300 ms at 100 Mbit/s, and far more than short paths need.
     kept_per_stream: int = 4 * MIB
 
-    #: Bytes in the buffers of all streams of the process.  The stream that would pass
-    #: it loses its buffer and goes on: it ends with its connection.
+    #: Bytes in the buffers of all streams of the process. A stream that would exceed it
+    #: loses its buffer and continues, but ends with its connection.
     kept: int = 32 * MIB
 
     #: Bytes in the buffers of one owner's streams (in kas: of one agent): a peer that
-    #: never acknowledges must not use up what all have.
+    #: never acknowledges must not use up the whole space.
     kept_per_owner: int = 32 * MIB
 
     #: Consumed bytes that are acknowledged at once...
@@ -57,19 +60,19 @@ class ResumeLimits:
     #: ... and seconds after which fewer bytes are acknowledged.
     ack_delay: float = 1.0
 
-    #: Seconds that a stream may be without a path where the system of its agent closed
-    #: the connection.  A living agentk dials again within 0.5, 1.5, 3.5 and 7.5 seconds
-    #: at the latest, which is long enough for a balancer that restarts; what has not
-    #: come back by then is a process that died.  Silence says less: see `Keeper.grace`.
+    #: Seconds that a stream may be without a path if the system of its agent closed the
+    #: connection. A living agentk dials again within 0.5, 1.5, 3.5 and 7.5 seconds at
+    #: the latest, which is long enough for a load balancer that restarts; later, the
+    #: process has probably died. Silence proves less: see `Keeper.grace`.
     closed_grace: float = 15.0
 
-    #: Seconds after which the receiver learns that the path may not come back (three of
-    #: these attempts): a stream that loses nothing by ending, such as a watch, should
-    #: end then.
+    #: Seconds after which the receiver is notified that the path may not come back
+    #: (after three of these attempts): a stream that loses nothing by ending, such as a
+    #: watch, should end then.
     closed_notice: float = 5.0
 
-    #: Streams that were finished, and may still be asked for by an opener that has not
-    #: read their end.  The oldest go first.
+    #: Finished streams that an opener may still resume because it has not read their
+    #: end. The oldest are dropped first.
     lingering: int = 1_000
 
 
@@ -85,7 +88,7 @@ class ResumableStream:
     Without a path, it goes only there: the producer notices nothing before
     `ResumeLimits.kept_per_stream`.
 
-    :ivar received: bytes of the other end that our receiver consumed.
+    :ivar received: the number of bytes from the other end that our receiver consumed.
     :ivar buffer: data that the other end has not acknowledged yet.
     :ivar lost: called when the path is lost and another one has to be found; if it is
         None, the other end looks for one.
@@ -109,7 +112,7 @@ class ResumableStream:
         self._keeper = keeper
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
-        #: Bytes of the other end that we acknowledged.
+        #: Bytes of the other end that we have acknowledged.
         self._told = 0
         self._dirty = False
         self._finished = False
@@ -119,7 +122,8 @@ class ResumableStream:
         self._path_full = False
         self._producer: Any = None
         self._timer: IDelayedCall | None = None
-        #: While it waits for less than the whole grace: why the path was lost.
+        #: The reason of the lost path, while the stream waits for less than the whole
+        #: grace.
         self._lost_for: TunnelError | None = None
 
     @property
@@ -130,12 +134,12 @@ class ResumableStream:
 
     @property
     def closed(self) -> bool:
-        """It ended, for good."""
+        """Whether the stream has ended."""
         return self._closed
 
     @property
     def full(self) -> bool:
-        """Return whether written data has to leave before more should be written."""
+        """Whether written data has to leave before more should be written."""
         return self._path_full or self.buffer.full
 
     @property
@@ -143,7 +147,7 @@ class ResumableStream:
         """Whether a path is attached, so that bytes can flow."""
         return self._path is not None
 
-    # From path to path.
+    # Changes of the path.
 
     def attach(self, path: StreamTransport) -> None:
         """Use *path* from now on."""
@@ -156,23 +160,26 @@ class ResumableStream:
             path.pauseProducing()
 
     def detach(self) -> None:
-        """Let go of the path, if there is one: the other end does not use it."""
+        """Release the path, if there is one, because the other end does not use it."""
         path, self._path = self._path, None
         if path is not None:
             path.receiver = path.resumable = path.full_changed = None
             path.reset(ErrorCode.CANCELLED, "replaced by a newer path")
 
     def goes_on(self, received: int) -> bool:
-        """Everything that the other end lacks is still here."""
+        """Tell whether everything that the other end lacks is still buffered."""
         return self.buffer.covers(received)
 
     def go_on(self, path: StreamTransport, received: int) -> None:
-        """Go on at *path* with the other end, which has consumed *received* bytes."""
+        """
+        Continue on *path* with the other end, which has consumed *received* bytes.
+        """
         cancel_call(self._timer)
         self._timer = None
         self._keeper.resumed += 1
         self.buffer.drop(received)
-        # Before the path is ours: a producer that may go on must not get in between.
+        # Before the path is attached, because a resumed producer must not write in
+        # between.
         for is_headers, data in self.buffer.pieces:
             if is_headers:
                 path.send_headers(data)
@@ -184,7 +191,7 @@ class ResumableStream:
         self._pace()
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """Go on after the peer answered our RESUME on *path*."""
+        """Continue after the peer answered our RESUME on *path*."""
         if not self.goes_on(received):
             path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible count")
             return
@@ -208,7 +215,9 @@ class ResumableStream:
             self.lost()
 
     def lives(self) -> None:
-        """Wait for the other end, whose process was seen since, as for any other."""
+        """
+        Wait for the usual grace, because the process of the other end was seen alive.
+        """
         timer = self._timer
         if timer is not None and timer.active() and self._lost_for is not None:
             timer.cancel()
@@ -217,7 +226,10 @@ class ResumableStream:
             self._timer = self._keeper.clock.callLater(grace, self._expire, reason)
 
     def _stays_away(self, left: float, reason: TunnelError) -> None:
-        """Give up: the other end should have been back by now."""
+        """
+        Notify the receiver that the other end should have returned by now, and wait for
+        the rest.
+        """
         self._timer = self._keeper.clock.callLater(left, self._expire, reason)
         self.path_missing()
 
@@ -228,7 +240,7 @@ class ResumableStream:
     # The retransmission buffer.
 
     def _buffer_changed(self) -> None:
-        """React to a buffer that the last write filled or dropped."""
+        """Handle a buffer that the last write has filled or dropped."""
         self._pace()
         if self.buffer.given_up and self._path is None:
             self.end(
@@ -250,7 +262,7 @@ class ResumableStream:
         self._pace()
 
     def ack(self) -> None:
-        """Tell the other end what we consumed."""
+        """Acknowledge the bytes that were consumed."""
         self._dirty = False
         if self._path is not None and self.received > self._told:
             self._told = self.received
@@ -264,7 +276,7 @@ class ResumableStream:
             self._dirty = True
             self._keeper.ack_later(self)
 
-    # IStream: writing.
+    # Writing: methods of IStream.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         if self._closed or self._finished:
@@ -298,7 +310,7 @@ class ResumableStream:
             self.end(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As `IStream.registerProducer`; only of producers that push."""
+        """As `IStream.registerProducer`; only for push producers."""
         if not streaming:
             raise ValueError("a resumable stream takes producers that push")
         if self._closed:
@@ -324,7 +336,7 @@ class ResumableStream:
         else:
             self._producer.resumeProducing()
 
-    # IStream: reading.
+    # Reading: methods of IStream.
 
     def pauseProducing(self) -> None:
         self._paused = True
@@ -339,7 +351,7 @@ class ResumableStream:
     def stopProducing(self) -> None:
         self.reset()
 
-    # From the path.
+    # Callbacks of the path.
 
     def headers_received(self, block: bytes) -> None:
         if self.receiver is not None:
@@ -352,7 +364,7 @@ class ResumableStream:
         self._consumed(len(data))
 
     def fin_received(self) -> None:
-        """As `IStreamReceiver.fin_received`; a second one came by a newer path."""
+        """As `IStreamReceiver.fin_received`; ignores a second FIN from a newer path."""
         if not self._fin_received:
             self._fin_received = True
             if self.receiver is not None:
@@ -365,14 +377,14 @@ class ResumableStream:
             receiver.path_in_doubt()
 
     def path_missing(self) -> None:
-        """There is none, and none seems to come: the receiver may give up."""
+        """Notify the receiver that no path is expected any more."""
         receiver = self.receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
         """
-        Handle the end of the path; the stream ends with it unless another may be found.
+        Handle the end of the path; the stream ends, too, unless it may get another one.
         """
         self._path = None
         if self._closed:
@@ -384,7 +396,7 @@ class ResumableStream:
             self.end(reason)
 
     def end(self, reason: Exception | None) -> None:
-        """End for good; told to the receiver once."""
+        """End the stream, and notify the receiver once."""
         if self._closed:
             return
         self._closed = True
@@ -394,7 +406,7 @@ class ResumableStream:
         else:
             self._keeper.forget(self)
         if self.lost is not None:
-            # Our side opened it: the other end will not send RESUME for it.
+            # Our side opened it, so the other end will not resume it.
             self.buffer.give_up()
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
@@ -406,32 +418,33 @@ class ResumableStream:
                 if receiver is not None:
                     receiver.stream_closed(reason)
         except Exception:
-            # Others may end in the same turn, as with `StreamTransport.close`.
+            # Other streams may end in the same turn, as with `StreamTransport.close`.
             self._log.failure("the receiver of a stream failed at its end")
 
 
 @attrs.define(eq=False)
 class Keeper:
     """
-    Every stream of this process that may outlive its connection.
+    All streams of this process that may outlive their connection.
 
-    :ivar grace: seconds that a stream may be without a path; asked when one is lost,
-        because kas says it with each greeting.
+    :ivar grace: returns the seconds that a stream may be without a path; called when a
+        path is lost, because kas announces them with each greeting.
     """
 
     clock: IReactorTime
     grace: Callable[[], float]
     limits: ResumeLimits = DEFAULT_RESUME_LIMITS
-    #: Bytes in retransmission buffers now.
+    #: The number of bytes in retransmission buffers.
     held: int = 0
-    #: Since the start: paths lost, paths found again, streams that found none in time.
+    #: Counters: lost paths, resumed streams, and streams that got no path in time.
     lost: int = 0
     resumed: int = 0
     expired: int = 0
     _held_by: dict[str, int] = attrs.Factory(dict)
     #: Streams that the other side opened, by their id.
     _accepted: dict[bytes, ResumableStream] = attrs.Factory(dict)
-    #: Finished, and until when they may be asked for; the oldest first.
+    #: Finished streams that may still be resumed, each with its expiry; the oldest
+    #: first.
     _lingering: deque[tuple[float, ResumableStream]] = attrs.Factory(deque)
     _dirty: list[ResumableStream] = attrs.Factory(list)
     _ack_call: IDelayedCall | None = None
@@ -441,13 +454,15 @@ class Keeper:
         return len(self._accepted)
 
     def hold(self, owner: str, size: int) -> bool:
-        """Count bytes of a retransmission buffer; False when they are too many."""
+        """
+        Count bytes of a retransmission buffer; return False if there are too many.
+        """
         self.held += size
         mine = self._held_by[owner] = self._held_by.get(owner, 0) + size
         return self.held <= self.limits.kept and mine <= self.limits.kept_per_owner
 
     def release(self, owner: str, size: int) -> None:
-        """They left the buffer."""
+        """Subtract bytes that left the buffer."""
         self.held -= size
         left = self._held_by.get(owner, 0) - size
         if left > 0:
@@ -462,15 +477,16 @@ class Keeper:
         accept: Callable[[IStream, pb.Open], IStreamReceiver],
     ) -> IStreamReceiver:
         """
-        Our end of a stream that the peer opened with a ``resume_id``.
+        Accept a stream that the peer opened with a ``resume_id``.
 
-        :param accept: says who receives it, as for any other stream.
+        :param accept: returns its receiver, as for any other stream.
         """
         if len(open_.resume_id) != 16 or open_.resume_id in self._accepted:
             raise ProtocolError(ErrorCode.PROTOCOL, "an unusable resume_id")
         stream = ResumableStream(self, open_.resume_id)
         stream.attach(path)
-        # Before its receiver exists, which may write at once.
+        # Register the stream before its receiver exists, because the receiver may write
+        # at once.
         self._accepted[open_.resume_id] = stream
         try:
             stream.receiver = accept(stream, open_)
@@ -481,7 +497,7 @@ class Keeper:
         return stream
 
     def resume(self, path: StreamTransport, resume: pb.Resume) -> IStreamReceiver:
-        """Go on with a stream for which the peer found a new path."""
+        """Continue a stream for which the peer found a new path."""
         stream = self._accepted.get(resume.resume_id)
         if stream is None or not stream.goes_on(resume.received):
             raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is not known")
@@ -491,7 +507,10 @@ class Keeper:
         return stream
 
     def finished(self, stream: ResumableStream) -> None:
-        """Both ends finished; the opener may not have read that, and may resume it."""
+        """
+        Keep a stream that both ends finished: the opener may not have read its end, and
+        may resume it.
+        """
         if self._accepted.get(stream.resume_id) is not stream:
             return
         self._lingering.append((self.clock.seconds() + self.grace(), stream))
@@ -518,10 +537,7 @@ class Keeper:
         stream.buffer.give_up()
 
     def ack_later(self, stream: ResumableStream) -> None:
-        """
-        Acknowledge the bytes that *stream* consumed within a moment, together with
-        others.
-        """
+        """Acknowledge soon the bytes that *stream* consumed, together with others."""
         self._dirty.append(stream)
         if self._ack_call is None:
             self._ack_call = self.clock.callLater(self.limits.ack_delay, self._ack)
@@ -549,19 +565,20 @@ class RetransmissionBuffer:
     Data of a stream that the other end has not acknowledged, within the keeper's
     limits.
 
-    :param owner: whose total the bytes count for; see `ResumeLimits.kept_per_owner`.
-    :ivar pieces: each with whether it is a block of headers.
-    :ivar size: bytes in them.
-    :ivar acked: bytes before them, which the other end acknowledged.
-    :ivar full: the producer has to wait.
-    :ivar given_up: the buffer was dropped as too large; the stream ends with its path.
+    :param owner: the owner for whom the bytes count; see `ResumeLimits.kept_per_owner`.
+    :ivar pieces: the data, each piece with a flag for blocks of headers.
+    :ivar size: the number of bytes in *pieces*.
+    :ivar acked: the number of bytes before *pieces*, which the other end acknowledged.
+    :ivar full: whether the producer has to wait.
+    :ivar given_up: whether the buffer was dropped because it was too large; the stream
+        then ends with its path.
     """
 
     _log = Logger()
     __slots__ = ("_keeper", "_owner", "acked", "full", "given_up", "pieces", "size")
 
     def __init__(self, keeper: Keeper, owner: str) -> None:
-        # A list, because a deque takes 700 bytes where it is empty, as most are.
+        # A list, because an empty deque takes 700 bytes, and most are empty.
         self.pieces: list[tuple[bool, bytes]] = []
         self.size = 0
         self.acked = 0
@@ -571,7 +588,7 @@ class RetransmissionBuffer:
         self._owner = owner
 
     def add(self, is_headers: bool, data: bytes) -> bool:
-        """Keep what is written; False when it makes this `full`, or `given_up`."""
+        """Add data; return False if the buffer becomes `full`, or `given_up`."""
         if self.given_up or not data:
             return True
         pieces = self.pieces
@@ -602,11 +619,13 @@ class RetransmissionBuffer:
         return True
 
     def covers(self, received: int) -> bool:
-        """Everything is here that an end lacks which has *received* bytes."""
+        """
+        Tell whether the buffer contains everything after the first *received* bytes.
+        """
         return not self.given_up and self.acked <= received <= self.acked + self.size
 
     def drop(self, received: int) -> None:
-        """Keep only what the other end has not consumed."""
+        """Drop the data that the other end has consumed."""
         gone = received - self.acked
         self.acked = received
         self.size -= gone
@@ -625,7 +644,7 @@ class RetransmissionBuffer:
             self.full = False
 
     def give_up(self) -> None:
-        """Drop everything, and keep nothing from now on."""
+        """Drop everything, and store nothing from now on."""
         self._keeper.release(self._owner, self.size)
         self.acked += self.size
         self.size = 0
@@ -635,8 +654,8 @@ class RetransmissionBuffer:
 
 
 def _path_is_lost(reason: Exception) -> bool:
-    """Return whether the path broke, while the other end may be well."""
+    """Tell whether the path broke, while the other end may be alive."""
     if isinstance(reason, SessionClosed):
-        # A revoked credential ends what it was used for.
+        # A revoked credential ends everything that depends on it.
         return reason.code is not ErrorCode.UNAUTHENTICATED
     return isinstance(reason, StreamReset) and reason.code is ErrorCode.PATH_LOST

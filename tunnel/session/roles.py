@@ -6,10 +6,10 @@ from typing import Final
 
 __all__ = ["AGENT", "EXTRA_AGENT", "KAS"]
 
-#: agentk, in service from now on.
+#: The main tunnel of an agentk.
 AGENT: Final = "agent"
 
-#: The same agentk with a further tunnel, to a kas that relays many requests to it.
+#: An additional tunnel of the same agentk, to a kas that relays many requests to it.
 EXTRA_AGENT: Final = "agent-extra"
 
 #: Another kas.

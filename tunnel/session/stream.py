@@ -1,4 +1,4 @@
-"""One stream as what Twisted knows: a transport, a consumer and a producer."""
+"""One stream as a Twisted transport, consumer and producer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.wire.limits import SLICE
 from tunnel.wire.session import Session
 
-#: Frames kept for a receiver that waits: twice what the largest window holds, once
-#: small ones are joined.  Each costs far more than a byte, and credit counts bytes.
+#: Frames that are kept for a paused receiver: twice as many as the largest window holds
+#: when small ones are joined. Each costs far more than a byte, and credit counts bytes.
 MAX_HELD_FRAMES: Final = 4_096
 
 
@@ -43,21 +43,23 @@ class Carrier(Protocol):
 
 
 class Resumable(Protocol):
-    """Further callbacks of a stream that can outlive its connection."""
+    """
+    A receiver with further callbacks, for a stream that can outlive its connection.
+    """
 
     def acked(self, received: int) -> None:
         """Note that the other end consumed *received* bytes, over all connections."""
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """Go on with the other end, which has consumed *received* bytes."""
+        """Continue with the other end, which has consumed *received* bytes."""
 
 
 class StreamTransport:
     """
-    Our end of one stream; see `tunnel.api.IStream` for what it promises.
+    Our end of one stream; see the interface `tunnel.api.IStream`.
 
-    Credit goes back right after the receiver took the bytes.  While it is paused they
-    stay here, uncredited, so at most one window of them.
+    Credit is returned as soon as the receiver has taken the bytes. While the receiver
+    is paused, bytes stay here without credit, so at most one window of them.
     """
 
     _log: ClassVar = Logger()
@@ -66,21 +68,21 @@ class StreamTransport:
     def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
-        #: Gets ACK and RESUMED; see `tunnel.session.resume`.
+        #: Receives ACK and RESUMED; see `tunnel.session.resume`.
         self.resumable: Resumable | None = None
         #: Called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
-        # Asked for each write: one step less than through the tunnel.
+        # Used for each write: one step less than through the tunnel.
         self._session = tunnel.session
-        # A list, because a deque takes 700 bytes where it is empty, as most are.
+        # A list, because an empty deque takes 700 bytes, and most are empty.
         self._held: list[tuple[bool, bytes, bool]] = []
         self._paused = False
         self._delivering = False
         self._producer: Any = None
         self._streaming = True
         self._full = False
-        #: The peer had nothing to send but what was in OPEN.
+        #: Whether the peer sent nothing after OPEN.
         self.opened_finished = False
         self._finished = finished
         self._fin_received = False
@@ -93,12 +95,13 @@ class StreamTransport:
 
     @property
     def kas_id(self) -> bytes:
-        """The kas that dialled us, if it was one."""
+        """The id of the kas that dialled us; empty otherwise."""
         return self._tunnel.kas_id
 
     def charge(self, holder: str) -> None:
         """
-        Count the stream's bytes for *holder*, if a session carries streams of several.
+        Count the stream's bytes for *holder*, because a session may carry streams of
+        several.
         """
         self._session.charge(self.stream_id, holder)
 
@@ -113,7 +116,7 @@ class StreamTransport:
             self.finish()
 
     def write(self, data: bytes) -> None:
-        """Send bytes; nothing happens once the stream is closed."""
+        """Send bytes; does nothing after the stream is closed."""
         if self._closed or self._finished:
             return
         self._wrote(self._session.send_data(self.stream_id, data))
@@ -156,26 +159,26 @@ class StreamTransport:
         self.close(StreamReset(code, message, by_peer=False))
 
     def abortConnection(self) -> None:
-        """As `reset`, because we want no more of it."""
+        """Reset the stream, because no more data is wanted."""
         self.reset()
 
     @property
     def full(self) -> bool:
-        """Return whether written data has to leave before more should be written."""
+        """Whether written data has to leave before more should be written."""
         return self._full
 
     def ack(self, received: int) -> None:
-        """Tell the other end of a resumable stream what it need not keep."""
+        """Acknowledge bytes that the other end of a resumable stream need not keep."""
         self._session.ack(self.stream_id, received)
         self._tunnel.has_output()
 
     def accept_resume(self, received: int) -> None:
-        """Go on with a stream whose RESUME came."""
+        """Confirm a RESUME of the peer."""
         self._session.resumed(self.stream_id, received)
         self._tunnel.has_output()
 
     def loseConnection(self) -> None:
-        """Finish, and drop what still comes."""
+        """Finish, and drop further data from the peer."""
         self.disconnecting = True
         self.finish()
         self.resumeProducing()
@@ -188,10 +191,10 @@ class StreamTransport:
         """Return the address of the connection's own end."""
         return self._tunnel.host_address
 
-    # Being written to faster than the path allows.
+    # Back-pressure for writers.
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while what we write cannot leave."""
+        """Register *producer*, which is paused while written data cannot leave."""
         if self._producer is not None:
             raise RuntimeError("a producer is registered already")
         if self._closed:
@@ -245,18 +248,18 @@ class StreamTransport:
             else:
                 self._producer.resumeProducing()
         except Exception:
-            # One producer's fault must not reach the connection that others share.
+            # A faulty producer must not affect the connection, which others share.
             self._log.failure("the producer of a stream failed")
             self.reset(ErrorCode.INTERNAL, "the producer failed")
 
     # Reading.
 
     def pauseProducing(self) -> None:
-        """Keep what comes; the peer stops when its credit is used up."""
+        """Hold received data; the peer stops when its credit is used up."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Deliver what came meanwhile, and go on."""
+        """Deliver the held data, and resume."""
         self._paused = False
         self._deliver()
 
@@ -285,12 +288,15 @@ class StreamTransport:
             else:
                 self.resumable.resumed(self, received)
         except Exception:
-            # It may let a producer go on: as with `_resume_producer`.
+            # It may resume a producer; see `_resume_producer`.
             self._log.failure("a stream failed when its other end went on")
             self.reset(ErrorCode.INTERNAL, "the producer failed")
 
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
-        """Keep a frame; many small ones must not cost much more than their bytes."""
+        """
+        Hold a frame; small frames are joined, so that their cost is about that of their
+        bytes.
+        """
         held = self._held
         if held and not is_headers:
             last_headers, last, _ = held[-1]
@@ -329,12 +335,12 @@ class StreamTransport:
                 if self._finished:
                     self.close(None)
         except Exception:
-            # One receiver's fault must not reach the connection that others share.
+            # A faulty receiver must not affect the connection, which others share.
             self._log.failure("the receiver of a stream failed")
             self.reset(ErrorCode.INTERNAL, "the receiver failed")
 
     def close(self, reason: TunnelError | None) -> None:
-        """End the stream, and inform the receiver once."""
+        """End the stream, and notify the receiver once."""
         if self._closed:
             return
         self._closed = True
@@ -342,7 +348,8 @@ class StreamTransport:
         self._tunnel.forget(self)
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
-        # The two of a relay would hold each other until the collector finds them.
+        # Break the reference cycle between the two streams of a relay, for the garbage
+        # collector.
         self.resumable = self.full_changed = None
         try:
             try:

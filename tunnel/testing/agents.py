@@ -1,4 +1,4 @@
-"""The connected agents, as a server half sees them."""
+"""The connected agents in tests of server halves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FakeAgents"]
 
 @implementer(IAgents)
 class FakeAgents:
-    """`IAgents` with one agent, ``1`` or ``agent-1``, that is connected."""
+    """`IAgents` with one connected agent, ``1`` or ``agent-1``."""
 
     def __init__(self) -> None:
         #: Problems of agents that the module reported, by their ids.

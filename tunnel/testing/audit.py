@@ -1,4 +1,4 @@
-"""The audit log, as a test reads it."""
+"""The audit log in tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["FakeAudit"]
 
 @implementer(IAudit)
 class FakeAudit:
-    """`IAudit` that keeps the events."""
+    """`IAudit` that records the events."""
 
     def __init__(self) -> None:
         self.level = AuditLevel.ALL

@@ -1,4 +1,7 @@
-"""Streams of a server half to its agents: one is connected, all others are not."""
+"""
+Streams of a server half to its agents, in tests: one agent is connected, all others are
+not.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class StreamsToAgents:
         metadata: bytes = b"",
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
-        """Open a stream; to another agent it ends in the next turn."""
+        """Open a stream; a stream to another agent ends in the next turn."""
         if agent_id not in (AGENT.agent_id, AGENT.agent_name):
             return AbsentAgentStream(agent_id, receiver, self._end.clock)
         return self._end.open_stream(
@@ -53,7 +56,7 @@ class StreamsToAgents:
 
 @implementer(IStream, IConsumer, IPushProducer)
 class AbsentAgentStream:
-    """A stream to an agent that is not there: it ends in the next turn."""
+    """A stream to an agent that is not connected: it ends in the next turn."""
 
     agent: ConnectedAgent | None = None
 

@@ -1,4 +1,4 @@
-"""An API server in memory, for tests of agent halves: its answers are the test's."""
+"""An API server in memory, for tests of agent halves; the test sets its responses."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ _NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 @attrs.frozen
 class FakeRequest:
-    """A request as it came."""
+    """A received request."""
 
     method: str
-    #: Path and query.
+    #: The path and query.
     path: str
-    #: Names in lower case; of a name that comes twice all values.
+    #: The header fields by name in lower case, each with all its values.
     fields: dict[str, list[str]]
     body: bytes = b""
 
     @property
     def user(self) -> str:
-        """Impersonated user of the request; empty: agentk itself."""
+        """The impersonated user of the request; empty for agentk itself."""
         return self.fields.get("impersonate-user", [""])[0]
 
 
 @implementer(ICluster)
 class FakeCluster:
     """
-    Fake cluster that responds as `answer` sets, and otherwise from `objects`.
+    A fake cluster that responds as `answer` sets, and otherwise from `objects`.
 
     It does not support chunked bodies.
 
     :ivar requests: all requests in order.
     :ivar objects: the objects of the cluster.
-    :ivar refuses: connections are refused, as without an API server.
-    :ivar silent: requests arrive and get no response.
+    :ivar refuses: whether connections are refused, as without an API server.
+    :ivar silent: whether requests get no response.
     """
 
     host, port = "kubernetes.test", 6443
@@ -75,7 +75,7 @@ class FakeCluster:
 
     def answer(self, method: str, path: str, body: Any, status: int = 200) -> None:
         """
-        Say *body* to requests like this from now on.
+        Respond with *body* to matching requests from now on.
 
         :param path: with the query, if there is one.
         :param body: bytes, or an object to be sent as JSON.
@@ -85,7 +85,7 @@ class FakeCluster:
         self._answers[method, path] = (status, body)
 
     def cut(self) -> None:
-        """End every connection, as an API server that stops."""
+        """End every connection, as an API server that stops does."""
         for one in tuple(self._open):
             one.loseConnection()
 
@@ -144,7 +144,7 @@ class _Endpoint:
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class _Connection:
-    """The client's transport; what it writes is read and answered here."""
+    """The client's transport, which parses the written data and responds."""
 
     disconnecting = False
 

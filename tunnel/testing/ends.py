@@ -1,4 +1,4 @@
-"""Two tunnels that know each other, and a receiver that remembers."""
+"""Two connected tunnels, and a receiver that records calls."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tunnel.wire.session import Session
 
 __all__ = ["AGENT", "End", "RecordingReceiver", "connected"]
 
-#: The one agent that there is here.
+#: The only agent in these tests.
 AGENT = ConnectedAgent("1", "agent-1", b"i", 1, 0.0)
 
 
 @implementer(IStreamReceiver)
 @attrs.define(eq=False, slots=False)
 class RecordingReceiver:
-    """An `IStreamReceiver` that remembers what was called."""
+    """An `IStreamReceiver` that records its calls."""
 
     headers: list[bytes] = attrs.Factory(list)
     data: bytearray = attrs.Factory(bytearray)
@@ -53,7 +53,7 @@ class RecordingReceiver:
 
 
 class End(TunnelOwner):
-    """One side of `connected`: its tunnel, and who answers on it."""
+    """One side of `connected`: its tunnel, and the dispatcher of its calls."""
 
     def __init__(self, clock: Clock, *, dialler: bool, limits: Limits) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""Projects of agents at GitLab, as a test has them."""
+"""Projects of agents at GitLab, in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FakeProjects"]
 
 @implementer(IProjects)
 class FakeProjects:
-    """`IProjects` with the projects of the test."""
+    """`IProjects` with projects from the test."""
 
     def __init__(self) -> None:
         #: Agents' projects, by the ids of agents.

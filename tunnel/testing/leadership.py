@@ -1,4 +1,4 @@
-"""Leader election, as a test decides it."""
+"""Leader election in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A connection in memory, with back-pressure: two transports and the bytes between."""
+"""
+A connection in memory, with back-pressure: two transports and the bytes in transit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ __all__ = ["MemoryTransport", "Pipe"]
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class MemoryTransport:
-    """One end of a `Pipe`; honours and causes pauses as a socket does."""
+    """One end of a `Pipe`, which pauses and is paused as a socket is."""
 
     def __init__(self, pipe: Pipe, capacity: int, port: int) -> None:
         self.pipe = pipe
@@ -23,7 +25,7 @@ class MemoryTransport:
         self.disconnecting = False
         self.disconnected = False
         self.reading = True
-        #: Written here and not yet read by the other end.
+        #: Bytes that were written here and not yet read by the other end.
         self.buffer = bytearray()
         self._producer: IPushProducer | None = None
         self._paused = False
@@ -71,7 +73,8 @@ class MemoryTransport:
 
     def take(self, count: int) -> bytes:
         """
-        Return the next bytes for the other end; the writer goes on once half is free.
+        Return the next bytes for the other end; the writer resumes when half of the
+        space is free.
         """
         data = bytes(self.buffer[:count])
         del self.buffer[:count]
@@ -84,7 +87,7 @@ class MemoryTransport:
 
 class Pipe:
     """
-    Two protocols and the bytes between them.
+    Two protocols and the bytes in transit.
 
     :param capacity: bytes that each direction holds before its writer is paused.
     :param chunk: the largest piece that is delivered at once.
@@ -106,20 +109,22 @@ class Pipe:
             MemoryTransport(self, capacity, 40001),
             MemoryTransport(self, capacity, 40002),
         )
-        #: Nothing crosses while this is set: a cable that was pulled.
+        #: Whether no data is delivered, as after a cable was pulled.
         self.cut = False
         for protocol, transport in zip(self.protocols, self.transports, strict=True):
             protocol.makeConnection(transport)
 
     def step(self) -> bool:
-        """Deliver one piece each way; False when there was nothing to do."""
+        """
+        Deliver one piece in each direction; return False if there was nothing to do.
+        """
         moved = False
         for index in (0, 1):
             source, target = self.transports[index], self.transports[1 - index]
             if source.disconnected:
                 continue
             if self.cut:
-                # A connection that was aborted is over on this side alone.
+                # A connection that was aborted has ended on this side only.
                 if source.disconnecting and not source.buffer:
                     self._lose(index)
                     moved = True
@@ -140,7 +145,7 @@ class Pipe:
             self.protocols[index].connectionLost(connectionDone)
 
     def flush(self, rounds: int = 100_000) -> None:
-        """Deliver until nothing moves; timers of this very moment run, too."""
+        """Deliver until nothing moves; timers that are due now run, too."""
         for _ in range(rounds):
             moved = self.step()
             due = [

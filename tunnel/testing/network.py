@@ -1,4 +1,4 @@
-"""Listeners of a server half, and its requests to other servers."""
+"""Listeners of a server half, and its requests to other servers, in tests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FakeNetwork:
 
 @implementer(IWorkers)
 class FakeWorkers:
-    """`IWorkers` of a kas that is one process."""
+    """`IWorkers` of a kas with a single process."""
 
     def count_together(self, limit: str, most: int) -> ISharedCount | None:
         return None

@@ -1,4 +1,7 @@
-"""Objects of a Kubernetes API in memory: read, changed and watched as in a real one."""
+"""
+Objects of a Kubernetes API in memory, which can be read, changed and watched as in a
+real one.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +35,22 @@ _KINDS = {
     "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
 }
 
-#: Events from which a watch can resume, as etcd keeps them for some minutes.
+#: Events from which a watch can resume; etcd keeps them for some minutes.
 MAX_EVENTS = 1000
 
-#: Lists that clients may have begun and not read to their end.
+#: Lists that clients have begun and not read to their end.
 MAX_LISTS = 100
 
 _LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
 
-#: A field within an object: the keys that lead to it.
+#: A field within an object: the keys on the path to it.
 _Field = tuple[str, ...]
 _Key = tuple[str, str, str, str]
 
 
 @attrs.frozen
 class Refusal(Exception):
-    """Error response of an API server."""
+    """The error response of an API server."""
 
     code: int
     reason: str
@@ -55,7 +58,7 @@ class Refusal(Exception):
 
     @property
     def status(self) -> KubernetesObject:
-        """The body of the answer."""
+        """Return the body of the response."""
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -69,7 +72,7 @@ class Refusal(Exception):
 
 @attrs.define(eq=False)
 class Watcher:
-    """One request that watches."""
+    """A watch request."""
 
     seconds: float
     _wanted: Callable[[KubernetesResource, KubernetesObject], bool]
@@ -78,7 +81,7 @@ class Watcher:
     _early: list[bytes] = attrs.field(factory=list)
 
     def begin(self, send: Callable[[bytes], None]) -> None:
-        """Send events, a line each, beginning with the past ones."""
+        """Send events, one on each line, beginning with past ones."""
         self._send = send
         for line in self._early:
             send(line)
@@ -86,7 +89,7 @@ class Watcher:
     def tell(
         self, kind: str, resource: KubernetesResource, found: KubernetesObject
     ) -> None:
-        """Send the change of an object to the watches."""
+        """Send the change of an object to the watch."""
         if self._wanted(resource, found):
             self._write(kind, _metadata_of(found) if self._partial else found)
 
@@ -110,9 +113,9 @@ class Watcher:
 class _Stored:
     object: KubernetesObject
     resource: KubernetesResource
-    #: Field manager -> what it has set.
+    #: The fields that each field manager has set.
     owners: dict[str, set[_Field]] = attrs.field(factory=dict)
-    #: Field manager -> how it wrote last, and when.
+    #: The operation and time of each field manager's last write.
     writes: dict[str, tuple[str, str]] = attrs.field(factory=dict)
 
 
@@ -120,13 +123,13 @@ class FakeObjects:
     """
     Objects that requests create, apply, patch, delete, list and watch.
 
-    As a real API server does: versions, managed fields and their conflicts,
-    preconditions, finalizers, pages, dry runs, events from a version on.  Otherwise
-    than there: objects are not checked against schemas, lists within them are one field
-    each, nothing is filled in, no controller and no garbage collection runs, and of
-    patches it takes JSON merge patches and server-side apply.
+    It supports versions, managed fields and their conflicts, preconditions, finalizers,
+    pages, dry runs, and events since a version. Unlike a real API server, it does not
+    check objects against schemas, treats lists within objects as one field each, sets
+    no defaults, runs neither controllers nor garbage collection, and only accepts JSON
+    merge patches and server-side apply.
 
-    :param seconds: the time, as of the clock of the test.
+    :param seconds: returns the time of the test's clock.
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -154,14 +157,14 @@ class FakeObjects:
                     )
                 )
 
-    # For tests.
+    # Methods for tests.
 
     def add_kind(self, resource: KubernetesResource) -> None:
         """Add a kind, as a CustomResourceDefinition does."""
         self._kinds[resource.api_version, resource.name] = resource
 
     def put(self, found: KubernetesObject) -> KubernetesObject:
-        """Store an object, as some other client of the API server."""
+        """Store an object on behalf of another client of the API server."""
         resource = self._resource_of(found)
         key = _key(resource, found["metadata"].get("namespace", ""), _name(found))
         return self._write(resource, key, deepcopy(found), "test")
@@ -169,7 +172,7 @@ class FakeObjects:
     def find(
         self, api_version: str, kind: str, name: str, namespace: str = ""
     ) -> KubernetesObject | None:
-        """Return the current object; None: it does not exist."""
+        """Return the current object; None if it does not exist."""
         resource = self._resource_of({"apiVersion": api_version, "kind": kind})
         stored = self._stored.get(_key(resource, namespace, name))
         return None if stored is None else deepcopy(stored.object)
@@ -177,12 +180,16 @@ class FakeObjects:
     def remove(
         self, api_version: str, kind: str, name: str, namespace: str = ""
     ) -> None:
-        """Delete an object, whatever its finalizers, as some other client."""
+        """
+        Delete an object on behalf of another client, regardless of its finalizers.
+        """
         resource = self._resource_of({"apiVersion": api_version, "kind": kind})
         self._drop(_key(resource, namespace, name))
 
     def forget(self) -> None:
-        """Watches cannot go on from any version that there has been (410)."""
+        """
+        Forget all earlier versions, so that watches cannot resume from them (410).
+        """
         self._events.clear()
         self._forgotten = self._version
         self._pages.clear()
@@ -193,7 +200,7 @@ class FakeObjects:
                 return one
         raise KeyError(f"{found['apiVersion']} {found['kind']}: see `add_kind`")
 
-    # For requests.
+    # Methods for requests.
 
     def respond(
         self,
@@ -204,9 +211,10 @@ class FakeObjects:
         partial: bool = False,
     ) -> tuple[int, Any] | Watcher | None:
         """
-        Status and object of the answer, or a watch; None: nothing has such a path.
+        Return the status and object of the response, or a watch; None for an unknown
+        path.
 
-        :param partial: of objects in lists and watches only their metadata is asked.
+        :param partial: whether lists and watches should only contain metadata.
         :raises Refusal: as an API server would.
         """
         path, _, text = target.partition("?")
@@ -440,7 +448,7 @@ class FakeObjects:
                 _set(changed, field, value)
         return self._write(resource, key, changed, manager, dry, mine)
 
-    # Storing.
+    # Storage.
 
     def _write(
         self,
@@ -454,8 +462,8 @@ class FakeObjects:
         """
         Store *found*.
 
-        :param applied: the fields that *manager* has from now on; None: besides those
-            that it had, the ones that change.
+        :param applied: the fields that *manager* owns from now on; None to add the
+            changed fields to those that it owns.
         """
         stored = self._stored.get(key)
         before = stored.object if stored is not None else {"metadata": {}}
@@ -562,9 +570,9 @@ def _validate(
     found: KubernetesObject,
 ) -> None:
     """
-    As API servers have it of ConfigMaps and Secrets.
+    Check ConfigMaps and Secrets as API servers do.
 
-    :raises Refusal: *found* cannot be, or *before* cannot become it.
+    :raises Refusal: *found* is invalid, or *before* must not be changed to it.
     """
     if resource.group or resource.kind not in ("ConfigMap", "Secret"):
         return
@@ -611,7 +619,7 @@ _NOBODYS = {("apiVersion",), ("kind",)} | {
 
 
 def _fields(found: Any, path: _Field = ()) -> Iterator[tuple[_Field, Any]]:
-    """Each field that a manager can own, and its value."""
+    """Yield each field that a manager can own, and its value."""
     for name, value in found.items():
         field = (*path, name)
         if isinstance(value, dict) and value:
@@ -621,7 +629,7 @@ def _fields(found: Any, path: _Field = ()) -> Iterator[tuple[_Field, Any]]:
 
 
 def _fields_v1(owned: set[_Field]) -> Any:
-    """As ``managedFields`` has them."""
+    """Return fields in the form of ``managedFields``."""
     found: dict[str, Any] = {}
     for field in owned:
         inner = found
@@ -652,7 +660,7 @@ def _remove(found: Any, field: _Field) -> None:
 
 
 def _merged(old: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     merged = deepcopy(old) if isinstance(old, dict) else {}

@@ -1,4 +1,4 @@
-"""Both halves of modules against each other, and who calls the external API."""
+"""Both halves of modules connected to each other, and a client of the external API."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class ModulePair:
         self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[ModuleScope, Any]] = []
-        #: Failures that modules reported.
+        #: The failures that modules have reported.
         self.failures: list[Exception] = []
         # Client and server of the external API.
         self._outside, self.door, self._street = connected(clock)
         self.door.tunnel.agent = None
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
-        """Make a server half; its API is at ``.api`` of the result if it kept it."""
+        """Create a server half; if it keeps its API, that is ``.api`` of the result."""
         return self._make(self.server, self._server_api, factory, configuration)
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:
-        """Make an agent half."""
+        """Create an agent half."""
         return self._make(self.agent, self._agent_api, factory, configuration)
 
     def _make(
@@ -99,7 +99,7 @@ class ModulePair:
             "scope": scope,
             "reactor": self.clock,
             "metrics": CollectorRegistry(),
-            # A `FakeTracer`, where the test wants spans; set before the module is made.
+            # A `FakeTracer` if the test needs spans; set before the module is created.
             "tracer": end.dispatcher.tracer,
             "events": ModuleEvents(scope, end.bus),
             "capabilities": ModuleCapabilities(scope, end.capabilities),
@@ -170,10 +170,10 @@ class ModulePair:
         """
         Request a page of a server half, and return the response.
 
-        :param path: with its query.
+        :param path: the path with its query.
         :param wait: seconds by which the clock may move before a response is due.
-        :param headers: fields of the head, by their names.
-        :param fields: more fields, with ``_`` for ``-``.
+        :param headers: header fields by name.
+        :param fields: more header fields, with ``_`` for ``-``.
         """
         head = dict(headers or {})
         head.update((name.replace("_", "-"), text) for name, text in fields.items())
@@ -192,13 +192,15 @@ class ModulePair:
             self.run(module.start())
 
     def stop(self) -> None:
-        """Take back what they registered, and stop them; the last first."""
+        """
+        Remove the modules' registrations, and stop the modules; the last one first.
+        """
         for scope, module in reversed(self._modules):
             scope.release()
             self.run(module.stop())
 
     def settle(self) -> None:
-        """Let everything arrive that is on its way; the clock does not move."""
+        """Deliver everything in transit; the clock does not move."""
         self.pipe.flush()
         while self._street.step():
             self.pipe.flush()

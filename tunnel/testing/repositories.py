@@ -1,4 +1,4 @@
-"""`FakeRepository`: Git as a test has it, commit by commit."""
+"""`FakeRepository`: a Git repository with commits from the test."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class FakeRepository:
     """
     A repository in memory.
 
-    :ivar resolved: how often it was asked for a ref.
-    :ivar down: what the Git server fails with; None: it works.
-    :ivar head: the whole name of the default branch, which commits without a ref are
-        made on; ``HEAD``: the repository does not say it.
+    :ivar resolved: the number of requests for a ref.
+    :ivar down: the error of the Git server; None if it works.
+    :ivar head: the full name of the default branch, to which commits without a ref are
+        added; ``HEAD`` if the repository does not tell it.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -37,7 +37,7 @@ class FakeRepository:
         self.down: CallError | None = None
         self.head = "refs/heads/main"
         self._refs: dict[str, str] = {}
-        #: The commit before each, by the ref that it was made on.
+        #: The parent of each commit, by the ref to which it was added.
         self._parents: dict[str, str] = {}
         self._trees: dict[str, dict[str, bytes]] = {}
 
@@ -46,7 +46,7 @@ class FakeRepository:
         Create a commit with these files and no others at *ref*, and return its id.
         """
         number = len(self._trees) + 1
-        # No two repositories have a commit in common.
+        # The name is included, so that no two repositories have a commit in common.
         text = f"{self._name} {number}".encode()
         commit = hashlib.sha1(text, usedforsecurity=False).hexdigest()
         self._trees[commit] = {
@@ -172,7 +172,7 @@ class FakeRepository:
 
 @implementer(IRepositories)
 class FakeRepositories:
-    """Repositories by their address; a new one is empty."""
+    """Repositories by address; a new one is empty."""
 
     def __init__(self) -> None:
         self._known: dict[GitAddress | GitalyAddress, FakeRepository] = {}

@@ -1,4 +1,4 @@
-"""A tracer that keeps its spans, for tests of what makes them."""
+"""A tracer that records its spans, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FakeSpan", "FakeTracer"]
 @implementer(ISpan)
 @attrs.define(eq=False)
 class FakeSpan:
-    """One span, and what was said of it."""
+    """One span, with its name, attributes and problem."""
 
     name: str
     kind: SpanKind
@@ -22,7 +22,7 @@ class FakeSpan:
     traceparent: str
     attributes: dict[str, str | int | float | bool] = attrs.Factory(dict)
     ended: bool = False
-    #: Why it failed, once it has ended.
+    #: Why it failed, after it has ended.
     problem: str = ""
 
     def set(self, name: str, value: str | int | float | bool) -> None:
@@ -42,9 +42,9 @@ class FakeSpan:
 @implementer(ITracer)
 @attrs.define(eq=False)
 class FakeTracer:
-    """Traces all, or only what others trace."""
+    """A tracer that records all spans, or only spans of existing traces."""
 
-    #: Traces may begin here.
+    #: Whether traces may begin here.
     begins: bool = True
     #: Every span, in the order of their starts.
     spans: list[FakeSpan] = attrs.Factory(list)

@@ -1,4 +1,4 @@
-"""A place for modules' stores in memory, whose troubles are the test's."""
+"""Stores of modules in memory, with faults from the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["FakeStore"]
 @attrs.frozen
 class _Entry:
     stored: StoredValue
-    #: When it expires.
+    #: The time of its expiry.
     until: float = math.inf
 
 
@@ -38,9 +38,9 @@ class _Namespace:
 
 class FakeStore:
     """
-    Store of the modules of a `ModulePair`: its ``store``.
+    The store of the modules of a `ModulePair`: its ``store``.
 
-    :ivar down: operations fail with UNAVAILABLE, as during an outage of Redis.
+    :ivar down: whether operations fail with UNAVAILABLE, as during an outage of Redis.
     """
 
     sweep_interval = math.inf
@@ -56,7 +56,7 @@ class FakeStore:
 
     @property
     def down(self) -> bool:
-        """Whether it fails."""
+        """Whether operations fail."""
         return self._down
 
     @down.setter

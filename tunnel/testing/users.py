@@ -1,4 +1,4 @@
-"""Credentials of users, as a test has them."""
+"""Credentials of users, in tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ __all__ = ["FakeUsers"]
 
 @implementer(IUsers)
 class FakeUsers:
-    """`IUsers` that knows the tokens of the test."""
+    """`IUsers` that knows tokens from the test."""
 
     def __init__(self) -> None:
-        #: token -> `Access`; anything else is refused.
+        #: The `Access` of each token; other tokens are refused.
         self.tokens: dict[str, Access] = {}
-        #: Functions of the module that return which credentials it holds open.
+        #: Functions of the module that return the ids of credentials with open
+        #: connections.
         self.held: list[Callable[[], Collection[str]]] = []
         #: Usage that the module counted.
         self.used: list[Usage] = []

@@ -1,4 +1,4 @@
-"""Requests of modules' pages, without a socket."""
+"""Requests for modules' pages, without a socket."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Answer", "visit"]
 
 @attrs.frozen
 class Answer:
-    """Response of a page."""
+    """The response of a page."""
 
     status: int
-    #: Names in lower case; of a name that comes twice the last value.
+    #: The header fields by name in lower case, each with its last value.
     fields: dict[str, str]
     body: bytes
 
 
 class _Root(Resource):
-    """Finds what modules serve, as kas does."""
+    """Finds the resources of modules as kas does."""
 
     isLeaf = False
 
@@ -56,8 +56,8 @@ def visit(
     """
     Return the response to one request.
 
-    :param fields: of the head, by their names.
-    :param settle: lets pending work happen until a response exists.
+    :param fields: header fields by name.
+    :param settle: runs pending work until a response exists.
     """
     site: Any = Site(_Root(pages))
     site.noisy = False

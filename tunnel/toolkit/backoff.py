@@ -12,11 +12,11 @@ __all__ = ["Backoff"]
 @attrs.define(eq=False)
 class Backoff:
     """
-    Each pause twice as long as the one before.
+    Pauses that double after each failed attempt.
 
-    :param random: between 0 and 1, for the jitter.
-    :param first: seconds of the longest first pause.
-    :param most: seconds of the longest of all.
+    :param random: returns a number between 0 and 1, for the jitter.
+    :param first: the maximum of the first pause, in seconds.
+    :param most: the maximum of all pauses, in seconds.
     """
 
     random: Callable[[], float]
@@ -34,11 +34,11 @@ class Backoff:
 
     def pause(self) -> float:
         """
-        Count a failed attempt, and return a pause with jitter: half to all of the
-        longest one.
+        Count a failed attempt, and return a pause with jitter: between half and all of
+        the maximum.
         """
         return self.failed() * (0.5 + self.random() / 2)
 
     def reset(self) -> None:
-        """Begin with the first pause again, after an attempt succeeded."""
+        """Start with the first pause again, after an attempt has succeeded."""
         self.doublings = 0

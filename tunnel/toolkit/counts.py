@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def one_less(counts: MutableMapping[K, int], key: K) -> int:
-    """Count *key* down, and return what is left; with the last one its entry goes."""
+    """Decrement the count of *key* and return it; an entry of zero is removed."""
     left = counts.get(key, 0) - 1
     if left > 0:
         counts[key] = left

@@ -9,7 +9,7 @@ __all__ = ["Expansion", "Spent"]
 
 class Spent(Exception):
     """
-    A text has more than may be read.
+    Raised if a text exceeds a limit.
 
     :ivar what: ``values`` or ``characters``.
     """
@@ -22,10 +22,10 @@ class Spent(Exception):
 @attrs.define(eq=False)
 class Expansion:
     """
-    Values and characters that may still be read.
+    The numbers of values and characters that may still be read.
 
     An alias counts as often as it is used, with its whole content: a small file whose
-    aliases name each other, or a long text, would fill the memory otherwise.
+    aliases name each other, or a long text, would otherwise fill the memory.
 
     :ivar values: keys, scalars, lists and mappings.
     :ivar characters: of all keys and scalars.
@@ -36,14 +36,14 @@ class Expansion:
 
     @property
     def is_spent(self) -> bool:
-        """Whether more was taken than there was."""
+        """Whether a limit was exceeded."""
         return self.values < 0 or self.characters < 0
 
     def take(self, values: int, characters: int) -> None:
         """
-        Count *values* that have *characters* together.
+        Count *values*, and their *characters*.
 
-        :raises Spent: they are more than were left.
+        :raises Spent: a limit is exceeded.
         """
         self.values -= values
         self.characters -= characters

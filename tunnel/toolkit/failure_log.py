@@ -1,4 +1,4 @@
-"""A line in the log for each error that a client sees, found by the id of its trace."""
+"""Log lines for the errors that clients see, with the ids of their traces."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tunnel.toolkit.texts import clean
 __all__ = ["FailureLog"]
 
 #: Lines a second for errors of the service, and as many for errors of clients: a flood
-#: of bad requests hides no failure, and an unreachable cluster fills no disk.
+#: of bad requests must not hide failures, and an unreachable cluster must not fill the
+#: disk.
 MAX_LINES = 20
 
-#: Characters of a message that are logged; what an agent says can be part of it.
+#: Characters of a message that are logged; it may contain text from an agent.
 MAX_MESSAGE = 1000
 
 
@@ -31,9 +32,10 @@ class FailureLog:
 
     def told(self, message: str, trace_id: str, *, ours: bool, **more: Any) -> str:
         """
-        *message* as the client gets it.
+        Log *message*, and return it with the id of the trace, for the client.
 
-        :param ours: the service failed, and not the client: logged as a warning.
+        :param ours: whether the service failed, and not the client: logged as a
+            warning.
         :param more: further fields of the line.
         """
         lines = self._ours if ours else self._callers
@@ -56,7 +58,7 @@ class FailureLog:
 
 
 class _Lines:
-    """How many were written in this second."""
+    """The number of lines in the present second."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -64,7 +66,10 @@ class _Lines:
         self._dropped = 0
 
     def room(self, now: float) -> int | None:
-        """None: none for another line; else how many were dropped since the last."""
+        """
+        Return None if no further line is permitted, otherwise the number of dropped
+        lines since the last one.
+        """
         if int(now) != self._second:
             self._second = int(now)
             self._written = 0

@@ -1,6 +1,4 @@
-"""
-Files: whether they changed, replaced as a whole, kept secret, and errors in words.
-"""
+"""Files: detection of changes, atomic replacement, secrets, and texts for errors."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _log = Logger()
 
 # Files that change.
 
-#: Of a file; None where there is none.
+#: The version of a file; None if it does not exist.
 FileVersion = tuple[int, int, int, int] | None
 
 _orders = itertools.count(1)
@@ -60,7 +58,7 @@ def file_version(file: str | Path) -> FileVersion:
 
 
 def reread_files() -> None:
-    """Every file counts as changed: an operator said so, by SIGHUP."""
+    """Treat every file as changed, because an operator sent SIGHUP."""
     global _order
     _order = next(_orders)
 
@@ -70,17 +68,18 @@ _T = TypeVar("_T")
 
 class WatchedFile(Generic[_T]):
     """
-    Content of one file, or of several together, which is read again after a change.
+    The content of one or several files, which is read again after a change.
 
     If new content is unusable, the old content stays valid.  The problem is reported
     once for each change, and the content is tried again at each check, because perhaps
     only a file descriptor was missing.
 
-    :param version: value that changes with the files, such as `file_version` of one.
+    :param version: returns a value that changes with the files, such as `file_version`
+        of one.
     :param read: reads the content; an exception of the first call passes to the caller.
-    :param refused: gets later exceptions of the type *unusable*.
+    :param refused: receives later exceptions of the type *unusable*.
     :param changed: called after new content was read.
-    :param seconds: of a clock.
+    :param seconds: returns the time of a clock.
     :param interval: seconds between two checks.
     """
 
@@ -103,7 +102,8 @@ class WatchedFile(Generic[_T]):
         self._interval = interval
         self._changed = changed
         self._looked = seconds()
-        # Before they are read: what changes meanwhile is read again.
+        # Determined before the content is read, so that a change in the meantime is
+        # read again.
         self._used = self._complained = version()
         self.content = read()
 
@@ -116,11 +116,11 @@ class WatchedFile(Generic[_T]):
         return self.content
 
     def is_changed(self) -> bool:
-        """Whether `look` would read it."""
+        """Tell whether `look` would read the content."""
         return self._version() != self._used
 
     def look(self) -> None:
-        """Read what changed."""
+        """Read the content if it has changed."""
         version = self._version()
         if version == self._used:
             return
@@ -135,16 +135,16 @@ class WatchedFile(Generic[_T]):
         self._changed()
 
     def look_soon(self) -> None:
-        """Look at the next `get`."""
+        """Check for changes at the next `get`."""
         self._looked = float("-inf")
 
 
-# Files that are replaced as a whole: a reader sees the old one or the new one.
+# Files that are replaced as a whole: a reader sees the old or the new content.
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors name *path*: the name of the temporary file helps no reader."""
+    """Make errors name *path* instead of the temporary file, which helps no reader."""
     try:
         yield
     except OSError as error:
@@ -161,9 +161,9 @@ def _target(path: Path) -> Path:
 @attrs.define(eq=False)
 class Replacement:
     """
-    The next content of a file, beside the file until `commit`.
+    The next content of a file, in a temporary file until `commit`.
 
-    A context manager that removes what was not committed.
+    A context manager that removes the temporary file if it was not committed.
 
     :raises OSError: on entry, the folder cannot be written to; on `write`, the disk is
         full.
@@ -186,7 +186,7 @@ class Replacement:
         return self
 
     def write(self, data: bytes) -> None:
-        """Put the content on disk; the file itself is still the old one."""
+        """Write the content to disk; the file itself does not change yet."""
         with _named(self.path), os.fdopen(self._descriptor, "wb") as target:
             self._descriptor = -1
             os.fchmod(target.fileno(), self.mode)
@@ -236,7 +236,7 @@ def replace_file(
     """
     Replace a file at once, or leave it as it was.
 
-    :param durable: on return it is on disk.
+    :param durable: whether to wait until it is on disk.
     """
     with Replacement(path, mode, durable) as replacement:
         replacement.write(data)
@@ -245,14 +245,14 @@ def replace_file(
 
 # Files with secrets.
 
-#: Versions that were logged already; bounded by the number of configured files.
+#: Versions that were already logged; limited by the number of configured files.
 _warned: dict[Path, FileVersion] = {}
 
 
-#: Bytes of a file with a secret: one of the largest useful size is 176 characters.
+#: Bytes of a file with a secret: the largest useful secrets have 176 characters.
 MAX_SECRET_FILE = 4096
 
-# Without the path: the file may be another one, which must not be lost.
+# Without the path: it may name another file, which must not be overwritten.
 HOW_TO_MAKE_ONE = (
     "correct the path, or make a secret with "
     "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
@@ -266,7 +266,7 @@ def read_secret_file(
     Read a file with a secret, byte for byte.
 
     :raises ValueError: it cannot be read, or has more than *limit* bytes; the text
-        names the reason and no part of the secret.
+        gives the reason without quoting the secret.
     """
     try:
         with open(path, "rb") as source:
@@ -283,7 +283,8 @@ def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     Read a secret in base64 from a file, as GitLab's tools write it.
 
     :param least: minimum number of decoded bytes.
-    :raises ValueError: it cannot be used; the text names the reason and no part of it.
+    :raises ValueError: it is invalid; the text gives the reason without quoting the
+        secret.
     """
     data = read_secret_file(path)
     try:
@@ -303,7 +304,8 @@ def warn_if_public(path: Path) -> None:
     """
     Warn operators of a secret that every user can read, once for each change of it.
 
-    Not refused: what a pod mounts belongs to root, and every user can often read it.
+    It is not refused: files that are mounted into a pod belong to root, and are often
+    readable for every user.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -329,7 +331,7 @@ _READ_AND_WRITE = stat.S_IRUSR | stat.S_IWUSR
 
 
 def in_words(error: Exception) -> str:
-    """Describe *error* with the path and, if rights are missing, its owner."""
+    """Describe *error* with its path, and with the owner if permissions are missing."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error) or type(error).__name__
     if error.filename is None:

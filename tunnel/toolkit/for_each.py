@@ -19,12 +19,12 @@ def for_each(
     """
     Call *action* for each item; log an exception and continue with the others.
 
-    :param what: name of the action for the log: "the flush of a connection"; with the
-        *fields*.
+    :param what: the name of the action for the log: "the flush of a connection"; with
+        the *fields*.
     """
     for member in members:
         try:
             action(member)
         except Exception:
-            # The others share nothing with it but this loop.
+            # The other items are independent.
             _log.failure(f"{what} failed", **fields)

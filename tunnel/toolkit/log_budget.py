@@ -6,13 +6,13 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["LINES_AT_ONCE", "LINES_A_SECOND", "LogBudget"]
 
-#: Lines at once, and each second after that: enough to see what happens, and 10 MB a
-#: day, whatever strangers do.
+#: The burst of lines, and lines per second after it: enough to see what happens, and at
+#: most 10 MB a day, whatever strangers do.
 LINES_AT_ONCE, LINES_A_SECOND = 20, 1
 
 
 class LogBudget:
-    """Lines of one kind that may be logged, and the number of those left out."""
+    """A limit for lines of one kind, and the number of lines that were left out."""
 
     def __init__(self) -> None:
         self._bucket: TokenBucket | None = None
@@ -20,10 +20,11 @@ class LogBudget:
 
     def spend(self, now: float) -> str | None:
         """
-        Take a line; None: do not log it.
+        Take a line from the budget; return None if it must not be logged.
 
         :param now: seconds of a monotonic clock.
-        :return: the end of the line: empty, or how many lines were left out before it.
+        :returns: the end of the line: empty, or the number of lines that were left out
+            before it.
         """
         if self._bucket is None:
             self._bucket = TokenBucket(LINES_AT_ONCE, LINES_A_SECOND, now)

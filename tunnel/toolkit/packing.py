@@ -1,4 +1,4 @@
-"""Deflated bytes, for texts that repeat themselves and have to fit into one frame."""
+"""Compressed bytes, for repetitive texts that have to fit into one frame."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import zlib
 
 __all__ = ["pack", "unpack"]
 
-#: Level of zlib: the groups of a user shrink to a tenth at once, and little more later.
+#: Compression level of zlib: the lowest already shrinks the groups of a user to a
+#: tenth.
 _LEVEL = 1
 
 
 def pack(data: bytes) -> bytes:
-    """Return *data* deflated."""
+    """Compress *data*."""
     return zlib.compress(data, _LEVEL)
 
 
 def unpack(packed: bytes, most: int) -> bytes:
     """
-    Return the bytes that were packed.
+    Return the original bytes.
 
-    :param most: the bytes that they may have; no more is ever allocated.
-    :raises ValueError: they are more, or *packed* is damaged.
+    :param most: their maximum number; no more is ever allocated.
+    :raises ValueError: the limit is exceeded, or *packed* is damaged.
     """
     inflater = zlib.decompressobj()
     try:

@@ -1,4 +1,4 @@
-"""Concurrent calls, at most a number of them at once."""
+"""Concurrent calls with a limit on their number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 __all__ = ["in_parallel"]
 
-#: Requests to the API server at the same time, of one source.  Its own fairness and its
-#: 429 are what limits agentk beyond that.
+#: Requests of one source to the API server at the same time. Beyond that, the API
+#: server's own fairness and its 429 limit agentk.
 IN_FLIGHT = 32
 
 _T = TypeVar("_T")
@@ -24,10 +24,10 @@ async def in_parallel(
     """
     Return the results of *calls* in their order; at most *limit* run at the same time.
 
-    A failure or a cancellation ends all: running calls are cancelled, and waiting calls
-    never begin.
+    A failure or a cancellation ends all of them: running calls are cancelled, and
+    waiting calls never start.
 
-    :param ends: called before that, for callers that cancel further work of their own.
+    :param ends: called before that, so that callers can cancel further work.
     """
     waiting = enumerate(calls)
     results: dict[int, _T] = {}
@@ -44,7 +44,7 @@ async def in_parallel(
     try:
         await gatherResults(working, consumeErrors=True)
     except FirstError as error:
-        # Being cancelled is one, too.
+        # A cancellation is a failure, too.
         first = error.subFailure.value
         assert first is not None
         raise first from None

@@ -1,4 +1,4 @@
-"""A limited number of slots for each peer, so that no peer makes the others wait."""
+"""A limited number of slots for each peer, so that no peer delays the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class PeerSlots(Generic[K]):
     """
     Slots, their holders and the callers that wait for one, by key.
 
-    Nothing is kept of a key without any.
+    Keys without holders and waiting callers are not stored.
 
-    :param at_once: slots of each key; further callers wait in order.
+    :param at_once: the number of slots of each key; further callers wait in order.
     """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._rooms: dict[K, DeferredSemaphore] = {}
-        #: Peers that hold a slot or wait for one.
+        #: The number of slots that each peer holds or waits for.
         self._counts: dict[K, int] = {}
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class PeerSlots(Generic[K]):
 
     @asynccontextmanager
     async def slot(self, key: K) -> AsyncIterator[None]:
-        """Hold one slot, as soon as one is free."""
+        """Hold a slot as soon as one is free."""
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = DeferredSemaphore(self._at_once)

@@ -1,4 +1,4 @@
-"""A table that others can make grow, and that forgets what is oldest in it."""
+"""A table of limited size that forgets its oldest entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ V = TypeVar("V")
 
 class Recent(OrderedDict[K, V]):
     """
-    Table of at most *most* entries: a further one replaces the entry set longest ago.
+    A table of at most *most* entries: a further one replaces the entry that was set
+    longest ago.
 
     ``recent[key] = value`` also renews an existing entry; reading changes nothing.
     """

@@ -1,4 +1,4 @@
-"""Secrets in files, which two sides know and prove to each other."""
+"""Secrets in files, which two sides share to authenticate each other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["read_secret"]
 #: Bytes of the secret: shorter ones can be guessed.
 MIN_SECRET, MAX_SECRET = 16, 4096
 
-#: Bytes of the file: the secret, and white space around it.
+#: Bytes of the file: the secret, and surrounding white space.
 MAX_FILE = 2 * MAX_SECRET
 
 
 def read_secret(file: Path) -> bytes:
     """
-    Return the secret in *file*, without white space around it.
+    Return the secret in *file*, without surrounding white space.
 
     :raises ValueError: it is too short or too long, or cannot be read.
     """

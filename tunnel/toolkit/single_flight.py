@@ -17,11 +17,11 @@ class SingleFlight(Generic[T]):
     """
     One call at a time, and the callers that wait for its result.
 
-    Cancelling one caller's Deferred leaves the call to the others.  Results are not
+    Cancelling one caller's Deferred does not affect the others.  Results are not
     cached: the next caller after the end of a call starts another one.
 
     :param call: starts the call; runs again only after its end.
-    :param abandon: cancel the call when its last caller has left.
+    :param abandon: whether to cancel the call when its last caller has left.
     :param ended: called after each call, when its callers have the result.
     """
 
@@ -59,11 +59,11 @@ class SingleFlight(Generic[T]):
         """Start a call unless one runs."""
         if self._running is None:
             self._running = calling = Deferred.fromCoroutine(self._called())
-            # A call that ended at once may let its callers start another one in here.
+            # If the call has already ended, its callers may start another one in here.
             calling.addBoth(self._ended)
 
     def leave(self, waiter: Deferred[T]) -> None:
-        """Give *waiter* no result: it is cancelled, or has one from elsewhere."""
+        """Forget *waiter*, which was cancelled or has a result from elsewhere."""
         if waiter in self._waiters:
             self._waiters.discard(waiter)
             if self._abandon and not self._waiters:
@@ -81,7 +81,7 @@ class SingleFlight(Generic[T]):
         self._running = None
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
-            # The result of one caller may have made another one leave.
+            # The result of one caller may have cancelled another one.
             if waiter.called:
                 continue
             if isinstance(result, Failure):

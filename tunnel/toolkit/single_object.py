@@ -1,8 +1,8 @@
 """
-One Kubernetes object that a peer sent, before it is applied.
+Checks one Kubernetes object that a peer sent, before it is applied.
 
-``kubectl apply`` applies the items of a list, whatever name and kind the list has.  So
-a manifest that claims to be a certain object is checked before it is printed or kept.
+``kubectl apply`` applies the items of a list, whatever name and kind the list has. So a
+manifest that claims to be a certain object is checked before it is printed or stored.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 __all__ = ["MAX_NAME", "ObjectName", "check_manifest", "object_name"]
 
-#: Characters of each part of an object's name, as API servers take them.
+#: Characters of each part of an object's name, the limit of API servers.
 MAX_NAME = 253
 
-#: Group, kind, namespace (empty: it has none), and name.
+#: Group, kind, namespace (empty if it has none), and name.
 ObjectName = tuple[str, str, str, str]
 
 
@@ -30,7 +30,7 @@ def object_name(found: Any) -> ObjectName:
         metadata = found["metadata"]
         namespace = metadata.get("namespace", "")
         parts = (group, found["kind"], namespace, metadata["name"])
-        # Surrogates, which no message can hold, do not encode.
+        # Surrogates, which messages cannot contain, cannot be encoded.
         fits = all(len(one.encode()) <= MAX_NAME for one in parts)
     except (KeyError, TypeError, AttributeError):
         raise ValueError("it is not a Kubernetes object") from None
@@ -45,7 +45,7 @@ def check_manifest(text: str, name: ObjectName) -> Any:
     """
     Return the object in the JSON document *text*.
 
-    :param name: the name that it has to have.
+    :param name: the required name.
     :raises ValueError: it is another object, or several.
     """
     try:

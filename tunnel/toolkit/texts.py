@@ -1,11 +1,11 @@
 """
-Texts of a peer: made safe where they enter, so that no code has to think of it later.
+Makes texts of a peer safe when they arrive, so that later code need not.
 
-A text that a peer chose may hold line ends that begin a line of a log, sequences that a
-terminal obeys, or marks that turn the order of what is shown.  All of these are not
+A text from a peer may contain line ends that forge a log line, escape sequences for
+terminals, or marks that reverse the order of characters. All of these are not
 printable, and are replaced here.
 
-`json_for_yaml` is for the other way: what is sent to a reader of YAML.
+`json_for_yaml` is for the other direction: text that is sent to a YAML parser.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ __all__ = [
     "shortened",
 ]
 
-#: Characters of a Kubernetes user or group: what is longer is a slip.
+#: Characters of a Kubernetes user or group: longer names are mistakes.
 _MAX_SUBJECT = 256
 
 #: The rule of `is_subject`, for messages.
 SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the ends"
 
-#: Characters of a page, or of another answer, that go into an error text.
+#: Characters of a page, or of another response, in an error text.
 _EXCERPT = 200
 
-#: Placeholder for the middle of a text that is too long.
+#: Placeholder for the omitted middle of a long text.
 _GAP = " ... "
 
-#: Characters that a string of JSON may hold as they are and a string of YAML may not:
-#: YAML refuses some, and reads others as the end of a line.
+#: Characters that are permitted in JSON strings but not in YAML strings: YAML parsers
+#: reject some, and treat others as the end of a line.
 _ESCAPED_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
-#: Halves of a character.  Go's readers of JSON replace each.
+#: Halves of a character. Go's JSON parsers replace each.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -59,7 +59,8 @@ def shortened(text: str, most: int) -> str:
     """
     Return at most *most* characters of a text: its beginning and its end.
 
-    The end of an error message often says what is wrong, or what to do.
+    The end is kept, because in error messages it often contains the cause or the
+    remedy.
     """
     if len(text) <= most:
         return text
@@ -68,17 +69,17 @@ def shortened(text: str, most: int) -> str:
 
 
 def excerpt(body: bytes) -> str:
-    """Return the beginning of another side's text as one line."""
+    """Return the beginning of another side's text on one line."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
     return " ".join(clean(text, _EXCERPT, " ").split())
 
 
 def json_for_yaml(value: Any, *, sort_keys: bool = False) -> str:
     r"""
-    Write *value* so that readers of JSON and readers of YAML read the same.
+    Write *value* so that JSON and YAML parsers read the same.
 
     JSON may write a character beyond U+FFFF as two escapes (``\ud83d\ude80``), which
-    no reader of YAML takes: such a character stands here as it is.
+    YAML parsers reject: such a character is written unescaped.
     """
     text = json.dumps(value, ensure_ascii=False, sort_keys=sort_keys)
     text = _ESCAPED_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -102,5 +103,5 @@ def clean_message(message: Message, most: int) -> None:
 
 
 def is_subject(name: str) -> bool:
-    """Return whether *name* can be a Kubernetes user or group in a header."""
+    """Tell whether *name* is valid as a Kubernetes user or group in a header."""
     return 0 < len(name) <= _MAX_SUBJECT and name.isprintable() and name == name.strip()

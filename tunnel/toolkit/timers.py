@@ -1,4 +1,4 @@
-"""Delayed calls: cancelled, made sooner, and with names."""
+"""Delayed calls: functions that cancel or advance them, and calls with names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Timers", "call_by", "cancel_call"]
 
 
 def cancel_call(call: IDelayedCall | None) -> None:
-    """Cancel *call* if there is one and it is still due."""
+    """Cancel *call* if it exists and is still due."""
     if call is not None and call.active():
         call.cancel()
 
@@ -24,7 +24,7 @@ def call_by(
     """
     Return a call of *action* that is due at *when*, or sooner.
 
-    :param when: on *clock*.
+    :param when: a time of *clock*.
     :param call: the planned call; it is cancelled if it is later.
     """
     if call is not None and call.active():
@@ -35,29 +35,34 @@ def call_by(
 
 
 class Timers:
-    """One call of each name at most: a later one of the same name replaces it."""
+    """
+    A set of delayed calls, at most one for each name: a later call replaces an earlier
+    one.
+    """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._calls: dict[str, IDelayedCall] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether a call of this name is due."""
+        """Tell whether a call of this name is due."""
         call = self._calls.get(name)
         return call is not None and bool(call.active())
 
     def later(self, name: str, seconds: float, action: Callable[[], object]) -> None:
-        """Call *action* then, instead of what had this name."""
+        """Call *action* after *seconds*, in place of an earlier call of this name."""
         self.cancel(name)
         self._calls[name] = self._clock.callLater(seconds, action)
 
     def cancel(self, name: str) -> bool:
-        """Whether a call of this name was planned, be it over or not."""
+        """
+        Cancel a call; return whether one was planned, even if it was already made.
+        """
         call = self._calls.pop(name, None)
         cancel_call(call)
         return call is not None
 
     def cancel_all(self) -> None:
-        """Call nothing any more."""
+        """Cancel all calls."""
         for name in tuple(self._calls):
             self.cancel(name)

@@ -1,22 +1,22 @@
-"""How often something may happen: at once, and in the long run."""
+"""Limits for the rate of events: a burst, and a rate in the long run."""
 
 from __future__ import annotations
 
 __all__ = ["TokenBucket"]
 
-#: A clock that is not exact may leave the last bit of a token missing.
+#: An inexact clock may leave the last fraction of a token missing.
 _WHOLE = 1 - 1e-9
 
 
 class TokenBucket:
     """
-    Rate limiter that starts full.
+    A rate limiter that starts full.
 
-    Times are on one clock; a time before the last one counts as the last one.
+    All times are from one clock; a time before the last one is treated as the last one.
 
-    :param burst: events that are permitted at once.
-    :param per_second: events that are permitted each second from then on.
-    :ivar left: events that were still permitted at the last call.
+    :param burst: the number of events that are permitted at once.
+    :param per_second: the number of events per second after that.
+    :ivar left: the number of events that were still permitted at the last call.
     """
 
     __slots__ = ("_at", "burst", "left", "per_second")
@@ -28,14 +28,14 @@ class TokenBucket:
         self._at = now
 
     def fill(self, now: float) -> float:
-        """`left`, as it is now."""
+        """Update and return `left`."""
         passed = max(0.0, now - self._at)
         self._at += passed
         self.left = min(self.burst, self.left + passed * self.per_second)
         return self.left
 
     def spend(self, now: float) -> bool:
-        """Once more; False: it may not happen."""
+        """Spend an event; return False if none is permitted."""
         if self.fill(now) < _WHOLE:
             return False
         self.left -= 1
@@ -47,10 +47,10 @@ class TokenBucket:
 
     def borrow(self, now: float, longest: float) -> float | None:
         """
-        Spend an event that may not be permitted yet.
+        Spend an event in advance if necessary.
 
-        :return: seconds until it is permitted; None if they are more than *longest*:
-            then nothing is spent.
+        :returns: the seconds until it is permitted; None if they exceed *longest*, and
+            nothing is spent.
         """
         missing = _WHOLE - self.fill(now)
         seconds = max(0.0, missing / self.per_second)
@@ -60,5 +60,5 @@ class TokenBucket:
         return seconds
 
     def earn(self, count: float = 1) -> None:
-        """*count* times more, though never more than at first."""
+        """Add *count* events, up to the burst."""
         self.left = min(self.burst, self.left + count)

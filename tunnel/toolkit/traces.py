@@ -1,8 +1,9 @@
 """
-Ids of traces, in the header that W3C's Trace Context gives them: ``traceparent``.
+Ids of traces, in the header of W3C's Trace Context: ``traceparent``.
 
-A caller that traces its requests sends an id with each, and it is kept.  For others one
-is made when something fails, and not before: a request that goes well pays nothing.
+A caller that traces its requests sends an id with each, which is used. For other
+requests an id is created only when an error occurs, so that successful requests cost
+nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRACEPARENT: Final = "traceparent"
 #: follows coroutines.
 CURRENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
 
-#: Characters of a value that is looked at: version 00 has 55, later ones may have more.
+#: Characters of a value that are accepted: version 00 has 55, later ones may have more.
 _MAX_VALUE: Final = 200
 
 _FIELD: Final = re.compile(rb"\r\ntraceparent:[ \t]*([^\r]*)", re.IGNORECASE)
@@ -43,7 +44,7 @@ _VALUE: Final = re.compile(
 
 
 def trace_id_of(value: str | None) -> str | None:
-    """Return the id in a value of ``traceparent``; None: it has none, or none valid."""
+    """Return the id in a value of ``traceparent``; None if it has no valid id."""
     if value is None or len(value) > _MAX_VALUE:
         return None
     found = _VALUE.fullmatch(value.strip(" \t"))
@@ -53,14 +54,12 @@ def trace_id_of(value: str | None) -> str | None:
 
 
 def trace_id_in(fields: bytes) -> str | None:
-    """
-    Return the id in lines of a head, each with CR LF before it; of two ids neither.
-    """
+    """Return the id in header lines, each preceded by CR LF; None if there are two."""
     return trace_id_of(traceparent_in(fields))
 
 
 def traceparent_in(fields: bytes) -> str | None:
-    """Return the value in lines of a head, if there is one, and it is valid."""
+    """Return the value in header lines, if there is one and it is valid."""
     values = _FIELD.findall(fields)
     if len(values) != 1:
         return None
@@ -69,17 +68,15 @@ def traceparent_in(fields: bytes) -> str | None:
 
 
 def with_traceparent(fields: bytes, value: str) -> bytes:
-    """*fields* with this value, and no other."""
+    """Return *fields* with this value, and no other."""
     return _FIELD.sub(b"", fields) + b"\r\nTraceparent: " + value.encode("ascii")
 
 
 def new_trace_id() -> str:
-    """For a request that came without one."""
+    """Return an id for a request without one."""
     return secrets.token_hex(16)
 
 
 def new_traceparent(trace_id: str) -> str:
-    """
-    Return a value of the header for a trace that begins here, and is not recorded.
-    """
+    """Return a header value for a trace that begins here and is not recorded."""
     return f"00-{trace_id}-{secrets.token_hex(8)}-00"

@@ -1,4 +1,4 @@
-"""Waiting for a condition that no event announces."""
+"""Waits for conditions that no event announces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 STEP = 0.1
 
 
@@ -15,9 +15,9 @@ async def until(
     true: Callable[[], bool], clock: IReactorTime, seconds: float, step: float = STEP
 ) -> bool:
     """
-    Wait until *true* says so, at most *seconds*.
+    Wait until *true* returns True, for at most *seconds*.
 
-    :return: whether it did.
+    :returns: whether it did.
     """
     end = clock.seconds() + seconds
     while not true():

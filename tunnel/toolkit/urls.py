@@ -9,7 +9,7 @@ __all__ = ["is_private", "quoted_address"]
 
 
 def is_private(url: str) -> bool:
-    """Return whether data sent to *url* can be neither read nor changed on the way."""
+    """Tell whether data sent to *url* can be neither read nor changed in transit."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -23,12 +23,12 @@ def is_private(url: str) -> bool:
 def quoted_address(text: str) -> str:
     """
     Return an address in quotes for a message, with ``***`` for user and password, for
-    the values of a query, and for text that stands where a port should.
+    the values of a query, and for text in place of a port.
     """
     scheme, found, rest = text.partition("://")
     if not found or "@" in scheme:
         scheme, found, rest = "", "", text
-    # However wrong the rest is: a password may contain a slash.
+    # Even if the rest is invalid: a password may contain a slash.
     _, at, host = rest.rpartition("@")
     host, mark, _ = host.partition("?")
     if host.startswith(":"):

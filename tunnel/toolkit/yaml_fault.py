@@ -7,17 +7,17 @@ import yaml
 
 __all__ = ["YamlFault", "yaml_fault"]
 
-#: Begin a word of YAML itself, and so no text without quotes.
+#: Characters with a meaning in YAML, so that no text without quotes begins with them.
 _NEED_QUOTES = "@`%*&!"
 
 
 @attrs.frozen
 class YamlFault:
     """
-    The first fault of a text.
+    The first error of a text.
 
-    :ivar line: counted from 1, as is *column*; 0: the text as such.
-    :ivar message: the parser's words, and the remedy where one is likely.
+    :ivar line: counted from 1, as is *column*; 0 for the text as a whole.
+    :ivar message: the parser's message, and the remedy if one is likely.
     """
 
     line: int
@@ -29,7 +29,7 @@ def yaml_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     """
     Describe *error* in *text*.
 
-    libyaml and PyYAML, either of which may be installed, have different messages for
+    libyaml and PyYAML (one of them is in use) have different messages for
     most errors.
     """
     said = error.problem or error.context or "cannot be parsed"

@@ -27,12 +27,12 @@ from tunnel.transport.websocket import WebSocketClientEndpoint
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 
-#: Seconds for name look-up and TCP, each address of a name included.
+#: Seconds for the name lookup and TCP, including all addresses of a name.
 CONNECT_TIMEOUT = 30.0
 
 _DEFAULT_PORTS = {"tls": 8150, "tcp": 8150, "wss": 443, "ws": 80}
 
-#: Schemes that users of other programs write, and the right ones.
+#: Schemes of other programs, with their meaning and replacement.
 _FOREIGN = {
     "grpc": ("GitLab's agent protocol", "tcp://{host}:8150 or ws://{host}"),
     "grpcs": ("GitLab's agent protocol", "tls://{host}:8150 or wss://{host}"),
@@ -44,16 +44,16 @@ _FOREIGN = {
 
 @attrs.frozen
 class KasAddress:
-    """Where kas is and how to speak to it."""
+    """The address of kas, and how to connect to it."""
 
     #: ``tls``, ``wss``, ``tcp``, ``ws`` or ``unix``.
     scheme: str
     #: Name or address, without brackets; empty for ``unix``.
     host: str
     port: int
-    #: The WebSocket's request target, or the path of the socket.
+    #: The request target of the WebSocket, or the path of the socket.
     path: str
-    #: False: anyone on the path can read and change everything.
+    #: If false, anyone on the path can read and change all data.
     secure: bool
 
     @property
@@ -78,9 +78,9 @@ class KasAddress:
 
 def parse_kas_address(text: str) -> KasAddress:
     """
-    Read what an operator wrote.
+    Parse the address that an operator wrote.
 
-    :raises ConfigurationError: saying which address would be right.
+    :raises ConfigurationError: it is invalid; the text shows a valid address.
     """
 
     def refuse(why: str) -> NoReturn:
@@ -93,7 +93,7 @@ def parse_kas_address(text: str) -> KasAddress:
             refuse("write the whole path: unix:/run/kas/agent.sock")
         return KasAddress("unix", "", 0, path, True)
     if "@" in stripped.rpartition("://")[2].partition("/")[0]:
-        # Without the text: there may be a password in it.
+        # The text is left out, because it may contain a password.
         problem = "address of kas: it must not contain a user name or password"
         raise ConfigurationError([problem])
     try:
@@ -148,14 +148,14 @@ def client_endpoint(
     any_name_source: Callable[[], ssl.SSLContext] | None = None,
 ) -> IStreamClientEndpoint:
     """
-    Return the endpoint that connects to *address*, through whatever lies in between.
+    Return the endpoint that connects to *address*, with all layers.
 
     From the bottom: TCP, the proxy that *environ* names, TLS, WebSocket.
 
-    :param reactor: for connecting, and for the time unless *clock* is given.
-    :param tls_context_source: has to offer `KasAddress.alpn`.
+    :param reactor: for connecting, and as the clock unless *clock* is given.
+    :param tls_context_source: its contexts must offer `KasAddress.alpn`.
     :param server_name: the name to verify instead of the host in the address.
-    :param headers: more headers for a WebSocket's request.
+    :param headers: further headers for a WebSocket's request.
     :param any_name_source: see `TLSClientEndpoint`.
     :raises ConfigurationError: the environment names an unusable proxy.
     """

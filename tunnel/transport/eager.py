@@ -1,5 +1,5 @@
 """
-Send at once what a TCP connection can take at once, and say what it holds.
+Writes to TCP sockets at once if possible, and reads the state of their buffers.
 
 Twisted's ``transport.write`` never sends.  It appends to a buffer and asks the reactor
 to call back when the socket is writable, so that one write costs an ``epoll_ctl``, one
@@ -8,13 +8,13 @@ tunnel can nearly always take a flush at once.  On Twisted 26.10, GETs of 200 B 
 ``transport.write`` alone cost kas 1.26 and agentk 1.28 times the CPU on one connection,
 1.13 and 1.11 times on 64, with a median latency of 1.3 times on one.
 
-It pays only where writes are collected and made once per reactor turn: every call here
-is a system call.
+This is useful only for code that collects its writes and makes them once per reactor
+turn, because every call is a system call.
 
-All that the product reads of Twisted's private attributes is read here: what waits in
-the buffers of a `Connection`, and whether it is closing.  Twisted has no public way to
-ask for either; ``tests/tunnel/transport/test_eager.py`` fails when they change.  (One
-attribute of a port is set, in ``tunnel/program/listening.py``.)
+This is the only file that reads private attributes of Twisted: the data in the buffers
+of a `Connection`, and whether it is closing. Twisted has no public interface for
+either; ``tests/tunnel/transport/test_eager.py`` fails when they change.  (One attribute
+of a port is set, in ``tunnel/program/listening.py``.)
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def write(transport: Writable, data: bytes) -> None:
     not a plain Twisted socket, or has data in its buffer already, this calls its
     ``write``.
 
-    A connection that turns out to be dead is not reported from here: *data* takes the
-    ordinary path, its ``send`` fails in the next turn of the reactor, and
-    ``connectionLost`` follows as always, never from inside the caller's ``write``.
+    A dead connection is not reported from here: *data* takes the ordinary path, its
+    ``send`` fails in the next turn of the reactor, and ``connectionLost`` follows as
+    always, never from inside the caller's ``write``.
     """
     if (
         not isinstance(transport, Connection)
@@ -56,17 +56,18 @@ def write(transport: Writable, data: bytes) -> None:
         or transport._writeDisconnecting
         or transport._aborting
         or transport.TLS
-        # A pull producer is asked for more after the buffer ran empty.  Were its data
-        # sent past the buffer, it would never be asked again.
+        # A pull producer is resumed when the buffer becomes empty. If its data bypassed
+        # the buffer, it would never be resumed.
         or (transport.producer is not None and not transport.streamingProducer)
     ):
         transport.write(data)
         return
     try:
-        # Past Twisted's `writeSomeData`, whose three calls cost as much as this one.
+        # Not through Twisted's `writeSomeData`, whose three calls cost as much as this
+        # one.
         sent = transport.socket.send(data)
     except OSError:
-        # Full, or dead: the ordinary way finds out which.
+        # The socket is full or dead: the ordinary path finds out.
         sent = 0
     if sent == len(data):
         return
@@ -79,10 +80,10 @@ def write(transport: Writable, data: bytes) -> None:
 
 def unsent(transport: object) -> int | None:
     """
-    How many bytes *transport* holds that the kernel has not taken yet.
+    Return the number of bytes in *transport* that the kernel has not accepted yet.
 
-    None if it does not say.  Besides sockets, every layer of this package says it for
-    the socket at its bottom, by a method of the same name.
+    None if it is unknown. Besides sockets, every layer of this package returns the
+    number for the underlying socket, by a method of the same name.
     """
     if isinstance(transport, Connection):
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen

@@ -1,4 +1,4 @@
-"""One port for both: the tunnel as it is, and the tunnel inside a WebSocket."""
+"""One port for both: the plain tunnel, and the tunnel inside a WebSocket."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ __all__ = ["SniffError", "TunnelOrWebSocketFactory"]
 
 
 class SniffError(NegotiationError):
-    """A connection said nothing.  Labels: ``timeout``, ``closed``, ``internal``."""
+    """
+    Raised if a connection sent nothing. Labels: ``timeout``, ``closed``, ``internal``.
+    """
 
     layer = "sniff"
 
 
 class _Sniffer(Handover):
-    """Waits for the first bytes, which tell HTTP from the tunnel."""
+    """Waits for the first bytes, which distinguish HTTP from the tunnel."""
 
     error_type = SniffError
     _GET = b"GET "
@@ -56,10 +58,10 @@ class _Sniffer(Handover):
 @implementer(IProtocolFactory)
 class TunnelOrWebSocketFactory:
     """
-    One listener for both: the tunnel as it is, and the tunnel inside a WebSocket.
+    One listener for both: the plain tunnel, and the tunnel inside a WebSocket.
 
-    :param tunnel_factory: for connections that begin with anything but ``GET``.
-    :param websocket_factory: made by `wrap_websocket_server`.
+    :param tunnel_factory: for connections that do not begin with ``GET``.
+    :param websocket_factory: created by `wrap_websocket_server`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """
-Common base of TLS and WebSocket: a protocol downwards, a transport upwards.
+The common base of TLS and WebSocket: a protocol downwards, a transport upwards.
 
 ::
 
@@ -31,8 +31,8 @@ from tunnel.transport.negotiation import LayerFactory, Negotiator, abort
 
 __all__ = ["CLOSE_TIMEOUT", "Layer"]
 
-#: Seconds that a closing connection may go on without the peer taking a single byte of
-#: what is still to be sent.  Slow peers make progress and are waited for.
+#: Seconds that a closing connection may stay open if the peer accepts no byte of the
+#: remaining data. Slow peers make progress, and are waited for.
 CLOSE_TIMEOUT: Final = 15.0
 
 
@@ -41,8 +41,8 @@ class Layer(Negotiator):
     """
     A protocol downwards and a transport upwards; see the module for the picture.
 
-    A subclass negotiates in `begin` and `dataReceived`, calls `open_above` when that is
-    over, passes what it decoded to `hand_up`, and implements `write` and `say_goodbye`.
+    A subclass negotiates in `begin` and `dataReceived`, calls `open_above` after that,
+    passes what it decoded to `hand_up`, and implements `write` and `say_goodbye`.
 
     As with Twisted's TCP, nothing arrives above after ``loseConnection``, and a
     registered producer may finish first.
@@ -61,28 +61,31 @@ class Layer(Negotiator):
         self._held: list[bytes] = []
         self._end_held = False
 
-    # what a subclass does
+    # Methods of subclasses
 
     def write(self, data: bytes) -> None:
-        """Translate *data* and send it; dropped once the connection is closing."""
+        """Translate and send *data*; dropped after the connection began to close."""
         raise NotImplementedError
 
     def say_goodbye(self) -> None:
-        """Tell the peer that nothing follows, and close below as soon as fit."""
+        """
+        Tell the peer that nothing follows, and close the transport below as soon as
+        possible.
+        """
         raise NotImplementedError
 
     def peer_finished(self) -> None:
-        """Handle a peer that announced its end."""
+        """Handle the peer's announcement of its end."""
         self.close_in_answer()
 
     def explain_loss(self, reason: Failure) -> Failure:
         """
-        Return the reason that the protocol above gets if the connection ended and
-        neither side had announced it.
+        Return the reason for the protocol above if the connection ended without an
+        announcement of either side.
         """
         return reason
 
-    # what a subclass calls
+    # Methods for subclasses
 
     def open_above(self) -> bool:
         """Create and connect the protocol above after the negotiation."""
@@ -94,9 +97,9 @@ class Layer(Negotiator):
         return True
 
     def hand_up(self, data: bytes, ended: bool = False) -> None:
-        """Give decoded bytes to the protocol above; with *ended*, they are the last."""
+        """Pass decoded bytes to the protocol above; with *ended*, they are the last."""
         if self._paused or self._held:
-            # The transport below delivers what it had read before it could stop.
+            # The transport below delivers data that it had read before it could stop.
             if data:
                 self._held.append(data)
             self._end_held |= ended
@@ -114,7 +117,7 @@ class Layer(Negotiator):
             self.peer_finished()
 
     def fail(self, error: Exception) -> None:
-        """Cut an open connection and let the protocol above know why."""
+        """Cut an open connection, and notify the protocol above of the reason."""
         if self._reason is None:
             self._reason = Failure(error)
         self.abortConnection()
@@ -123,10 +126,11 @@ class Layer(Negotiator):
         """
         Close because the peer is leaving; unsent data of a producer is useless.
 
-        :param error: passed to the protocol above; by default it learns of a clean end.
+        :param error: passed to the protocol above, which otherwise gets a clean end.
         """
         self.disconnecting = True
-        # Its socket may be gone before our answer gets there, which changes nothing.
+        # The peer's socket may be gone before our response arrives, which does not
+        # matter.
         self._reason = Failure(error or ConnectionDone())
         if self._producer is not None:
             producer = self._producer
@@ -148,7 +152,7 @@ class Layer(Negotiator):
         self._lost = True
         self._writable = False
         self._stop_timer()
-        # the transport below has told it to stop
+        # the transport below has stopped it
         self._producer = None
         self._held.clear()
         if self._reason is not None:
@@ -190,7 +194,7 @@ class Layer(Negotiator):
         if not self._lost:
             abort(self._lower)
 
-    # Any: the interfaces that subclasses provide disagree about the kind of address.
+    # Any, because the interfaces of subclasses disagree about the type of address.
     def getPeer(self) -> Any:
         return self._lower.getPeer()
 
@@ -210,7 +214,7 @@ class Layer(Negotiator):
         _ask(self._lower, "setTcpKeepAlive", enabled)
 
     def getHandle(self) -> Any:
-        """Return the socket at the bottom, if there is one."""
+        """Return the underlying socket, if there is one."""
         return _ask(self._lower, "getHandle")
 
     def unsent(self) -> int | None:
@@ -247,7 +251,8 @@ class Layer(Negotiator):
     def resumeProducing(self) -> None:
         self._paused = False
         if self._held or self._end_held:
-            # Not from in here: the protocol above is in the middle of something.
+            # In a later turn, because the protocol above may be in the middle of a
+            # call.
             self._factory.clock.callLater(0, self._release)
         else:
             self._resume_below()
@@ -270,7 +275,7 @@ class Layer(Negotiator):
         self._resume_below()
 
     def _resume_below(self) -> None:
-        # Some transports object to being resumed while they close.
+        # Some transports refuse to be resumed while they close.
         if not self._paused and not self._lost and not self._lower.disconnecting:
             self._lower.resumeProducing()
 
@@ -283,7 +288,7 @@ class Layer(Negotiator):
     def _check_close(self, before: int | None) -> None:
         self._timer = None
         now = self.unsent()
-        # A producer that may continue and has no data yet does not stall the
+        # A producer that may continue but has no data yet must not delay the end of the
         # connection.
         waits_for_producer = self._producer is not None and not now
         if waits_for_producer or (now is not None and now != before):
@@ -300,6 +305,6 @@ classImplements(Layer, ITransport, IConsumer, IPushProducer)
 
 
 def _ask(transport: Any, name: str, *arguments: bool) -> Any:
-    """Call an option of TCP, which not everything below us has."""
+    """Call a TCP option, which not every underlying transport has."""
     option = getattr(transport, name, None)
     return None if option is None else option(*arguments)

@@ -1,13 +1,13 @@
 """
-From a new connection to a protocol that may use it: what all negotiations share.
+Negotiation on a new connection: the common part of all negotiations.
 
-A connection that never gets through its negotiation (a port scanner, the wrong CA, a
-health check) does not reach the protocol above: no object of it is made, and nothing it
-writes has to be held back.
+A connection that does not complete its negotiation (a port scanner, the wrong CA, a
+health check) does not reach the protocol above: no such object is created, and none of
+its writes have to be held back.
 
 There are two kinds of negotiators.  A `tunnel.transport.layer.Layer` stays between the
 transport and the protocol above and translates.  A `Handover` reads the first bytes,
-gives the transport itself to the protocol above, and stays out of its way.
+gives the transport itself to the protocol above, and is not used any more.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ __all__ = [
     "half_closeable",
 ]
 
-#: Seconds for one negotiation.  A full TLS handshake over a bad mobile link takes two
-#: or three; a peer that needs longer holds memory of ours for nothing.
+#: Seconds for one negotiation. A full TLS handshake over a bad mobile link takes two or
+#: three; a slower peer would waste memory.
 HANDSHAKE_TIMEOUT = 10.0
 
-#: Concurrent negotiations behind one port.  A TLS handshake costs 1.5 ms, so with more
-#: than these some would time out; each holds a file descriptor and 40 KiB.
+#: Concurrent negotiations on one port. A TLS handshake costs 1.5 ms, so with more of
+#: them some would time out; each takes a file descriptor and 40 KiB.
 MAX_NEGOTIATING = 5000
 
 
-#: Characters of what is said about a negotiation that failed.
+#: Characters of a message about a failed negotiation.
 MAX_TEXT = 2048
 
 
 class NegotiationError(TunnelError):
     """
-    The other side accepted the connection, but does not speak the expected protocol.
+    Raised if the other side accepted the connection, but does not use the expected
+    protocol.
 
-    :ivar layer: which negotiation failed: ``TLS``, ``WebSocket``, ``proxy``, ``sniff``.
+    :ivar layer: the failed negotiation: ``TLS``, ``WebSocket``, ``proxy``, ``sniff``.
     :ivar label: the kind of failure as one word from a small fixed set, for counters.
     :ivar peer: the address of the other side, if known.
     """
@@ -76,7 +77,7 @@ class NegotiationError(TunnelError):
     peer = ""
 
     def __init__(self, label: str, message: str) -> None:
-        # Parts of it may be the other side's: names in certificates, headers.
+        # Parts of it may come from the other side: names in certificates, headers.
         super().__init__(clean(message, MAX_TEXT, " "))
         self.label = label
 
@@ -85,13 +86,14 @@ class NegotiationError(TunnelError):
 @attrs.define(eq=False)
 class LayerFactory:
     """
-    Puts a layer under each protocol of the factory *above*.
+    A factory that puts a layer under each protocol of the factory *above*.
 
-    :param build: makes the layer for one connection.
-    :param opened: called with each protocol above, once it has its transport.
-    :param failed: called with the `NegotiationError` of each connection that did not
-        get so far.
-    :param room: how many may negotiate now; what is beyond that is closed at once.
+    :param build: creates the layer for one connection.
+    :param opened: called with each protocol above, after it has its transport.
+    :param failed: called with the `NegotiationError` of each connection that failed
+        before.
+    :param room: returns how many connections may negotiate now; others are closed at
+        once.
     """
 
     above: IProtocolFactory
@@ -101,7 +103,7 @@ class LayerFactory:
     opened: Callable[[IProtocol], object] | None = None
     failed: Callable[[NegotiationError], object] | None = None
     room: Callable[[], int] = lambda: MAX_NEGOTIATING
-    #: How many negotiate.
+    #: The number of connections that negotiate.
     negotiating: int = attrs.field(default=0, init=False)
     _complained: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -127,7 +129,9 @@ class LayerFactory:
 
 @implementer(IProtocol, IHalfCloseableProtocol)
 class Negotiator:
-    """The part up to the end of the negotiation: one deadline, one outcome."""
+    """
+    The part of a layer for the negotiation, which has one deadline and one outcome.
+    """
 
     _log = Logger()
     error_type: ClassVar[type[NegotiationError]] = NegotiationError
@@ -143,7 +147,7 @@ class Negotiator:
         self._negotiating = False
 
     def begin(self) -> None:
-        """There is a transport now; speak first, if that is ours to do."""
+        """Start the negotiation; a side that has to speak first does so here."""
 
     def makeConnection(self, transport: ITransport) -> None:
         self._lower = transport
@@ -156,7 +160,7 @@ class Negotiator:
         self.begin()
 
     def connectionMade(self) -> None:
-        """Part of `IProtocol`; `makeConnection` does what is to be done."""
+        """Do nothing, as a part of `IProtocol`; `makeConnection` does all work."""
 
     def dataReceived(self, data: bytes) -> None:
         raise NotImplementedError
@@ -168,13 +172,13 @@ class Negotiator:
         raise NotImplementedError
 
     def writeConnectionLost(self) -> None:
-        """We never half-close what is below us."""
+        """Do nothing: we never half-close the transport below."""
 
     def refuse(self, label: str, message: str) -> None:
         """
-        End the negotiation without success, after what was already written.
+        End the negotiation without success, after the written data was sent.
 
-        The deadline stays: it also bounds the time for getting rid of the peer.
+        The deadline stays: it also limits the time for closing the connection.
         """
         if self._refusal is not None or self._above is not None:
             return
@@ -194,7 +198,7 @@ class Negotiator:
             self._factory.failed(error)
 
     def give_up(self) -> None:
-        """Cut a connection whose caller has given up."""
+        """Cut a connection whose caller has cancelled."""
         if not self._lost and self._lower is not None:
             abort(self._lower)
 
@@ -224,11 +228,14 @@ class Negotiator:
     def _connect_above(
         self, transport: ITransport, factory: IProtocolFactory
     ) -> IProtocol | None:
-        """Give *transport* to a new protocol above, or say that there is none."""
+        """
+        Give *transport* to a new protocol above; return None if it cannot be created.
+        """
         self._negotiated()
         above = factory.buildProtocol(self._address)
         if above is None:
-            # The convention of Twisted for "not now": no protocol, no connection.
+            # Twisted's convention for "not now": without a protocol, close the
+            # connection.
             abort(self._lower)
             return None
         self._above = above
@@ -252,7 +259,7 @@ class Negotiator:
 
 class Handover(Negotiator):
     """
-    Reader of the first bytes of a connection, which then gives its transport to a
+    A reader of the first bytes of a connection, which then gives its transport to a
     protocol.
 
     After `hand_over`, the protocol above writes to the transport directly.  Received
@@ -268,14 +275,14 @@ class Handover(Negotiator):
         return self._above
 
     def negotiate(self, data: bytes) -> None:
-        """Look at what arrived before `hand_over`."""
+        """Handle data that arrives before `hand_over`."""
         raise NotImplementedError
 
     def hand_over(self, rest: bytes, to: IProtocolFactory | None = None) -> None:
         """
         End the negotiation, and pass *rest* on, which arrived after its end.
 
-        :param to: makes the protocol above, if not the factory's ``above``.
+        :param to: creates the protocol above, if not the factory's ``above``.
         """
         lower = self._lower
         above = self._connect_above(lower, to or self._factory.above)

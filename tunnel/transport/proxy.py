@@ -1,5 +1,5 @@
 """
-Out through an HTTP proxy: which one the environment names, and the CONNECT method.
+Connections through an HTTP proxy: selection by the environment, and the CONNECT method.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = [
     "proxy_for",
 ]
 
-#: Seconds for the proxy's answer.  It looks the name up and connects before it answers,
-#: which takes as long as its own time limits; the usual ones are 30 s and more.
+#: Seconds for the proxy's response. It looks the name up and connects first, with its
+#: own timeouts, which are usually 30 s or more.
 CONNECT_TIMEOUT = 30.0
 
-#: The proxy's status line and headers.  Real ones stay below 1 KiB; proxies that
-#: authenticate by Kerberos send tokens of a few KiB.
+#: Bytes of the proxy's status line and headers. Real ones stay below 1 KiB; proxies
+#: that authenticate with Kerberos send tokens of a few KiB.
 MAX_HEAD_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?")
@@ -64,7 +64,7 @@ class ProxyURL:
     scheme: str
     host: str
     port: int
-    #: User name and password, as they go into Basic authentication.
+    #: User name and password for Basic authentication.
     credentials: tuple[str, str] | None = attrs.field(default=None, repr=False)
 
     @property
@@ -77,15 +77,16 @@ def proxy_for(
     url_scheme: str, host: str, port: int, environ: Mapping[str, str]
 ) -> ProxyURL | None:
     """
-    Return the proxy that the environment names for a destination; None: none.
+    Return the proxy that the environment names for a destination; None if there is
+    none.
 
-    ``https_proxy`` counts for ``https`` and ``wss``, ``http_proxy`` for the others;
-    lower case comes before upper case.  ``no_proxy`` lists destinations without a
-    proxy: ``*``, names (with everything below them, leading dot or not), addresses,
-    networks (``10.0.0.0/8``), each with a port if wanted.  This machine is never
-    reached through a proxy.
+    ``https_proxy`` applies to ``https`` and ``wss``, ``http_proxy`` to the others;
+    lower case takes precedence over upper case.  ``no_proxy`` lists destinations
+    without a proxy: ``*``, names (with everything below them, leading dot or not),
+    addresses, networks (``10.0.0.0/8``), each with an optional port.  This machine is
+    never reached through a proxy.
 
-    :raises ConfigurationError: the variable holds no usable URL.
+    :raises ConfigurationError: the variable does not contain a valid URL.
     """
     variable = "https_proxy" if url_scheme in ("https", "wss") else "http_proxy"
     for name in (variable, variable.upper()):
@@ -102,7 +103,7 @@ def proxy_for(
 
 class ProxyError(NegotiationError):
     """
-    The proxy did not connect us.
+    Raised if the proxy did not connect us.
 
     Labels: ``status``, ``not-http``, ``too-large``, ``timeout``, ``closed``,
     ``internal``.
@@ -115,14 +116,15 @@ class ProxyError(NegotiationError):
 @attrs.frozen(eq=False)
 class HTTPConnectEndpoint:
     """
-    Connect to *host* and *port* through the proxy behind *proxy_endpoint*.
+    An endpoint that connects to *host* and *port* through the proxy at
+    *proxy_endpoint*.
 
-    The protocol gets the transport of the connection to the proxy itself; whatever the
-    destination says at once arrives there too.
+    The protocol gets the transport of the connection to the proxy itself; early data
+    from the destination arrives there, too.
 
-    :param credentials: user name and password for Basic authentication.
-    :param headers: more headers for the proxy.
-    :param proxy_name: how messages call the proxy; its address unless given.
+    :param credentials: the user name and password for Basic authentication.
+    :param headers: further headers for the proxy.
+    :param proxy_name: the name of the proxy in messages; its address by default.
     """
 
     proxy_endpoint: IStreamClientEndpoint
@@ -162,7 +164,7 @@ class HTTPConnectEndpoint:
 
 
 class _ConnectProtocol(Handover):
-    """Asks for the tunnel and waits for the blank line behind the answer."""
+    """Requests the tunnel, and waits for the blank line after the response."""
 
     error_type = ProxyError
 
@@ -186,7 +188,8 @@ class _ConnectProtocol(Handover):
         return f"proxy {self._name} did not answer within {seconds:g} s"
 
     def negotiate(self, data: bytes) -> None:
-        # Search from a little before the new bytes: the blank line may be cut anywhere.
+        # Search from shortly before the new bytes: the blank line may be split
+        # anywhere.
         start = max(0, len(self._head) - 3)
         self._head += data
         end = re.compile(rb"\r?\n\r?\n").search(self._head, start)
@@ -209,11 +212,11 @@ class _ConnectProtocol(Handover):
             return
         status = int(status_line[1])
         if 100 <= status < 200:
-            # RFC 9110, 15.2: interim answers may come first, and mean nothing here.
+            # RFC 9110, 15.2: interim responses may come first, and are ignored.
             self.negotiate(rest)
         elif 200 <= status < 300:
-            # RFC 9110, 9.3.6: no content belongs to this answer, whatever its headers
-            # say; what follows is the destination speaking.
+            # RFC 9110, 9.3.6: this response has no content, whatever its headers say;
+            # further bytes come from the destination.
             self.hand_over(rest)
         else:
             phrase = excerpt(status_line[2] or b"")
@@ -227,7 +230,7 @@ class _ConnectProtocol(Handover):
 
 def _parse_proxy(value: str, variable: str) -> ProxyURL:
     def refuse(why: str) -> NoReturn:
-        # Not the value itself: there may be a password in it.
+        # Without the value, which may contain a password.
         raise ConfigurationError([f"${variable}: {why}"])
 
     try:

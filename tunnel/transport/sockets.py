@@ -1,4 +1,4 @@
-"""The socket under a connection: its options and buffers, and its address as text."""
+"""The socket of a connection: its options and buffers, and its address as text."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = [
     "tune_socket",
 ]
 
-#: Bytes that the kernel buffers before it accepts more.  By default it buffers
-#: megabytes, and the next small response waits behind all of them.  5 ms at 100 Mbit/s.
+#: Bytes that the kernel buffers before it accepts no more; about 5 ms at 100 Mbit/s. By
+#: default it buffers megabytes, and the next small response waits behind all of them.
 UNSENT: Final = 64 * 1024
 
-#: Bytes that the kernel keeps of what an API server sends on an upgraded connection
-#: until they are read.  It would keep six megabytes: a minute's worth for a slow
-#: client, behind which the rest stands.  A network inside a cluster is fast with less.
+#: Bytes that the kernel buffers from an API server on an upgraded connection. By
+#: default it would buffer six megabytes: a minute's worth for a slow client, which
+#: delays all further data. Networks inside a cluster are fast with less.
 RECEIVED: Final = 256 * 1024
 
-#: From linux/tcp.h; the module `socket` does not name it.
+#: From linux/tcp.h; the module `socket` does not define it.
 _TCP_NOTSENT_LOWAT: Final = 25
 
 
 def address_text(address: Any) -> str:
-    """``host:port``, or the path of a unix socket."""
+    """Return ``host:port``, or the path of a Unix socket."""
     host = getattr(address, "host", None)
     if host is None:
         name = getattr(address, "name", None) or b"unix socket"
@@ -46,7 +46,9 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def is_local(address: Any) -> bool:
-    """Whether a peer's address is of this machine: loopback, or a unix socket."""
+    """
+    Tell whether a peer's address belongs to this machine: loopback, or a Unix socket.
+    """
     host = getattr(address, "host", None)
     if host is None:
         return True
@@ -65,8 +67,8 @@ def tune_socket(transport: Any, dead_after: float) -> bool:
     Set a tunnel's socket options; return False if the transport is not TCP.
 
     :param dead_after: seconds after which unacknowledged data ends the connection.  The
-        sweep decides by silence; this option stops the kernel, which would retry for a
-        quarter of an hour.
+        keepalive sweep normally ends dead connections; without this option, the kernel
+        would retry for a quarter of an hour.
     """
     handle = tcp(transport)
     if handle is None:
@@ -79,21 +81,21 @@ def tune_socket(transport: Any, dead_after: float) -> bool:
 
 
 def bound_unsent(transport: object, size: int = UNSENT) -> None:
-    """Have the kernel take at most *size* bytes, about, before they leave."""
+    """Limit the bytes that the kernel accepts before they are sent to about *size*."""
     handle = tcp(transport)
     if handle is not None:
         handle.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, size)
 
 
 def bound_received(transport: object) -> None:
-    """Have the kernel keep at most `RECEIVED` bytes that were not read."""
+    """Limit the unread bytes that the kernel buffers to `RECEIVED`."""
     handle = tcp(transport)
     if handle is not None:
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED)
 
 
 def tcp(transport: object) -> Any:
-    """Return the TCP socket at the bottom of *transport*; None: it has none."""
+    """Return the TCP socket under *transport*; None if there is none."""
     handle: Any = getattr(transport, "getHandle", lambda: None)()
     if getattr(handle, "family", None) in (socket.AF_INET, socket.AF_INET6):
         return handle

@@ -1,8 +1,8 @@
 """
-Policy of all TLS connections: what each side verifies, and the texts of refusals.
+The policy of all TLS connections: verification on each side, and the texts of refusals.
 
-The contexts are the standard library's, for `tunnel.transport.tlsio`.  TLS 1.3 is the
-minimum unless a caller permits 1.2, for ports that other software connects to.  The
+The contexts are the standard library's, for `tunnel.transport.tlsio`. TLS 1.3 is the
+minimum unless a caller permits 1.2, for ports that other software connects to. The
 contexts disable renegotiation and session tickets: a full handshake costs 0.3 ms of
 CPU, and tickets would need keys that need rotation.
 """
@@ -42,22 +42,22 @@ __all__ = [
     "name_mismatch",
 ]
 
-#: The tunnel's own name in ALPN.  A peer that does not offer it is not refused.
+#: The tunnel's name in ALPN. A peer that does not offer it is not refused.
 ALPN_TUNNEL = "txkas/1"
-#: To be offered when a WebSocket or HTTP follows: some proxies refuse names they do not
-#: know, and would choose HTTP/2 if nothing was offered.
+#: To be offered if a WebSocket or HTTP follows: some proxies refuse unknown names, and
+#: would choose HTTP/2 if nothing was offered.
 ALPN_HTTP = "http/1.1"
 
-#: Seconds between two looks at the files, however many connections arrive.
+#: Seconds between two checks of the files, however many connections arrive.
 CHECK_INTERVAL = 1.0
 
-#: For TLS 1.2: forward secrecy and authenticated encryption, nothing else.
+#: For TLS 1.2: only forward secrecy and authenticated encryption.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-#: Names of a certificate that an error shows.
+#: Names of a certificate in an error text.
 SHOWN_NAMES = 10
 
-#: Of `TLSHandshakeError`.
+#: The labels of `TLSHandshakeError`.
 HANDSHAKE_LABELS = (
     "alert",
     "client-certificate",
@@ -99,11 +99,13 @@ _WRONG_VERSION = frozenset(
 
 @attrs.frozen
 class CertificateFiles:
-    """The PEM files of a server, and which clients have to show a certificate."""
+    """
+    The PEM files of a server, and the CAs of clients that must have a certificate.
+    """
 
     cert_file: str
     key_file: str
-    #: CAs of client certificates.  Without it, no client is asked for one.
+    #: The CAs of client certificates. If None, clients need no certificate.
     client_ca_file: str | None = None
     require_client_cert: bool = False
 
@@ -120,9 +122,9 @@ class CertificateFiles:
 
     def load(self, alpn: Sequence[str], minimum: ssl.TLSVersion) -> ssl.SSLContext:
         """
-        Make a context from the files as they are now.
+        Create a context from the present files.
 
-        :raises ConfigurationError: naming the file that cannot be used.
+        :raises ConfigurationError: a file is invalid; the text names it.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _harden(context, alpn, minimum)
@@ -145,11 +147,12 @@ class CertificateFiles:
 
 class ReloadingServerContext:
     """
-    The server's context for the next connection, made again when a file changed.
+    The server's context for the next connection, created again after a file has
+    changed.
 
-    Files that cannot be used any more (half written, expired link, wrong key) leave the
-    last good context in use and are logged once; they are tried again when they change
-    again.  Only the first load raises.
+    If files become invalid (incomplete, broken link, wrong key), the last valid context
+    stays in use and the problem is logged once; they are tried again after the next
+    change.  Only the first load raises.
     """
 
     _log = Logger()
@@ -185,7 +188,7 @@ class ReloadingServerContext:
 
     def _load(self) -> ssl.SSLContext:
         context = self.files.load(self._alpn, self._minimum_version)
-        #: When the certificate in use ends; the time of day.
+        #: The expiry of the present certificate, as a time of day.
         self.expires = certificate_validity(_read(self.files.cert_file))[1]
         return context
 
@@ -215,14 +218,14 @@ def client_context(  # noqa: PLR0913 - each is an option of its own
     Create a context for connecting.
 
     :param ca_file: PEM file of CAs to trust in addition to the system's.
-    :param ca_data: the same as text (PEM) or bytes (PEM or DER).
-    :param insecure: verify nothing at all.
-    :param any_name: verify the issuer of the certificate but not its name: only for
-        inspecting a certificate, never for sending data.
+    :param ca_data: the same CAs as text (PEM) or bytes (PEM or DER).
+    :param insecure: whether to verify nothing.
+    :param any_name: whether to verify the issuer of the certificate but not its name:
+        only for inspecting a certificate, never for sending data.
     :param cert_file: our certificate, for servers that require one; *key_file* may be
         the same file.
-    :param system_pool: False trusts only the given CAs, as in a kubeconfig.
-    :raises ConfigurationError: a file cannot be used; the error names it.
+    :param system_pool: whether to trust the system's CAs, too; False in a kubeconfig.
+    :raises ConfigurationError: a file is invalid; the error names it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context, alpn, minimum_version)
@@ -261,23 +264,23 @@ def check_identity(cert_file: str, key_file: str) -> None:
     """
     Check a certificate and its key.
 
-    :raises ConfigurationError: they do not belong together or cannot be read; names the
-        file.
+    :raises ConfigurationError: they do not belong together or cannot be read; the text
+        names the file.
     """
     _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
 
 
 class TLSHandshakeError(NegotiationError):
     """
-    No TLS connection came about; the message says what to look at.
+    Raised if a TLS handshake failed; the message says what to check.
 
     Its label is one of `HANDSHAKE_LABELS`.
     """
 
     layer = "TLS"
-    #: With ``name-mismatch``, where they are known: what the certificate is for.
+    #: With ``name-mismatch``, the names of the certificate, if known.
     names: tuple[str, ...] = ()
-    #: ... and what it had to be for.
+    #: ... and the required name.
     wanted: str = ""
 
 
@@ -298,7 +301,7 @@ def name_mismatch(wanted: str, names: Sequence[str]) -> TLSHandshakeError:
 
 
 def describe_error(error: ssl.SSLError, server_hostname: str | None) -> tuple[str, str]:
-    """Turn OpenSSL's *error* into a label and a sentence that helps."""
+    """Convert OpenSSL's *error* to a label and a helpful sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
         detail = error.verify_message
         if error.verify_code in _WRONG_NAME:
@@ -371,15 +374,18 @@ def _der(certificate: bytes | str) -> bytes:
     return base64.b64decode(b"".join(pem[1].split()), validate=True)
 
 
-#: RFC 5280, 4.1: TBSCertificate is the first member of the certificate, and has after
-#: the version (tagged [0], optional): serial number, algorithm, issuer, validity,
-#: subject, the public key.
+#: RFC 5280, 4.1: TBSCertificate is the first member of the certificate; after its
+#: optional version (tagged [0]) follow serial number, algorithm, issuer, validity,
+#: subject, and public key.
 _VALIDITY = 3
 _SUBJECT_PUBLIC_KEY_INFO = 5
 
 
 def _member(der: bytes, number: int) -> int:
-    """Where the member *number* of TBSCertificate begins, without the version."""
+    """
+    Return the offset of the member *number* of TBSCertificate, not counting the
+    version.
+    """
     start, _ = _der_content(der, 0)
     start, _ = _der_content(der, start)
     if der[start : start + 1] == b"\xa0":
@@ -401,7 +407,7 @@ def _der_time(der: bytes, start: int) -> datetime:
 
 
 def _der_content(der: bytes, start: int) -> tuple[int, int]:
-    """Where the content of the DER value at *start* begins, and where it ends."""
+    """Return the begin and end of the content of the DER value at *start*."""
     if start + 2 > len(der):
         raise ValueError("not a certificate: it ends too early")
     length = der[start + 1]

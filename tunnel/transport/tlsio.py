@@ -2,13 +2,13 @@
 TLS for any Twisted protocol, with the standard library's ``ssl`` and memory buffers.
 
 Twisted's own TLS uses pyOpenSSL, which raises two exceptions and allocates 32 KiB for
-every received chunk.  Here a chunk costs one call per record, and no exception when it
-ends with a record.  Compared with Twisted 26.10's own (pyOpenSSL 26.4), which costs 2.5
-times the CPU for an echo of 200 B, on one connection and on 16, 1.5 times the CPU to
-send a GB, and 17.5 KiB for an idle connection instead of 13.2.
+every received chunk.  Here a chunk costs one call per record, and no exception if it
+ends with a record. Twisted 26.10's own TLS (pyOpenSSL 26.4) needs 2.5 times the CPU for
+an echo of 200 B, on one connection and on 16, 1.5 times the CPU to send a GB, and 17.5
+KiB for an idle connection instead of 13.2.
 
 Write large pieces: each `write` ends in a system call.  Callers with small frames
-collect them and write once per turn of the reactor.
+should collect them and write once per turn of the reactor.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = [
     "wrap_server",
 ]
 
-#: Bytes that a peer may send before the handshake is complete.  The largest honest
-#: handshake, with a chain of client certificates, stays below 32 KiB; behind it, one
-#: read of the socket (64 KiB) may already contain data.
+#: Bytes that a peer may send before the handshake is complete. The largest real
+#: handshake, with a chain of client certificates, stays below 32 KiB; the last read of
+#: the socket (64 KiB) may already contain data.
 MAX_HANDSHAKE_BYTES: Final = 96 * 1024
 
-#: OpenSSL keeps the memory of its buffers for the life of a connection, as large as
-#: they ever were.  Pieces of one record leave 23 KiB behind in a tunnel that once was
-#: busy, pieces of 64 KiB leave 78 KiB; they cost 5 to 10 % of bulk throughput.
+#: Bytes of one piece for OpenSSL, whose buffers never shrink during a connection.
+#: Pieces of one record leave 23 KiB in a tunnel that was busy, pieces of 64 KiB leave
+#: 78 KiB; they cost 5 to 10 % of bulk throughput.
 _SLICE: Final = 16 * 1024
 
 #: The largest plaintext of a record.
@@ -133,7 +133,7 @@ class TLSConnection(Layer):
             if self._server_side and error.reason == "HTTP_REQUEST":
                 self._outgoing.read()
                 eager.write(self._lower, _PLAIN_HTTP_ANSWER)
-            # otherwise the alert that tells the peer what we did not like
+            # Send the alert that tells the peer the reason
             self._flush()
             self.refuse(*describe_error(error, self._server_hostname))
             return
@@ -141,7 +141,7 @@ class TLSConnection(Layer):
         if self.open_above() and self._incoming.pending:
             self._decrypt(b"")
 
-    # towards the transport below
+    # Towards the transport below
 
     def dataReceived(self, data: bytes) -> None:
         if self._lost or self._refusal is not None:
@@ -160,7 +160,7 @@ class TLSConnection(Layer):
             self._decrypt(data)
 
     def _decrypt(self, data: bytes) -> None:
-        """Pass on, in one piece, what the records contain that *data* completes."""
+        """Pass on, in one piece, the content of the records that *data* completes."""
         tls, incoming = self._tls, self._incoming
         if tls is None:
             return
@@ -172,7 +172,7 @@ class TLSConnection(Layer):
             try:
                 while part := tls.read(_RECORD):
                     parts.append(part)
-                    # Asking when nothing is left would cost an exception as an answer.
+                    # If nothing is left, reading would cost an exception.
                     if not incoming.pending and not tls.pending():
                         break
                 else:
@@ -186,7 +186,7 @@ class TLSConnection(Layer):
             if ended or error is not None:
                 break
         if self._outgoing.pending:
-            # the answer to a key update, or an alert
+            # The response to a key update, or an alert
             self._flush()
         if parts or ended:
             self.hand_up(parts[0] if len(parts) == 1 else b"".join(parts), ended)
@@ -201,7 +201,7 @@ class TLSConnection(Layer):
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
-        # The object above often lives on; OpenSSL's memory need not.
+        # This object often lives on, but OpenSSL's memory is not needed any more.
         self._tls = None
 
     def _flush(self) -> None:
@@ -209,7 +209,7 @@ class TLSConnection(Layer):
         if data:
             eager.write(self._lower, data)
 
-    # towards the protocol above
+    # Towards the protocol above
 
     def write(self, data: bytes) -> None:
         if not self._writable or not data:
@@ -235,7 +235,7 @@ class TLSConnection(Layer):
         self._lower.loseConnection()
 
     def loseWriteConnection(self) -> None:
-        """Send ``close_notify``; what the peer still sends goes on arriving."""
+        """Send ``close_notify``; data from the peer still arrives."""
         if not self._writable or self.disconnecting:
             return
         if self._producer is not None:
@@ -243,7 +243,7 @@ class TLSConnection(Layer):
             return
         self._send_close_notify()
         if self._ended:
-            # both directions are over
+            # both directions have ended
             self.loseConnection()
         else:
             self._factory.clock.callLater(0, self._write_finished)
@@ -267,8 +267,9 @@ class TLSConnection(Layer):
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            # Wanting to read means that ours is written and the peer's has not come,
-            # which we do not wait for.  After any other error the peer is gone.
+            # Wanting to read means that our close_notify is written and the peer's has
+            # not arrived; we do not wait for it. After any other error the peer is
+            # gone.
             pass
         self._flush()
 
@@ -290,7 +291,7 @@ class TLSConnection(Layer):
 
     @property
     def peer_names(self) -> tuple[str, ...]:
-        """Host names and addresses that the peer's verified certificate is for."""
+        """The host names and addresses in the peer's verified certificate."""
         found = None if self._tls is None else self._tls.getpeercert()
         names: Any = (found or {}).get("subjectAltName", ())
         return tuple(
@@ -301,7 +302,7 @@ class TLSConnection(Layer):
 
     @property
     def negotiated_alpn(self) -> str | None:
-        """The protocol that ALPN settled on."""
+        """The protocol that was negotiated with ALPN."""
         return None if self._tls is None else self._tls.selected_alpn_protocol()
 
     @property
@@ -315,13 +316,13 @@ classImplements(TLSConnection, ISSLTransport, INegotiated)
 
 
 def _slices(data: bytes) -> Iterator[memoryview]:
-    """Pieces that leave OpenSSL's buffers small."""
+    """Yield pieces that keep OpenSSL's buffers small."""
     whole = memoryview(data)
     return (whole[start : start + _SLICE] for start in range(0, len(data), _SLICE))
 
 
 def _as_people_write(name: str) -> str:
-    """OpenSSL writes addresses of IPv6 out in full."""
+    """Shorten an IPv6 address, which OpenSSL writes in full."""
     try:
         return str(ipaddress.ip_address(name.strip()))
     except ValueError:
@@ -338,11 +339,12 @@ def wrap_server(
     room: Callable[[], int] | None = None,
 ) -> IProtocolFactory:
     """
-    Make a factory for any listening endpoint that speaks TLS under *factory*.
+    Return a factory for any listening endpoint that uses TLS under *factory*.
 
-    :param context: asked for each connection, so that certificates can change.
-    :param failed: told about each connection that did not get through the handshake.
-    :param room: how many may be in their handshake now, if not `MAX_NEGOTIATING`.
+    :param context: called for each connection, so that certificates can change.
+    :param failed: called for each connection whose handshake failed.
+    :param room: returns how many connections may be in their handshake now; default
+        `MAX_NEGOTIATING`.
     """
 
     def build(layer_factory: LayerFactory, address: IAddress) -> TLSConnection:
@@ -363,10 +365,10 @@ def wrap_client(
     handshake_timeout: float = HANDSHAKE_TIMEOUT,
 ) -> LayerFactory:
     """
-    Make a factory for any connecting endpoint that speaks TLS under *factory*.
+    Return a factory for any connecting endpoint that uses TLS under *factory*.
 
-    The endpoint's own Deferred fires before the handshake; who wants to wait for it,
-    and to learn why it failed, uses `TLSClientEndpoint`.
+    The endpoint's own Deferred fires before the handshake; use `TLSClientEndpoint` to
+    wait for it, and to learn why it failed.
 
     :param server_hostname: the name or address to verify and to send as SNI.
     """
@@ -383,7 +385,7 @@ def wrap_client(
 @attrs.frozen(eq=False)
 class TLSClientEndpoint:
     """
-    Endpoint that connects by *endpoint* and speaks TLS.
+    An endpoint that connects with *endpoint* and uses TLS.
 
     ``connect`` fires after the handshake, and so after the verification of the server's
     certificate; it fails with `TLSHandshakeError`, or as *endpoint* or *context_source*
@@ -435,7 +437,10 @@ class TLSClientEndpoint:
     async def _name_names(
         self, failure: Failure, source: Callable[[], ssl.SSLContext]
     ) -> NoReturn:
-        """OpenSSL gives away no certificate that it refused."""
+        """
+        Add the names of the certificate to an error, because OpenSSL hides a
+        certificate that it refused.
+        """
         error = failure.value
         if not isinstance(error, TLSHandshakeError) or error.label != "name-mismatch":
             failure.raiseException()

@@ -1,9 +1,9 @@
 """
-The tunnel's bytes inside a WebSocket, for proxies and networks that pass only HTTP.
+The tunnel's bytes inside a WebSocket, for proxies and networks that only permit HTTP.
 
 Each write becomes a binary message; the receiver ignores the boundaries of messages.
-Compression is off: the content is mostly compressed or encrypted already, and the
-memory for compression would cost more per connection than all the rest.
+Compression is off: the content is mostly compressed or encrypted already, and
+compression would need more memory per connection than everything else.
 
 The protocol core is the ``websockets`` package's, which does no I/O.
 """
@@ -61,24 +61,25 @@ __all__ = [
 
 SUBPROTOCOL = Subprotocol("txkas-tunnel.v1")
 
-#: The largest message that is taken: a whole one is in memory before its bytes are
-#: passed on.  Four times what we send, because a proxy may join messages.
+#: Bytes of the largest accepted message, which is in memory as a whole. Four times as
+#: much as we send, because a proxy may join messages.
 MAX_MESSAGE_BYTES = 1024 * 1024
-#: The largest message that is sent; what is longer is cut.
+#: Bytes of the largest message that is sent; longer data is split.
 _MAX_SENT_BYTES = 256 * 1024
 
-#: Answers to pings that may wait in our buffer.  A peer that pings and does not read
-#: would otherwise fill our memory.
+#: Bytes of responses to pings that may wait in our buffer. Otherwise a peer that sends
+#: pings without reading would fill our memory.
 MAX_PONG_BYTES = 64 * 1024
 
-#: The answer to an upgrade, until it is clear what it is.
+#: Bytes of the response to an upgrade, until it is clear what it is.
 MAX_ANSWER_BYTES = 64 * 1024
 
-#: How much of an error page is looked at.
+#: Bytes of an error page that are read.
 _ENOUGH_OF_A_PAGE = 200
 
-#: Request line and headers of an upgrade.  nginx and most others take 8 KiB a line and
-#: 32 KiB in all; an upgrade with a few cookies and a long token stays below 16.
+#: Bytes of the request line and headers of an upgrade. nginx and most others accept 8
+#: KiB per line and 32 KiB in total; an upgrade with a few cookies and a long token
+#: stays below 16.
 MAX_REQUEST_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
@@ -95,15 +96,15 @@ _UPGRADE_TEXT = (
     "Upgrade and Connection.\n"
 )
 
-#: ``websockets`` logs headers at debug level, among them credentials, and every closed
-#: connection at info.  We say what there is to say.
+#: ``websockets`` logs headers at debug level, including credentials, and every closed
+#: connection at info level. We log what is relevant.
 _SILENT = logging.getLogger("tunnel.transport.websocket.core")
 _SILENT.disabled = True
 
 
 class WebSocketError(NegotiationError):
     """
-    No WebSocket came about.
+    Raised if no WebSocket could be opened.
 
     Labels: ``status``, ``subprotocol``, ``upgrade``, ``path``, ``request``,
     ``not-http``, ``too-large``, ``timeout``, ``closed``, ``internal``.
@@ -116,13 +117,13 @@ class WebSocketError(NegotiationError):
 @attrs.frozen(eq=False)
 class WebSocketClientEndpoint:
     """
-    Connect by *endpoint* and open a WebSocket.
+    An endpoint that connects with *endpoint* and opens a WebSocket.
 
     ``connect`` fires when the WebSocket is open; it fails with `WebSocketError`, which
-    tells what answered instead, or as *endpoint* fails.
+    describes the response, or as *endpoint* fails.
 
-    :param url: names host, port and path in the request; nothing is dialled by it.
-    :param headers: more headers for the request.
+    :param url: host, port and path for the request; it is not used for connecting.
+    :param headers: further headers for the request.
     """
 
     endpoint: IStreamClientEndpoint
@@ -154,11 +155,11 @@ def wrap_websocket_server(
     failed: Callable[[NegotiationError], object] | None = None,
 ) -> IProtocolFactory:
     """
-    Make a factory that takes WebSockets and runs *factory* inside.
+    Return a factory that accepts WebSockets and runs *factory* inside.
 
-    :param path: the only path to be served; any, unless given, because proxies in front
-        like to add or remove parts.
-    :param failed: told about each connection that did not become a WebSocket.
+    :param path: the only accepted path; any path by default, because proxies in front
+        often add or remove parts.
+    :param failed: called for each connection that did not become a WebSocket.
     """
 
     def build(layer_factory: LayerFactory, address: IAddress) -> Layer:
@@ -168,7 +169,7 @@ def wrap_websocket_server(
 
 
 class _WebSocket(Layer):
-    """Common behavior of both ends once the WebSocket is open."""
+    """The common part of both ends, after the WebSocket is open."""
 
     error_type = WebSocketError
     _pong_bytes = 0
@@ -180,7 +181,7 @@ class _WebSocket(Layer):
         self._core = core
 
     def negotiate(self, data: bytes) -> None:
-        """Take bytes of what comes before."""
+        """Take bytes that arrive before the WebSocket is open."""
         raise NotImplementedError
 
     def dataReceived(self, data: bytes) -> None:
@@ -197,7 +198,7 @@ class _WebSocket(Layer):
         self.take_frames(self._core.events_received())
 
     def take_frames(self, events: Sequence[object]) -> None:
-        """Pass on what the messages carry, and answer what wants an answer."""
+        """Pass on the content of messages, and respond to control frames."""
         parts: list[bytes | bytearray | memoryview] = []
         ended = False
         pongs = 0
@@ -251,7 +252,7 @@ class _WebSocket(Layer):
         self._flush()
 
     def say_goodbye(self) -> None:
-        # The answer is waited for: it tells that everything before was read.
+        # Wait for the response, which proves that all earlier data was read.
         self._writable = False
         if self._core.state is State.OPEN:
             self._core.send_close(CloseCode.NORMAL_CLOSURE)
@@ -259,7 +260,8 @@ class _WebSocket(Layer):
 
     def peer_finished(self) -> None:
         if self.disconnecting:
-            # The answer to ours.  How the connection below ends does not matter now.
+            # The response to our close frame. The end of the connection below does not
+            # matter now.
             self._reason = Failure(ConnectionDone())
             self._lower.loseConnection()
             return
@@ -270,7 +272,7 @@ class _WebSocket(Layer):
             self._leave(ConnectionLost(f"WebSocket closed by the peer: {close}"))
 
     def _leave(self, error: Exception) -> None:
-        """Our close frame is written; nothing follows in either direction."""
+        """Stop after our close frame: nothing follows in either direction."""
         self.close_in_answer(error)
         self._watch_close()
         self._lower.loseConnection()
@@ -283,7 +285,7 @@ class _WebSocket(Layer):
 
 
 class _ClientConnection(_WebSocket):
-    """The side that asks for an upgrade."""
+    """The side that requests an upgrade."""
 
     _core: ClientProtocol
 
@@ -329,14 +331,14 @@ class _ClientConnection(_WebSocket):
             return
         body = self._raw.partition(b"\r\n\r\n")[2]
         if len(body) >= _ENOUGH_OF_A_PAGE and _STATUS_LINE.match(self._raw):
-            # An error page, whose end does not matter.
+            # An error page, whose end is not needed.
             self.refuse("status", self._describe_raw())
         elif len(self._raw) > MAX_ANSWER_BYTES:
             text = f"{self._where} sent more than {MAX_ANSWER_BYTES} bytes of headers"
             self.refuse("too-large", text)
 
     def _judge(self) -> bool:
-        """See whether the answer is complete, and what it says."""
+        """Parse the response if it is complete, and act on it."""
         events = self._core.events_received()
         problem = self._core.handshake_exc
         if not events and problem is None:
@@ -398,7 +400,7 @@ class _ClientConnection(_WebSocket):
 
 
 class _ServerConnection(_WebSocket):
-    """The side that is asked for an upgrade."""
+    """The side that accepts an upgrade."""
 
     _core: ServerProtocol
 
@@ -446,7 +448,7 @@ class _ServerConnection(_WebSocket):
             return
         response = self._core.accept(request)
         if response.status_code in (426, 505):
-            # 505: HTTP/1.0, as nginx speaks it unless told otherwise
+            # 505: HTTP/1.0, which nginx uses by default
             response = self._core.reject(426, _UPGRADE_TEXT)
             response.headers["Upgrade"] = "websocket"
             self._decline(response, "upgrade")

@@ -1,4 +1,4 @@
-"""One flush per reactor turn, for every connection that has something to send."""
+"""One flush per reactor turn, for every connection with pending output."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tunnel.util.poller import Poller
 
 
 class Flushable(Protocol):
-    """Something with output that can wait for the end of the turn."""
+    """A connection whose output can wait for the end of the turn."""
 
     def flush(self) -> None:
-        """Hand the output to the transport."""
+        """Write the output to the transport."""
 
 
 class Flusher:
     """
-    Collects who has output, and lets all of them write once per turn.
+    Collects connections with output, and lets all of them write once per turn.
 
-    A turn may bring a hundred requests for one agent; written one by one they are a
-    hundred TLS records and system calls, written together they are one.
+    A turn may bring a hundred requests for one agent; written one by one, they need a
+    hundred TLS records and system calls, but only one if written together.
     """
 
     _log: ClassVar = Logger()
@@ -33,9 +33,7 @@ class Flusher:
         self._dirty: set[Flushable] = set()
 
     def mark(self, connection: Flushable) -> None:
-        """
-        Have `flush` of *connection*, which has output, called before the next turn.
-        """
+        """Call `flush` of *connection*, which has output, before the next turn."""
         if not self._dirty:
             if self._poller is not None and self._poller.dispatching:
                 self._poller.after.append(self._flush)
@@ -49,6 +47,6 @@ class Flusher:
             try:
                 connection.flush()
             except BaseException:
-                # The others share nothing with it but this loop.  Not `for_each`, whose
-                # two calls each request would pay.
+                # One connection must not affect the others. Not `for_each`, because its
+                # two calls would slow each request down.
                 self._log.failure("the flush of a connection failed")

@@ -1,21 +1,20 @@
 """
 The sockets that carry requests, polled together beneath the reactor.
 
-For each event of each socket Twisted's reactor makes a context for logging and passes
-six calls.  A `Poller` is one descriptor to the reactor, which can be read as soon as
-any socket in it has an event, and calls all of them in one loop.  GETs of 200 B cost
-kas and agentk 8 % less CPU with it on 64 connections, 10 % on 16, 2 to 6 % on one::
+For each event of each socket, Twisted's reactor creates a context for logging and makes
+six calls. A `Poller` is one descriptor for the reactor, which becomes readable when any
+of its sockets has an event, and calls all of them in one loop. GETs of 200 B cost kas
+and agentk 8 % less CPU with it on 64 connections, 10 % on 16, 2 to 6 % on one::
 
-    reactor ──> Poller ──> transport of Twisted ──> protocol
-                  └──────> ...
-                  └──────> `after`: what is to be done once all of them were called
+reactor ──> Poller ──> transport of Twisted ──> protocol └──────> ... └──────> `after`:
+calls after all of them
 
-It uses what Twisted promises: `IReadDescriptor` towards the reactor, `IReactorFDSet`
-towards the transports, whose public ``reactor`` it becomes.  Where the system has no
-epoll, and with the clocks of tests, there is none, and the reactor polls.
+It uses Twisted's public interfaces: `IReadDescriptor` towards the reactor,
+`IReactorFDSet` towards the transports, whose public ``reactor`` it becomes. On systems
+without epoll, and with the clocks of tests, there is no poller, and the reactor polls.
 
-A reactor that was made for it, `tunnel.program.reactor`, lets the poller wait in its
-place, see `Poller.lead`, which saves a request that comes alone another sixth.
+A reactor that supports it, `tunnel.program.reactor`, lets the poller wait in its place,
+see `Poller.lead`, which saves another sixth for a single request.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ __all__ = [
     "TurnShare",
 ]
 
-#: Turns in which a leading poller waits like one of several sockets, after a turn with
+#: Turns in which a leading poller waits as for several sockets, after a turn with
 #: several: see `Poller.turn`.
 SEVERAL_TURNS: Final = 64
 
-#: Events that are handled before timers and other descriptors get their turn; what is
-#: beyond stays ready, and the kernel begins with it the next time.
+#: Events that are handled before timers and other descriptors get their turn; the
+#: others stay ready, and the kernel reports them first the next time.
 MAX_EVENTS: Final = 256
 
-#: Seconds of a turn for all sockets with the same `TurnShare`.  Others wait that long
-#: for them, in each turn; a turn with more to do than that is rare without an attack.
+#: Seconds of a turn for all sockets with the same `TurnShare`. Others wait that long in
+#: each turn; more work for one owner in a turn is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
 #: Seconds of a turn for all owners of a group: all users, all agents, or all clients of
@@ -77,11 +76,11 @@ USED_SECONDS: Final = 1.0
 MAX_OWNERS: Final = 20_000
 
 #: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while
-#: they take long: 6,500 frames fit into the 64 KiB that Twisted reads, and some frames
+#: they take long: Twisted reads 64 KiB, which may contain 6,500 frames, and some frames
 #: take 100 microseconds.
 SMALLEST_READ: Final = 2048
 
-#: Seconds of a read that halve the size of the next one, or double it if it took less.
+#: Seconds of a read that halve the size of the next one; faster reads double it.
 SLOW_READ: Final = 0.005
 QUICK_READ: Final = 0.001
 
@@ -91,7 +90,7 @@ _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
-#: Transports whose sockets are read without Twisted's layers: see `_read`.
+#: Transports whose sockets are read without Twisted's layers, see `_read`.
 _PLAIN: Final = frozenset((Client, Server))
 
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
@@ -99,10 +98,10 @@ _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 class TurnShare:
     """
-    Share of each turn for the sockets of one owner, however many the owner has.
+    The share of each turn for the sockets of one owner, however many the owner has.
 
-    Without it, an owner with hundreds of sockets would keep all other sockets waiting
-    for the events of all of its own.
+    Without it, all other sockets would have to wait for the events of an owner with
+    hundreds of sockets.
 
     :ivar turn: the number of the turn that *left* is about.
     :ivar left: seconds of that turn that are left.
@@ -125,10 +124,10 @@ class TurnShare:
 
 class Poller:
     """
-    The reactor of its transports, as far as sockets are concerned.
+    A reactor for its transports, which polls their sockets.
 
-    `of` returns the poller of a reactor.  It adds itself to the reactor with its first
-    socket, and leaves it with the last one.
+    `of` returns the poller of a reactor. It registers with the reactor for its first
+    socket, and unregisters after the last one.
     """
 
     _log: ClassVar = Logger()
@@ -138,17 +137,17 @@ class Poller:
         self._seconds: Callable[[], float] = time.perf_counter
         self._cpu_seconds: Callable[[], float] = time.thread_time
         self._turn = 0
-        #: Descriptors whose owner had no time left in the last turn, in their order.
+        #: Descriptors whose owner had no time left in the last turn, in order.
         self._late: list[int] = []
         self._epoll = select.epoll()
-        #: The kernel's own poller is readable while an event waits in it.  Twisted
-        #: calls both in each turn, so they are not functions of ours.
+        #: The kernel's poller, whose descriptor is readable while an event waits.
+        #: Twisted calls both methods in each turn, so they are not functions of ours.
         self.fileno = self._epoll.fileno
         self.logPrefix = "poller".__str__
-        #: By descriptor: the transport to call, and its events.
+        #: By descriptor, the transport to call, and its events.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
-        #: By owner.  New connections of an owner that was forgotten share anew.
+        #: By owner. New connections of a forgotten owner get a new share.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
         #: Shares of groups: of strangers by port, and of proven owners by name.
         self._groups: dict[int | str, TurnShare] = {}
@@ -165,7 +164,7 @@ class Poller:
 
     @classmethod
     def of(cls, clock: Any) -> Poller | None:
-        """Return the poller of a reactor; None: it cannot have one."""
+        """Return the poller of a reactor; None if it cannot have one."""
         if not IReactorFDSet.providedBy(clock) or not hasattr(select, "epoll"):
             return None
         poller = _pollers.get(clock)
@@ -176,20 +175,20 @@ class Poller:
     @classmethod
     def take(cls, transport: object, clock: Any) -> None:
         """
-        Poll the socket of *transport* from now on, if it has one of its own.
+        Poll the socket of *transport* from now on, if it has one.
 
         All connections that one port accepts from one address have one share of each
         turn, and such connections of all addresses have a larger one, until `limit`
-        says whose a connection is.
+        sets the owner of a connection.
 
-        To be called when its connection is made; repeating it does nothing.
+        Call it when the connection is made; repeating it does nothing.
         """
         if isinstance(transport, Connection) and transport.reactor is clock:
             poller = cls.of(clock)
             if poller is not None:
-                # Give each transport all its later attributes now: CPython shares one
-                # table of names among objects that start with the same attributes, and
-                # gives any other object its own table of 800 bytes.
+                # Set all later attributes now: CPython shares one table of names among
+                # objects that start with the same attributes, and gives any other
+                # object its own table of 800 bytes.
                 transport.producer = transport.producer
                 transport.streamingProducer = transport.streamingProducer
                 member: Any = transport
@@ -199,7 +198,7 @@ class Poller:
                 transport.reactor = poller
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
-                    # A client, and perhaps a stranger.
+                    # A client, which may be a stranger.
                     network = client_network(transport.getPeer().host)
                     port = transport.getHost().port
                     poller._limit(member, (network, port), port)
@@ -230,27 +229,27 @@ class Poller:
             of_group = self._groups.setdefault(group, TurnShare()) if group else None
             share = TurnShare(of_group)
         if member.share is None:
-            # Reads become larger as soon as they are quick.
+            # Reads become larger when they are fast.
             member.read_size = SMALLEST_READ
-        # Also if it is there: it becomes the newest.
+        # Also if it exists: it becomes the newest.
         member.share = self._shares[owner] = share
 
     # Methods for transports: `IReactorFDSet`.
 
     def addReader(self, reader: Any) -> None:
-        """Call ``doRead`` whenever there is something to read."""
+        """Call ``doRead`` whenever data can be read."""
         self._want(reader, _IN)
 
     def addWriter(self, writer: Any) -> None:
-        """Call ``doWrite`` whenever there is room to write."""
+        """Call ``doWrite`` whenever data can be written."""
         self._want(writer, _OUT)
 
     def removeReader(self, reader: Any) -> None:
-        """Stop that."""
+        """Stop calling ``doRead``."""
         self._unwant(reader, _IN)
 
     def removeWriter(self, writer: Any) -> None:
-        """Stop that."""
+        """Stop calling ``doWrite``."""
         self._unwant(writer, _OUT)
 
     def removeAll(self) -> list[Any]:
@@ -276,7 +275,7 @@ class Poller:
         fd = member.fileno()
         before = self._wanted.get(fd, 0)
         if before and self._members[fd] is not member:
-            # A socket that was closed before it left: the kernel forgot it by itself.
+            # The socket was closed before it was removed: the kernel has forgotten it.
             before = 0
         wanted = before | event
         if wanted == before:
@@ -292,7 +291,8 @@ class Poller:
 
     def _unwant(self, member: Any, event: int) -> None:
         fd = member.fileno()
-        # Transports leave before they close their socket, and may ask again after it.
+        # Transports are removed before they close their socket, and may register again
+        # afterwards.
         if self._members.get(fd) is not member:
             return
         before = self._wanted[fd]
@@ -311,12 +311,12 @@ class Poller:
     # Methods for the reactor: `IReadDescriptor`, or `turn`.
 
     def doRead(self) -> None:
-        """Call every socket that has an event, then what waited for that."""
+        """Call every socket with an event, and then `after`."""
         self.turn(0)
 
     def lead(self, rest: int) -> None:
         """
-        From now on, wait in place of the reactor, which calls `turn`: for our sockets
+        Wait in place of the reactor, which calls `turn` from now on: for our sockets
         and for *rest*.
 
         :param rest: descriptor of the poller for everything else in the reactor.
@@ -330,8 +330,8 @@ class Poller:
         """
         Wait until something happens, then do what `doRead` does.
 
-        :param timeout: seconds; None: for as long as it takes.
-        :returns: whether the rest of the reactor has something to do.
+        :param timeout: seconds; None for no limit.
+        :returns: whether the rest of the reactor has work.
         """
         # A process that writes to a socket of this machine wakes its reader
         # "synchronously": the kernel expects the writer to wait soon, and puts the
@@ -360,7 +360,7 @@ class Poller:
         for fd, event in events:
             member = members.get(fd)
             if member is None:
-                # Else one before it in this loop closed it.
+                # Otherwise an earlier socket in this loop has closed it.
                 rest = rest or fd == self._rest
                 continue
             share = member.share
@@ -370,7 +370,7 @@ class Poller:
                     continue
                 if now < 0:
                     now = self._seconds()
-            # As the reactor does: what one socket raises must not reach the others.
+            # As in the reactor: an exception of one socket must not affect the others.
             try:
                 if event == _IN:
                     reading = True
@@ -384,7 +384,7 @@ class Poller:
             if why:
                 self._end(member, why, reading)
             if share is None:
-                # Its time is not that of the next one.
+                # Measure the next one separately.
                 now = -1.0
             else:
                 begin, now = now, self._seconds()
@@ -457,7 +457,7 @@ class Poller:
         """
         Handle any event other than plain input.
 
-        :return: whether reading ended (and not writing), and the reason; without a
+        :returns: whether reading ended (and not writing), and the reason; without a
             reason, the descriptor stays open.
         """
         if event & _GONE and not event & _IN:
@@ -469,13 +469,13 @@ class Poller:
             why = _read(member) if plain else member.doRead()
             if why:
                 return True, why
-        # Reading may have closed it.
+        # Reading may have closed the descriptor.
         if event & _OUT and self._wanted.get(fd, 0) & _OUT:
             return False, member.doWrite()
         return False, None
 
     def _end(self, member: Any, why: Any, reading: bool) -> None:
-        """End a descriptor as Twisted does, in part or as a whole."""
+        """End a descriptor as Twisted does, partly or as a whole."""
         try:
             self.removeReader(member)
             reason = Failure(why)
@@ -492,7 +492,7 @@ class Poller:
             self._log.failure("a connection failed at its end")
 
     def connectionLost(self, reason: Failure) -> None:
-        """Close all connections: the reactor stops."""
+        """Close all connections, because the reactor stops."""
 
         def end(member: Any) -> None:
             member.connectionLost(reason)
@@ -504,8 +504,8 @@ def _read(transport: Any) -> Exception | None:
     """
     Do the work of `Connection.doRead`, which makes two more calls.
 
-    ``bufferSize`` limits what Twisted holds for the peer as well, so the size of reads
-    is an attribute of its own.
+    ``bufferSize`` also limits Twisted's buffer for the peer, so the size of reads is a
+    separate attribute.
     """
     try:
         data = transport.socket.recv(transport.read_size)

@@ -1,5 +1,5 @@
 """
-Events that a `Session` returns to its owner, in the order in which they happened.
+Events that a `Session` returns to its owner, oldest first.
 
 Events are values: compare them, print them, keep them.  (They are not frozen, because
 creating a frozen instance costs three times as much and each request creates several.)
@@ -15,14 +15,14 @@ from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Resume, Welcome
 
 @attrs.define
 class HelloReceived:
-    """The peer that dialled said who it is; answer with `Session.welcome` or end."""
+    """The peer that dialled sent HELLO; call `Session.welcome`, or end."""
 
     hello: Hello
 
 
 @attrs.define
 class WelcomeReceived:
-    """The listener took us; streams may be opened."""
+    """The listener accepted us; streams may be opened."""
 
     welcome: Welcome
 
@@ -38,7 +38,7 @@ class StreamOpened:
 
 @attrs.define
 class ResumeReceived:
-    """The peer wants to go on with a stream; answer `Session.resumed`, or reset it."""
+    """The peer wants to continue a stream; call `Session.resumed`, or reset it."""
 
     stream_id: int
     resume: Resume
@@ -46,7 +46,10 @@ class ResumeReceived:
 
 @attrs.define
 class ResumedReceived:
-    """The answer: how much of this stream the peer had consumed."""
+    """
+    The response to RESUME: the number of bytes of this stream that the peer has
+    consumed.
+    """
 
     stream_id: int
     received: int
@@ -54,7 +57,9 @@ class ResumedReceived:
 
 @attrs.define
 class AckReceived:
-    """The peer consumed so much of this stream, since it was first opened."""
+    """
+    The peer has consumed this number of bytes of the stream since it was first opened.
+    """
 
     stream_id: int
     received: int
@@ -62,7 +67,7 @@ class AckReceived:
 
 @attrs.define
 class HeadersReceived:
-    """One header block; call `Session.consumed` with its length once it was used."""
+    """One header block; call `Session.consumed` with its length after using it."""
 
     stream_id: int
     block: bytes = attrs.field(repr=lambda block: f"<{len(block)} bytes>")
@@ -71,7 +76,7 @@ class HeadersReceived:
 
 @attrs.define
 class DataReceived:
-    """Bytes; call `Session.consumed` with their number once they were used."""
+    """Bytes; call `Session.consumed` with their number after using them."""
 
     stream_id: int
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
@@ -96,21 +101,21 @@ class StreamEnded:
 
 @attrs.define
 class Ponged:
-    """The answer to the `Session.ping` with this token."""
+    """The response to the `Session.ping` with this token."""
 
     token: int
 
 
 @attrs.define
 class GoAwayReceived:
-    """The peer takes no new streams and will close the connection."""
+    """The peer accepts no new streams, and will close the connection."""
 
     go_away: GoAway
 
 
 @attrs.define
 class SessionEnded:
-    """Nothing can be sent or received any more; close the connection."""
+    """The session has ended; close the connection."""
 
     code: ErrorCode
     message: str = ""

@@ -1,12 +1,12 @@
 """
-Frames: bytes to frames and back (specification section 2).
+Encodes and decodes frames (specification section 2).
 
     0               4               8       9       10
     +---------------+---------------+-------+-------+------------
     | length (u32)  | stream (u32)  | type  | flags | payload ...
     +---------------+---------------+-------+-------+------------
 
-Big-endian; *length* counts the payload alone.
+Big-endian; *length* counts only the payload.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD
 
 _HEADER: Final = struct.Struct(">IIBB")
 
-#: The first bytes of an answer of HTTP, read as a length.
+#: The first bytes of an HTTP response, read as a length.
 _HTTP: Final = 0x48545450
 pack_header = _HEADER.pack
 _unpack_from = _HEADER.unpack_from
@@ -30,7 +30,7 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameType(IntEnum):
-    """Type of a frame; the numbers are those on the wire."""
+    """The type of a frame; the numbers are sent on the wire."""
 
     HELLO = 1
     WELCOME = 2
@@ -59,17 +59,17 @@ def encode_frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes
 
 class FrameDecoder:
     """
-    Cut a byte stream into frames.
+    A decoder that splits a byte stream into frames.
 
-    Holds at most one frame that is not complete, and the chunk that did not complete
-    it; a claimed length allocates nothing.
+    It holds at most one incomplete frame, and the last chunk; a claimed length
+    allocates no memory.
     """
 
     __slots__ = ("_need", "_parts", "_size", "error", "max_payload")
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
         self.max_payload = max_payload
-        #: Set once, when a frame was too large; nothing is decoded any more.
+        #: Set when a frame is too large; nothing is decoded after that.
         self.error: ProtocolError | None = None
         self._parts: list[bytes] = []
         self._size = 0
@@ -77,7 +77,7 @@ class FrameDecoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait for the rest of their frame."""
+        """The number of bytes that wait for the rest of their frame."""
         return self._size
 
     def feed(self, chunk: bytes) -> list[Frame]:

@@ -18,34 +18,36 @@ from tunnel.wire.stream import DATA, SEND_FIN, Stream
 #: buffer, and few enough that reading gets its turn.
 FLUSH: Final = 128 * 1024
 
-#: Pieces of a stream that are smaller are joined, up to this.
+#: Bytes below which pieces of a stream are joined.
 SMALL: Final = 1024
 JOINED: Final = 4096
 
 
 class Outbox:
     """
-    Control frames first, then credit, then the streams in turn, a slice each.
+    The frames that wait to be sent: control frames first, then credit, then the streams
+    in turn, a slice each.
 
-    A stream is in the list of the ready ones only while it has both something to send
-    and credit for it, so a flush costs what it sends, however many streams are open.
+    A stream is in the list of ready streams only while it has both data to send and
+    credit for it, so the cost of a flush depends on the data, not on the number of open
+    streams.
     """
 
     __slots__ = ("_limits", "control", "credits", "drained", "max_payload", "ready")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        #: Of the peer.
+        #: The peer's limit.
         self.max_payload = MAX_PAYLOAD
         #: Control frames that were not taken yet.
         self.control: list[bytes] = []
         #: Streams with credit to announce.
         self.credits: list[Stream] = []
-        #: Streams that can send.  A list, because an empty deque takes 700 bytes for
-        #: each of very many connections, and few streams of one connection can send at
-        #: the same time.
+        #: Streams that can send. A list, because an empty deque takes 700 bytes for
+        #: each of many connections, and few streams of one connection can send at the
+        #: same time.
         self.ready: list[Stream] = []
-        #: Streams that were full and are not any more.
+        #: Streams that were full and are no longer.
         self.drained: list[int] = []
 
     def clear(self) -> None:
@@ -77,10 +79,11 @@ class Outbox:
         stream.credit_due += count
 
     def data(self, stream: Stream, kind: int, data: bytes) -> bool:
-        """Queue bytes of a stream; True when that is enough for now."""
+        """Queue bytes of a stream; return True if that is enough for now."""
         queue = stream.queue
         if kind == DATA and len(data) < SMALL and queue and queue[-1][0] == DATA:
-            # Boundaries mean nothing, and each frame costs its reader more than bytes.
+            # Boundaries have no meaning, and each frame costs its reader more than its
+            # bytes.
             last = queue[-1][1]
             if len(last) < JOINED:
                 queue[-1] = (DATA, last + data)
@@ -96,16 +99,16 @@ class Outbox:
         return stream.full
 
     def schedule(self, stream: Stream) -> None:
-        """Give the stream a turn if it can use one."""
+        """Give the stream a turn if it can use it."""
         if not stream.scheduled and stream.sendable:
             stream.scheduled = True
             self.ready.append(stream)
 
     def take(self, wanted: int) -> tuple[bytes, list[Stream]]:
         """
-        About *wanted* bytes for the peer.
+        Return about *wanted* bytes for the peer.
 
-        :return: the bytes, and the streams whose FIN is among them.
+        :returns: the bytes, and the streams whose FIN they contain.
         """
         out, self.control = self.control, []
         for stream in self.credits:
@@ -139,7 +142,9 @@ class Outbox:
 
     @staticmethod
     def _slice(stream: Stream, out: list[bytes], limit: int) -> int:
-        """Move at most *limit* payload bytes of a stream to *out*; return the size."""
+        """
+        Move at most *limit* payload bytes of a stream to *out*; return their number.
+        """
         queue = stream.queue
         room = limit
         size = 0

@@ -41,7 +41,7 @@ from tunnel.wire.stream import (
 
 __all__ = ["FrameBudget", "Session"]
 
-#: Versions that this code speaks, best first.
+#: Protocol versions that this code supports, the best first.
 VERSIONS: Final = (1,)
 
 Events = list[events.Event]
@@ -51,14 +51,14 @@ class Session:
     """
     All streams that share one connection, without any I/O.
 
-    Bytes from the network go into `receive_bytes`, which returns events; what we want
-    done (`open_stream`, `send_data`, `consumed`, `ping`) queues frames; `bytes_to_send`
-    drains the queue, control frames first and then the streams in turn, a slice each.
-    A Session reads no clock and touches no transport, so anything it did can be
+    Bytes from the network go into `receive_bytes`, which returns events; our own calls
+    (`open_stream`, `send_data`, `consumed`, `ping`) queue frames; `bytes_to_send`
+    drains the queue, control frames first and then the streams in turn, a slice each. A
+    Session reads no clock and touches no transport, so all of its behaviour can be
     replayed from a list of calls.
 
-    A peer that breaks the protocol does not make a method raise: GO_AWAY with the
-    reason is queued and one `SessionEnded` comes out.  Misuse by our own side raises.
+    If the peer breaks the protocol, methods do not raise exceptions: GO_AWAY with the
+    reason is queued, and one `SessionEnded` is returned. Misuse by our own side raises.
 
     :param dialler: True on the side that opened the connection; its streams are odd.
     """
@@ -68,39 +68,40 @@ class Session:
         self.limits = limits
         self.peer = NOT_SAID
         self.budget = FrameBudget(limits)
-        #: Both sides said who they are, and streams may be opened.
+        #: Whether both sides have sent their greetings, so that streams may be opened.
         self.ready = False
-        #: Set once: why nothing goes on any more.
+        #: The reason of the end; set once.
         self.ended: events.SessionEnded | None = None
         #: Size that windows of streams grow to; see
         #: `tunnel.wire.window.WindowEstimator`.
         self.window_target = limits.initial_window
-        #: The peer takes no new streams; our own GO_AWAY does not keep us from opening.
+        #: Whether the peer accepts no new streams; our own GO_AWAY does not keep us
+        #: from opening streams.
         self.going = False
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
-        # Asked for each frame and each write: one step less than through the table.
+        # Used for each frame and each write: one step less than through the table.
         self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
         #: Numbers of streams whose owner had to wait and can continue, until
         #: `take_drained`.
         self.drained = self._outbox.drained
-        #: We take none.
+        #: Whether we accept no new streams.
         self._going = False
-        #: PINGs of ours that the peer has not answered.
+        #: The number of our PINGs that the peer has not answered.
         self._unanswered = 0
 
     # The greeting.
 
     def hello(self, hello: pb.Hello) -> None:
-        """Say who we are; the dialling side's first call."""
+        """Send HELLO; the dialling side's first call."""
         hello.versions[:] = VERSIONS
         self._announce(hello.limits)
         self._outbox.message(FrameType.HELLO, 0, hello)
 
     def welcome(self, welcome: pb.Welcome) -> None:
-        """Take the peer whose `HelloReceived` came."""
+        """Accept the peer after its `HelloReceived`."""
         welcome.version = VERSIONS[0]
         self._announce(welcome.limits)
         self._outbox.message(FrameType.WELCOME, 0, welcome)
@@ -144,13 +145,16 @@ class Session:
         return stream.id
 
     def resumed(self, stream_id: int, received: int) -> None:
-        """Go on with a stream whose `ResumeReceived` came."""
+        """Continue a stream after its `ResumeReceived`."""
         self._outbox.message(
             FrameType.RESUMED, stream_id, pb.Resumed(received=received)
         )
 
     def ack(self, stream_id: int, received: int) -> None:
-        """Tell the peer of a resumable stream what it need not keep any longer."""
+        """
+        Acknowledge bytes of a resumable stream, which the peer need not keep any
+        longer.
+        """
         if stream_id in self._by_id:
             self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
 
@@ -172,14 +176,14 @@ class Session:
             return False
         if len(data) <= MAX_PAYLOAD:
             return self._outbox.data(stream, DATA, data)
-        # Cut once here: cutting slices off the front of a large chunk would copy
-        # its rest each time.
+        # Split once here: cutting slices off the front of a large chunk would copy its
+        # rest each time.
         for start in range(0, len(data), MAX_PAYLOAD):
             self._outbox.data(stream, DATA, data[start : start + MAX_PAYLOAD])
         return stream.full
 
     def finish(self, stream_id: int) -> None:
-        """Half-close: nothing follows what was queued."""
+        """Half-close: no data follows the queued data."""
         stream = self._by_id.get(stream_id)
         if stream is None or stream.finishing:
             return
@@ -194,13 +198,13 @@ class Session:
         *,
         peer_closed: bool = False,
     ) -> None:
-        """Abort both directions of a stream; what was queued for it is dropped."""
+        """Abort both directions of a stream; its queued data is dropped."""
         stream = self._by_id.get(stream_id)
         if stream is None:
             return
         if stream.move(StreamInput.SEND_RESET):
             self._outbox.reset(stream_id, code, message, peer_closed)
-        # Otherwise both sides finished, and only what was not consumed is given up.
+        # Otherwise both sides have finished, and only unconsumed data is dropped.
         self._streams.drop(stream)
 
     def consumed(
@@ -217,7 +221,7 @@ class Session:
         streams = self._streams
         stream = self._by_id.get(stream_id)
         if stream is None:
-            return  # it was reset meanwhile, and its bytes were written off then
+            return  # it was reset in the meantime, and its bytes were subtracted then
         window = stream.window
         if stream.receiving:
             grant = window.consumed(count, self.window_target, seconds)
@@ -247,7 +251,7 @@ class Session:
     # The connection.
 
     def ping(self, token: int) -> None:
-        """Ask for a `Ponged` with this token."""
+        """Send a PING; the response is a `Ponged` with this token."""
         self._unanswered += 1
         self._outbox.message(FrameType.PING, 0, pb.Ping(token=token))
 
@@ -258,7 +262,7 @@ class Session:
         self._outbox.message(FrameType.GO_AWAY, 0, go_away)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
-        """Say goodbye now: only a last GO_AWAY can still be sent."""
+        """End the session: only a last GO_AWAY can still be sent."""
         if self.ended is None:
             self._end(code, message, [])
 
@@ -266,28 +270,30 @@ class Session:
 
     @property
     def has_output(self) -> bool:
-        """`bytes_to_send` would return something."""
-        # Asked several times for each frame, hence of its parts at once.
+        """Whether `bytes_to_send` would return bytes."""
+        # Called several times for each frame, so it reads the parts directly.
         outbox = self._outbox
         return bool(outbox.control or outbox.ready or outbox.credits)
 
     @property
     def open_streams(self) -> int:
-        """Streams of both sides that are not closed."""
+        """The number of streams of both sides that are not closed."""
         return self._streams.ours + self._streams.theirs
 
     @property
     def buffered(self) -> int:
-        """Bytes that arrived on all streams and were not consumed."""
+        """The number of bytes that arrived on all streams and were not consumed."""
         return self._streams.buffered
 
     def queued(self, stream_id: int) -> int:
-        """Bytes of a stream that wait to be sent."""
+        """Return the number of bytes of a stream that wait to be sent."""
         stream = self._by_id.get(stream_id)
         return 0 if stream is None else stream.queued
 
     def bytes_to_send(self, wanted: int = FLUSH) -> bytes:
-        """About *wanted* bytes for the peer; empty when there is nothing to send."""
+        """
+        Return about *wanted* bytes for the peer; empty if there is nothing to send.
+        """
         data, finished = self._outbox.take(wanted)
         for stream in finished:
             self._streams.retire(stream)
@@ -300,13 +306,13 @@ class Session:
         return drained
 
     def streams(self) -> Iterator[int]:
-        """Iterate over the numbers of all known streams."""
+        """Yield the numbers of all known streams."""
         return iter(tuple(self._by_id))
 
     # Handlers of received frames.
 
     def receive_bytes(self, data: bytes) -> Events:
-        """Add *data* from the network and return what it means."""
+        """Add *data* from the network and return its events."""
         happened: Events = []
         if self.ended is not None:
             return happened
@@ -355,7 +361,7 @@ class Session:
                 f"no common version: {list(hello.versions)[:8]} there, {VERSIONS} here",
             )
         self._learn(hello.limits)
-        # Until WELCOME leaves, the peer has nothing to say.
+        # Before WELCOME is sent, the peer must not send other frames.
         self._expected = FrameType.GO_AWAY
         out.append(events.HelloReceived(hello))
 
@@ -377,7 +383,8 @@ class Session:
         if self.budget.pings < 0:
             raise ProtocolError(ErrorCode.FLOOD, "too many PINGs")
         if len(payload) > MAX_PING:
-            # It goes back as it came; a peer that reads no PONG makes us keep it.
+            # It is returned unchanged; if the peer does not read PONGs, we have to keep
+            # it.
             raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
         pb.Ping.FromString(payload)
         self._outbox.frame(FrameType.PONG, 0, 0, payload)
@@ -396,7 +403,8 @@ class Session:
         clean_message(go_away, MAX_REASON)
         first, self.going = not self.going, True
         out.append(events.GoAwayReceived(go_away))
-        # We opened none since the first, so only that and the last have to look.
+        # We have opened no streams since the first GO_AWAY, so only the first and the
+        # last need this.
         if first or not go_away.deadline_ms:
             for stream in list(self._by_id.values()):
                 if self._streams.is_ours(stream.id) and stream.id > go_away.last_stream:
@@ -462,7 +470,8 @@ class Session:
     def _on_data(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         fin = bool(flags & FIN)
         if not payload and not fin:
-            # Costs the sender ten bytes of no credit, and the receiver an event.
+            # It would cost the sender ten bytes without credit, and the receiver an
+            # event.
             raise ProtocolError(ErrorCode.PROTOCOL, "DATA with neither bytes nor FIN")
         if self._arrived(sid, payload, fin, out):
             out.append(events.DataReceived(sid, payload, fin))
@@ -497,7 +506,7 @@ class Session:
             events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
         )
 
-    # Shared parts of the handlers.
+    # Common parts of the handlers.
 
     def _connection_frame(self, stream_id: int) -> None:
         if stream_id:
@@ -509,12 +518,10 @@ class Session:
             raise ProtocolError(ErrorCode.FLOOD, "too many small frames")
 
     def _admit(self, stream_id: int) -> bool:
-        """
-        Return whether the peer may open a stream now; otherwise refuse the stream.
-        """
+        """Tell whether the peer may open a stream now; otherwise refuse the stream."""
         streams = self._streams
         streams.admit(stream_id)
-        # Opening costs no credit, and answering may cost us a frame.
+        # Opening costs no credit, but the response may cost us a frame.
         self._spend_small()
         if self._going or streams.theirs >= self.limits.max_streams:
             text = "going away" if self._going else "too many streams"
@@ -523,7 +530,7 @@ class Session:
         return True
 
     def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
-        """Account for bytes of a stream; False when they are to be ignored."""
+        """Account for bytes of a stream; return False if they must be ignored."""
         streams = self._streams
         stream = self._by_id.get(sid)
         if stream is None:
@@ -550,7 +557,7 @@ class Session:
             stream = streams.greediest()
             text = "its bytes were not consumed"
             if stream.state is CLOSED:
-                # Both sides have finished, so only our own side needs to know.
+                # Both sides have finished, so only our own side must be notified.
                 streams.drop(stream)
                 out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
             else:
@@ -581,8 +588,8 @@ class Session:
         self._outbox.clear()
 
 
-#: One table for all sessions: a table of bound methods in each would cost an idle
-#: agent a KiB and a half.
+#: One table for all sessions: bound methods in each session would cost an idle agent
+#: 1.5 KiB.
 _HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
     FrameType.HELLO: Session._on_hello,
     FrameType.WELCOME: Session._on_welcome,
@@ -602,7 +609,7 @@ _HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
 
 class FrameBudget:
     """
-    Counts of frames that need no credit, and so could be sent without end.
+    Counts of frames that need no credit, and so could be sent without limit.
 
     The session has no clock: its owner calls `renew` every ten seconds.
     """
@@ -614,7 +621,7 @@ class FrameBudget:
         self.renew()
 
     def renew(self) -> None:
-        """Begin a new interval."""
+        """Start a new interval."""
         self.resets = self._limits.resets_per_interval
         self.pings = self._limits.pings_per_interval
         self.small = self._limits.small_frames_per_interval

@@ -1,4 +1,4 @@
-"""One stream (its states, its credit, what waits on it), and all of a connection."""
+"""One stream (its states, credit and waiting data), and all streams of a connection."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tunnel.wire.limits import AHEAD, MAX_STREAM_ID, MIN_WINDOW
 
 
 class StreamState(Enum):
-    """Which sides may still send."""
+    """The sides that may still send."""
 
     OPEN = "open"
     HALF_CLOSED_LOCAL = "half-closed (local)"
     HALF_CLOSED_REMOTE = "half-closed (remote)"
     CLOSED = "closed"
 
-    # Enum's own is a function of Python, and is called for each step of each stream.
+    # Enum's own hash is a Python function, and is called for each step of each stream.
     __hash__ = object.__hash__
 
 
 class StreamInput(Enum):
-    """Inputs that move a stream to another state."""
+    """An input that moves a stream to another state."""
 
     SEND_FIN = "send FIN"
     RECEIVE_FIN = "receive FIN"
@@ -37,8 +37,8 @@ class StreamInput(Enum):
 
 _S, _I = StreamState, StreamInput
 
-#: The table of specification section 5.  A missing entry is an error: of the peer if it
-#: was received, of our own code if it was sent.
+#: The table of specification section 5. A missing entry is an error: of the peer if it
+#: was received, of our code if it was sent.
 TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_S.OPEN, _I.SEND_FIN): _S.HALF_CLOSED_LOCAL,
     (_S.OPEN, _I.RECEIVE_FIN): _S.HALF_CLOSED_REMOTE,
@@ -60,7 +60,8 @@ SIDES: dict[StreamState, tuple[bool, bool]] = {
     _S.CLOSED: (False, False),
 }
 
-#: Bound once: to Python 3.11 each look at a member of an enumeration is a call.
+#: Stored in constants: in Python 3.11 each access to a member of an enumeration is a
+#: call.
 SEND_FIN: Final = _I.SEND_FIN
 RECEIVE_FIN: Final = _I.RECEIVE_FIN
 OPEN: Final = _S.OPEN
@@ -68,11 +69,11 @@ CLOSED: Final = _S.CLOSED
 HALF_CLOSED_LOCAL: Final = _S.HALF_CLOSED_LOCAL
 HALF_CLOSED_REMOTE: Final = _S.HALF_CLOSED_REMOTE
 
-#: Frame types as plain numbers: they are compared for every frame.
+#: Frame types as plain numbers, because they are compared for every frame.
 HEADERS: Final = int(FrameType.HEADERS)
 DATA: Final = int(FrameType.DATA)
 
-#: As `AHEAD`, for a reader who took all that came: its true rate may be larger.
+#: As `AHEAD`, for a reader that took everything: its true rate may be larger.
 CATCH_UP: Final = 4.0
 
 #: Data that waits to be sent: frame type, bytes.
@@ -81,10 +82,10 @@ Chunk = tuple[int, bytes]
 
 class Stream:
     """
-    The session's own record of one stream.
+    The session's record of one stream.
 
     ``state`` follows what was *sent* and received; ``finishing`` is set as soon as our
-    side said that nothing follows, though bytes of it may still wait for credit.
+    side has announced the end, though some of its bytes may still wait for credit.
     """
 
     __slots__ = (
@@ -108,27 +109,28 @@ class Stream:
         self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
     ) -> None:
         self.id = stream_id
-        #: Counts as one when streams are shed: each stream by itself, until charged.
+        #: The holder that its bytes count for when streams are shed: itself, until
+        #: charged.
         self.holder: Hashable = stream_id
         self.state = state
         self.receiving, self.sending = SIDES[state]
         self.send_credit = send_credit
         self.window = ReceiveWindow(window)
-        #: A list, because a deque takes 700 bytes where it is empty, and is short.
+        #: A list, because an empty deque takes 700 bytes, and the queue is short.
         self.queue: list[Chunk] = []
         self.queued = 0
         self.finishing = False
-        #: In the session's list of streams that can send.
+        #: Whether it is in the session's list of streams that can send.
         self.scheduled = False
-        #: The owner has to wait.
+        #: Whether the owner has to wait.
         self.full = False
-        #: RESUME was sent, and its answer is not here.
+        #: Whether RESUME was sent and not answered yet.
         self.resuming = False
         #: Credit to announce with the next flush.
         self.credit_due = 0
 
     def move(self, by: StreamInput) -> bool:
-        """Change state; False when the table knows no such step."""
+        """Change the state; return False if the table has no such step."""
         after = TRANSITIONS.get((self.state, by))
         if after is None:
             return False
@@ -137,31 +139,30 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """Without a step: it is given up, whatever it was."""
+        """Close the stream in any state, because it is given up."""
         self.state = _S.CLOSED
         self.receiving = self.sending = False
 
     @property
     def sendable(self) -> bool:
-        """Something waits, and there is credit for (some of) it."""
+        """Tell whether data waits that the credit permits, at least in part."""
         if not self.queue:
             return self.finishing and self.sending
         kind, data = self.queue[0]
-        # A header block is never cut, so it waits until all of it may go.
+        # A header block is never split, so it waits until all of it may be sent.
         return self.send_credit >= (len(data) if kind == HEADERS else 1)
 
 
 class ReceiveWindow:
     """
-    How much the peer may still send us on one stream.
+    The credit of the peer on one stream.
 
-    Credit goes back when the application has *consumed* bytes, never when they merely
-    arrive; that is what lets a slow reader slow its sender down.  At any time
-    ``available + buffered + unannounced == size``.
+    Credit is returned when the application has *consumed* bytes, and not when they
+    arrive, so that a slow reader slows its sender down.  At any time ``available +
+    buffered + unannounced == size``.
 
-    The size follows the reader: what it takes in about a second.  It at most doubles
-    while half of it is consumed, because the first bytes of a slow reader vanish in its
-    buffers.
+    The size follows the reader: the bytes that it takes in about a second. It at most
+    doubles while half of it is consumed, because a slow reader first fills its buffers.
     """
 
     __slots__ = (
@@ -178,18 +179,20 @@ class ReceiveWindow:
         self.size = size
         #: Bytes that the peer may still send.
         self.available = size
-        #: Arrived and not consumed.
+        #: Bytes that arrived and were not consumed.
         self.buffered = 0
-        #: Consumed, and not yet given back.
+        #: Bytes that were consumed, and whose credit was not returned yet.
         self.unannounced = 0
-        # Consumed bytes, the time of the first of them, and the size of the window
+        # The consumed bytes, the time of the first of them, and the size of the window
         # then.
         self._taken = 0
         self._since: float | None = None
         self._base = size
 
     def received(self, count: int) -> bool:
-        """Note *count* arrived bytes; False when the peer had no credit for them."""
+        """
+        Count *count* arrived bytes; return False if the peer had no credit for them.
+        """
         if count > self.available:
             return False
         self.available -= count
@@ -197,7 +200,7 @@ class ReceiveWindow:
         return True
 
     def emptied(self, count: int) -> None:
-        """Note *count* bytes as used of a stream on which no more will come."""
+        """Count *count* bytes as consumed, on a stream that has ended."""
         if count > self.buffered:
             raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
         self.buffered -= count
@@ -207,19 +210,19 @@ class ReceiveWindow:
         self, count: int, target: int, seconds: Callable[[], float] | None = None
     ) -> int:
         """
-        Note *count* bytes as used; return the credit to announce, or 0.
+        Count *count* bytes as consumed; return the credit to announce, or 0.
 
-        :param target: the size that the path would carry.
-        :param seconds: tells the time; asked when the size may change.  Without it the
-            window grows to *target*, whatever its reader takes.
+        :param target: the size that the path can carry.
+        :param seconds: returns the time; called when the size may change. Without it,
+            the window grows to *target*, however slow its reader is.
         """
         self.emptied(count)
         if seconds is None:
             self._resize(max(self.size, target))
         else:
             self._follow(count, target, seconds)
-        # Announce at half the window: fewer frames than one per chunk, and the
-        # sender still never waits while half the window is free.
+        # Announce at half the window: that needs fewer frames than one for each chunk,
+        # and the sender never waits while half the window is free.
         if self.unannounced * 2 < self.size:
             return 0
         grant, self.unannounced = self.unannounced, 0
@@ -227,7 +230,7 @@ class ReceiveWindow:
         return grant
 
     def _follow(self, count: int, target: int, seconds: Callable[[], float]) -> None:
-        """Find the size: after each half of a window, and when the target grew."""
+        """Adjust the size: after each half of a window, and when the target grew."""
         if self._since is None:
             self._since = seconds()
         self._taken += count
@@ -235,9 +238,10 @@ class ReceiveWindow:
         if not measured and self.size >= min(target, 2 * self._base):
             return
         now = seconds()
-        # A clock that stepped back gives nonsense once, and must not divide by zero.
+        # A clock that was set back gives one wrong value, but must not cause a division
+        # by zero.
         rate = self._taken / max(now - self._since, 1e-6)
-        # Less is under way between two looks of a reader who keeps up.
+        # Fewer bytes are in transit between two checks of a reader that keeps up.
         if self.buffered * 4 <= self.size:
             least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
         elif measured:
@@ -250,7 +254,9 @@ class ReceiveWindow:
             self._taken, self._since, self._base = 0, now, self.size
 
     def _resize(self, size: int) -> None:
-        """Take credit back that was not announced yet, or add some."""
+        """
+        Set the size, by adding credit or withholding credit that was not announced yet.
+        """
         size = max(size, self.size - self.unannounced)
         self.unannounced += size - self.size
         self.size = size
@@ -258,10 +264,10 @@ class ReceiveWindow:
 
 class StreamTable:
     """
-    Open streams, and the numbers that were used.
+    The open streams, and the used numbers.
 
-    The side that dialled uses odd numbers.  Numbers only grow, so the table knows of
-    any number whether it was ever used.
+    The side that dialled uses odd numbers.  Numbers only grow, so the table can tell
+    whether a number was ever used.
 
     :ivar by_id: the open streams.  Other classes read it directly, because every frame
         and every write needs it; only this class changes it.
@@ -280,18 +286,18 @@ class StreamTable:
     def __init__(self, dialler: bool) -> None:
         self.by_id: dict[int, Stream] = {}
         self._parity = 1 if dialler else 0
-        #: Number of our next stream.
+        #: The number of our next stream.
         self.next_ours = 1 if dialler else 2
-        #: Number of the last stream that the peer opened.
+        #: The number of the last stream that the peer opened.
         self.last_theirs = 0
-        #: How many are open that we opened, and that the peer did.
+        #: The numbers of open streams that we opened, and that the peer opened.
         self.ours = 0
         self.theirs = 0
-        #: Bytes that arrived on all of them and were not consumed.
+        #: Bytes that arrived on all streams and were not consumed.
         self.buffered = 0
 
     def is_ours(self, stream_id: int) -> bool:
-        """Whether a number is one of our side's."""
+        """Tell whether a number belongs to our side."""
         return stream_id & 1 == self._parity
 
     def open(self, send_credit: int, window: int, state: StreamState = OPEN) -> Stream:
@@ -306,14 +312,16 @@ class StreamTable:
 
     def admit(self, stream_id: int) -> None:
         """
-        Take note that the peer opens one, whether it is accepted or not.
+        Record that the peer opens a stream, whether or not it is accepted.
 
         :raises ProtocolError: it must not have this number.
         """
         if not stream_id or stream_id & 1 == self._parity:
-            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} is not yours")
+            raise ProtocolError(
+                ErrorCode.PROTOCOL, (f"stream {stream_id} is not yours")
+            )
         if stream_id <= self.last_theirs:
-            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} was used")
+            raise ProtocolError(ErrorCode.PROTOCOL, (f"stream {stream_id} was used"))
         if stream_id > MAX_STREAM_ID:
             raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
         self.last_theirs = stream_id
@@ -321,7 +329,10 @@ class StreamTable:
     def accept(
         self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
     ) -> Stream:
-        """One of the peer's whose number was admitted; *state* as for `open`."""
+        """
+        Return a new stream of the peer whose number was admitted; *state* as for
+        `open`.
+        """
         self.theirs += 1
         stream = self.by_id[stream_id] = Stream(stream_id, send_credit, window, state)
         return stream
@@ -344,7 +355,7 @@ class StreamTable:
 
     def retire(self, stream: Stream) -> None:
         """
-        Remove a stream that both sides have finished, once its bytes are consumed.
+        Remove a stream that both sides have finished, after its bytes were consumed.
         """
         if stream.state is not CLOSED or stream.window.buffered:
             return
@@ -370,10 +381,10 @@ class StreamTable:
 
     def greediest(self) -> Stream:
         """
-        Which one to give up when all of them hold too much.
+        Return the stream to reset when all of them hold too much.
 
-        The largest stream of the holder that holds most with all of its streams: a
-        holder of many small ones costs no other holder a stream.
+        It is the largest stream of the holder whose streams hold most: a holder of many
+        small streams does not cost another holder a stream.
         """
         held: Counter[Hashable] = Counter()
         for stream in self.by_id.values():

@@ -1,4 +1,4 @@
-"""How large the windows of a connection should be."""
+"""The size of a connection's windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tunnel.wire.limits import AHEAD, KIB, MIN_WINDOW
 
 class WindowEstimator:
     """
-    Estimator of the window size of a session: twice its bandwidth-delay product.
+    An estimator of the window size of a session: twice its bandwidth-delay product.
 
     The owner of the connection calls it (`tunnel.session.protocol.TunnelProtocol`).
 
@@ -28,16 +28,16 @@ class WindowEstimator:
         "target",
     )
 
-    #: Seconds between two probes: on a short path a window passes in less than a
+    #: Seconds between two probes: on a short path a window takes less than a
     #: millisecond, and a PING for each would look like a flood to the peer.
     PACE = 0.05
 
-    #: On top of twice the product: what the two ends need to take turns.
+    #: Bytes in addition to twice the product, which the two ends need to take turns.
     SLACK = 64 * KIB
 
     def __init__(self, initial: int) -> None:
         self.target = initial
-        #: Shortest round trip in seconds; 0 before the first.
+        #: The shortest round trip in seconds; 0 before the first.
         self.rtt = 0.0
         self._best_rate = 0.0
         self._arrived = 0
@@ -47,10 +47,10 @@ class WindowEstimator:
 
     def received(self, count: int) -> bool:
         """
-        Note *count* arrived bytes; True when it is time to ask `probe`.
+        Count *count* arrived bytes; return True if it is time to call `probe`.
 
-        It is once a quarter of the window came since the last: a quiet session, or
-        one of small requests, never probes.
+        That is when a quarter of the window has arrived since the last probe: a quiet
+        session, or a session with small requests, never probes.
         """
         self._arrived += count
         return (
@@ -59,7 +59,7 @@ class WindowEstimator:
         )
 
     def probe(self, now: float) -> bool:
-        """Return whether the caller must send a probe now."""
+        """Tell whether the caller must send a probe now."""
         self._at_probe = self._arrived
         if now < self._next_probe:
             return False
@@ -69,11 +69,13 @@ class WindowEstimator:
 
     def probe_answered(self, now: float, cap: int) -> int:
         """
-        Take the response to a probe, and return the new size of windows, at most *cap*.
+        Handle the response to a probe, and return the new size of windows, at most
+        *cap*.
         """
         if self._probed_at is None:
             return self.target
-        # A clock that stepped back gives nonsense once, and must not divide by zero.
+        # A clock that was set back gives one wrong value, but must not cause a division
+        # by zero.
         elapsed = max(now - self._probed_at, 1e-6)
         self._probed_at = None
         arrived, self._at_probe = self._arrived - self._at_probe, self._arrived

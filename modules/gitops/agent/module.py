@@ -75,7 +75,7 @@ def _is_namespace_or_none(instance: object, attribute: object, value: str) -> No
 
 @attrs.frozen(kw_only=True)
 class GitopsOptions:
-    """``modules.gitops`` of agentk."""
+    """The section ``modules.gitops`` of agentk's configuration."""
 
     kustomize: str = field(default="kustomize", doc="the program, or its path")
     helm: str = field(default="helm", doc="the program, or its path")
@@ -217,7 +217,7 @@ class GitopsAgent:
                 self._end(project_id)
 
     def _update(self) -> None:
-        """Start and stop projects and receivers as the configuration says."""
+        """Start and stop projects and receivers according to the configuration."""
         for project_id, (settings, _) in tuple(self._running.items()):
             if self._wanted.get(project_id) != settings:
                 self._end(project_id)
@@ -231,7 +231,7 @@ class GitopsAgent:
 
     @property
     def _writer(self) -> InventoryWriter:
-        """This agentk as a writer of inventories."""
+        """Return this agentk as a writer of inventories."""
         return InventoryWriter.of(self._api, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:

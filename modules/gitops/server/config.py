@@ -84,7 +84,7 @@ def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 class WebhookFormat(Enum):
     """The format of the posted events."""
 
-    #: Our own events, signed.
+    #: Signed events in the format of this project.
     TXKAS = "txkas"
     #: The format of an "HTTP Endpoint" for the alerts of a GitLab project.
     GITLAB_ALERT = "gitlab_alert"
@@ -119,7 +119,10 @@ class WebhookSettings:
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Tell whether it gets the events of an agent; *project*: see `project_of`."""
+        """
+        Tell whether the webhook receives the events of an agent; *project*: see
+        `project_of`.
+        """
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)

@@ -1,4 +1,4 @@
-"""In kas: passes operators' calls for an agent's projects to the agentk that leads."""
+"""Forwards operators' calls for an agent's projects to the agentk that leads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CONTROL", "Operators"]
 
 CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 
-#: Seconds for one answer, where the caller gave no time limit.
+#: Seconds for one response, unless the caller sets a time limit.
 SECONDS = 30.0
 
 
@@ -35,7 +35,7 @@ MAX_DETAIL, MAX_OBJECTS = 200, 20
 
 
 def _passed(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
-    """Answer *method* as the agent that the request names does."""
+    """Return a handler that forwards *method* to the agent that the request names."""
 
     async def ask(self: Operators, request: Any, call: Any) -> Any:
         return await self.ask(method, request, call)
@@ -47,8 +47,8 @@ def _decided(
     method: str, check: Callable[[Any, Any], None] = lambda request, response: None
 ) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     """
-    Answer *method* as `_passed`, and record the decision in the audit log, whatever its
-    outcome.
+    Return a handler like `_passed` that also records the decision in the audit log,
+    whatever its outcome.
 
     :param check: raises a `CallError` for a response that does not fit the request.
     """
@@ -90,14 +90,14 @@ def _check_kept(request: Any, response: Any) -> None:
 
 @attrs.frozen
 class Operators:
-    """Answers `GitopsControl` on the external API."""
+    """The implementation of `GitopsControl` on the external API."""
 
     api: IServerModuleApi
 
     get_status = _passed("GetStatus")
     approve = _decided("Approve")
     get_history = _passed("GetHistory")
-    # With an id it shows a whole object, which may be a Secret.
+    # With an id, the response contains a whole object, which may be a Secret.
     get_kept = _decided("GetKept", _check_kept)
     undo = _decided("Undo")
     suspend = _decided("Suspend")
@@ -129,13 +129,13 @@ class Operators:
 
     async def ask(self, method: str, request: Any, call: Any) -> Any:
         """
-        Return the agent's response.
+        Forward a request to an agent and return its response.
 
         :param request: names the agent in ``agent``.
         :raises CallError: also NOT_FOUND, the agent does not exist.
         """
         if method == "Preview":
-            # An operator asks.
+            # The caller is an operator.
             request.merge_request = False
         if method == "Approve":
             request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]
@@ -166,11 +166,11 @@ class Operators:
             ids = ", ".join(sorted({one.agent_id for one in found})[:5])
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"several agents are called {wanted[:200]!r}: give an id of {ids}",
+                (f"several agents are called {wanted[:200]!r}: give an id of {ids}"),
             )
         for one in found:
             return one
-        # The longest name says most: it has the project, too.
+        # The longest name is the most specific: it includes the project.
         names = sorted({self._names(one)[-1] for one in every})
         known = ", ".join(name[:MAX_NAME] for name in names[:MAX_NAMES]) or "none"
         if len(names) > MAX_NAMES:

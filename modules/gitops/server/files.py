@@ -25,7 +25,8 @@ _REPLACED = "\N{REPLACEMENT CHARACTER}"
 #: Characters of names of files, and of globs, that kas remembers.
 MAX_KEPT = 10_000_000
 
-#: Memory of an outcome, and of each file in it, besides names: as characters.
+#: Memory that an outcome takes, and each file in it, besides names; counted as
+#: characters.
 _OUTCOME, _FILE = 1000, 300
 
 _Found = tuple[list[str], list[TreeEntry]]
@@ -56,7 +57,8 @@ class FoundFiles:
     """A cache of outcomes that took long to find: files of a source, or a refusal."""
 
     def __init__(self) -> None:
-        #: With the characters of each; the most recently used outcome comes last.
+        #: The outcomes, each with the number of its characters; the most recently used
+        #: one comes last.
         self._kept: OrderedDict[Hashable, tuple[int, _Found | CallError]] = (
             OrderedDict()
         )

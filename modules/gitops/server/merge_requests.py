@@ -1,11 +1,12 @@
 """
-In kas: GitLab tells of merge requests, agents say what they would change.
+Previews merge requests: GitLab announces them, and agents compute the changes.
 
-GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"); kas asks
-the agents whose projects follow the target branch, and comments on the merge request.
-kas takes only numbers from the webhook, because a client with its secret can write any
-body: the project, the branches and whether it is a fork's are what GitLab's API says.
-No pipeline has a credential of a cluster, and none of GitLab reaches an agent.
+GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"). kas then
+asks the agents whose projects follow the target branch, and comments on the merge
+request. kas takes only the numbers from the webhook, because any client with its secret
+can write any body: the project, the branches and the fork come from GitLab's API. No
+pipeline needs a credential for a cluster, and no credential of GitLab is sent to an
+agent.
 """
 
 from __future__ import annotations
@@ -43,48 +44,49 @@ from tunnel.toolkit.webhook_secret import carries_secret
 
 __all__ = ["MergeRequests"]
 
-#: Merge requests that wait, in total and of one project of GitLab.
+#: Merge requests that wait: in total, and for each GitLab project.
 MAX_WAITING, MAX_WAITING_EACH = 1000, 100
 
-#: Merge requests in progress at the same time, in total and of one project: looping
-#: charts of one project leave room for other projects.
+#: Merge requests in progress at the same time: in total, and for each GitLab project,
+#: so that looping charts of one project leave room for others.
 AT_ONCE, AT_ONCE_EACH = 20, 2
 
-#: Previews in progress at the same time, of one merge request and of one agent: agentk
-#: makes no more for merge requests.
+#: Previews in progress at the same time: for one merge request, and for one agent,
+#: which makes no more for merge requests.
 PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
 
-#: Rounds for one merge request, and the period in seconds in which they count: an
-#: author who pushes every second sees the last of a few pushes.
+#: Rounds for one merge request in a period, and its seconds: if an author pushes every
+#: second, only the last of several pushes is previewed.
 ROUNDS, ROUNDS_SECONDS = 6, 60.0
 
 #: Merge requests whose rounds kas counts; it forgets the oldest entry first.
 MAX_COUNTED = 1000
 
-#: Agents that are asked which projects they have, how many at the same time, and the
-#: seconds that each has.
+#: Agents that are asked for their projects, the number of them at the same time, and
+#: the timeout in seconds.
 MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 
-#: Previews of one merge request, and seconds for each.
+#: Previews of one merge request, and the timeout of each in seconds.
 MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
 
-#: Objects of one preview; agentk sends no more.
+#: Objects of one preview; agentk does not send more.
 MAX_OBJECTS = 5000
 
-#: Seconds for all of them: agents that take their time keep other ones waiting.
+#: Seconds for all previews of a merge request: slow agents delay other merge requests.
 ALL_SECONDS = 300.0
 
-#: Attempts for a preview, and the seconds of the first and the longest pause between:
-#: others may be under way there, or GitLab's ref may be at an older commit.
+#: Attempts for a preview, and the first and longest pause between them in seconds: the
+#: agent may be busy with other previews, or GitLab's ref may still be at an older
+#: commit.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
 
-#: How an agent says that it may have a preview later.
+#: Statuses with which an agent postpones a preview.
 _AGAIN = (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
 
-#: Bytes of a webhook; GitLab's have a few dozen kilobytes.
+#: Bytes of a webhook's body; GitLab's have a few dozen kilobytes.
 MAX_BODY = 1024 * 1024
 
-#: Actions after which there is something new to preview.
+#: Actions that may require a new preview.
 _NEW = ("open", "reopen")
 
 
@@ -93,7 +95,7 @@ class MergeRequest:
     """
     A merge request, as GitLab describes it.
 
-    :ivar project: full path of the target project.
+    :ivar project: the full path of the target project.
     :ivar default: whether its target is the default branch of that project.
     :ivar commit: the last commit of the source branch.
     """
@@ -107,7 +109,10 @@ class MergeRequest:
     is_fork: bool
 
     def is_followed(self, ref: rpc_pb2.Ref) -> bool:
-        """Whether it is to be merged in what *ref* follows."""
+        """
+        Tell whether the target branch of the merge request is the one that *ref*
+        follows.
+        """
         kind = ref.WhichOneof("ref")
         if kind is None:
             return self.default
@@ -120,8 +125,8 @@ class MergeRequests:
     """
     The webhook for events of GitLab's merge requests, and the previews that it causes.
 
-    :param may_read: whether an agent may read the project of that id, or the repository
-        of that name: no other agent says what is in a comment there.
+    :param may_read: tells whether an agent may read the project with an id, or the
+        repository with a name; only such agents contribute to comments there.
     """
 
     app: ClassVar[Klein] = Klein()
@@ -142,13 +147,13 @@ class MergeRequests:
         http = api.network.http_agent(setting, settings.ca_certificate_file)
         store = api.stores.open("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
-        #: Numbers in order of arrival, by project.  The project that had the last turn
-        #: comes last.
+        #: The numbers of waiting merge requests in order of arrival, by project. The
+        #: project that had the last turn comes last.
         self._waiting: dict[int, dict[int, None]] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
         self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
         self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
-        #: Begins what has to wait because it had many rounds.
+        #: The timer that starts merge requests that have used up their rounds.
         self._later: IDelayedCall | None = None
 
     def stop(self) -> None:
@@ -185,7 +190,7 @@ class MergeRequests:
         return _answer(request, 202, "it will be previewed")
 
     def _begin(self) -> None:
-        """Work on what waits; of one merge request on one commit at a time."""
+        """Start waiting merge requests, each for one commit at a time."""
         self._rest()
         now: float = self._api.clock.seconds()
         waits = []
@@ -210,7 +215,10 @@ class MergeRequests:
             self._later = self._api.clock.callLater(min(waits), self._begin)
 
     def _turns(self) -> list[tuple[int, int]]:
-        """Return what waits: the first of each project, then the second of each."""
+        """
+        Return the waiting merge requests: the first of each project, then the second of
+        each.
+        """
         by_project = (
             [(project_id, number) for number in numbers]
             for project_id, numbers in self._waiting.items()
@@ -218,7 +226,7 @@ class MergeRequests:
         return [one for some in zip_longest(*by_project) for one in some if one]
 
     def _take(self, project_id: int, number: int) -> None:
-        """Begin a merge request: it is the turn of the other projects now."""
+        """Start a merge request, and put its project at the end of the line."""
         numbers = self._waiting.pop(project_id)
         del numbers[number]
         if numbers:
@@ -266,7 +274,7 @@ class MergeRequests:
             )
 
     def _allowance(self, key: tuple[int, int]) -> Allowance:
-        """How often it may be worked on."""
+        """Return the allowance for the rounds of a merge request."""
         allowance = self._allowances.get(key)
         if allowance is None:
             allowance = Allowance(ROUNDS, ROUNDS_SECONDS)
@@ -274,7 +282,7 @@ class MergeRequests:
         return allowance
 
     async def _text(self, asked: MergeRequest) -> str | None:
-        """Return the text of the comment; None: no project follows that branch."""
+        """Return the text of the comment; None if no project follows that branch."""
         every = {
             one.agent_id: one
             for one in await self._api.agents.find()
@@ -292,7 +300,8 @@ class MergeRequests:
         found = await in_parallel(
             (partial(self._projects, agent, asked) for agent in agents), ASKED_AT_ONCE
         )
-        # The first of each, then the second: none has room for its own alone.
+        # Take the first project of each agent, then the second of each, so that no
+        # agent takes all places.
         projects = [
             one for some in zip_longest(*found) for one in some if one is not None
         ]
@@ -347,10 +356,9 @@ class MergeRequests:
         until: float,
     ) -> Asked:
         """
-        Return the preview of one project; repeat the request if the project may know
-        more soon.
+        Return the preview of one project, with retries if a later attempt may succeed.
 
-        :param until: when the comment is written in any case.
+        :param until: the time at which the comment is written in any case.
         """
         called = project.id or project.repository
         client = self._api.calls.client(CONTROL, agent.agent_id)
@@ -374,7 +382,7 @@ class MergeRequests:
                 timeout = min(PREVIEW_SECONDS, left)
                 try:
                     preview = await client.call("Preview", request, timeout=timeout)
-                    # A message has room for millions that are empty.
+                    # A message has room for millions of empty objects.
                     del preview.objects[MAX_OBJECTS:]
                 except CallError as error:
                     if last or error.status not in _AGAIN:
@@ -388,7 +396,8 @@ class MergeRequests:
 
 def _numbers(event: Any) -> tuple[int, int] | None:
     """
-    Return project and number that a webhook names; None: nothing changes a preview.
+    Return the project and number that a webhook names; None if the event changes no
+    preview.
 
     :raises ValueError: it is not an event of a merge request.
     """
@@ -413,9 +422,9 @@ def _merge_request(
     project_id: int, number: int, said: Any, project: Any
 ) -> MergeRequest | None:
     """
-    Read what GitLab's API says; None: the merge request is not open.
+    Read a merge request from responses of GitLab's API; None if it is not open.
 
-    :raises CallError: it cannot be read.
+    :raises CallError: the responses cannot be read.
     """
     try:
         found = MergeRequest(

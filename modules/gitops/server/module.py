@@ -1,4 +1,7 @@
-"""The half in kas: sends agentk the files of a source, and again when they change."""
+"""
+The half of GitOps in kas: sends agentk the files of a source, and again when they
+change.
+"""
 
 from __future__ import annotations
 
@@ -52,23 +55,23 @@ PART = 128 * 1024
 #: Repositories that a message names.
 SHOWN = 5
 
-#: Streams of one agent: one for each source, and a source that is begun again before
-#: its last stream has ended.
+#: Streams of one agent: one for each source, and a second one for a source that is
+#: restarted before its last stream has ended.
 MAX_STREAMS = 1000
 
 #: Streams of one agent that read a repository at the same time, half of all readers of
-#: kas: its other streams wait in order, and other agents do not wait for them.
+#: kas: further streams of the agent wait, and other agents do not wait for them.
 READINGS = 4
 
-#: Histories of repositories that are looked through for one agent at a time: each may
-#: be fetched as a whole, and kas makes few fetches at once.
+#: Histories of repositories that are searched for one agent at a time: each may have to
+#: be fetched as a whole, and kas runs few fetches at once.
 HISTORIES = 1
 
-#: Characters of all globs of one request, braces expanded.
+#: Characters of all globs of one request, after the expansion of braces.
 MAX_GLOBS = 10_000
 
-#: Bytes of one request, with room for paths of `MAX_GLOBS` characters: kas holds the
-#: requests of all streams of an agent for as long as they wait.
+#: Bytes of one request, enough for `MAX_GLOBS` characters of paths: kas keeps the
+#: requests of all waiting streams in memory.
 MAX_REQUEST = 64 * 1024
 
 #: Characters of the name of a ref, which kas keeps with the refs that it follows.
@@ -77,25 +80,26 @@ MAX_REF = 1000
 #: Characters of a path or commit id that an error repeats.
 MAX_SHOWN = 200
 
-#: Refs that are remembered although no agent waits for them: an agent is away while it
-#: works with what it got.  Agents name them, so there has to be a bound.
+#: Refs that are remembered although no agent waits for them, because an agent does not
+#: wait while it processes the last response. Agents choose the names, so the number
+#: must be limited.
 MAX_IDLE = 1000
 
-#: Prefixes of refs that may be named in full; other refs, such as those of copies in
-#: kas, have unpublished commits.
+#: Prefixes of refs that may be named in full; other refs, such as those of kas' own
+#: copies, may contain unpublished commits.
 _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
 
 _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
 class _Moved(Exception):
-    """The repository of a stream has moved."""
+    """Raised if the repository of a stream has moved."""
 
 
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class GitopsServer:
-    """Answers `Gitops`."""
+    """The implementation of `Gitops`."""
 
     configuration = GitopsSettings
 
@@ -105,13 +109,13 @@ class GitopsServer:
         self._settings: GitopsSettings = api.configuration
         self._random = SystemRandom().random
         self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
-        #: By agent.
+        #: The number of streams, by agent.
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
         self._turns = Turns(api.clock)
         self._found = FoundFiles()
-        #: Each waits for a commit, by the agent that wants it.
+        #: The look-ups that wait for a commit, by agent.
         self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
         api.calls.handle(GITOPS, self)
@@ -150,7 +154,7 @@ class GitopsServer:
         """Do nothing: kas reads a ref once an agent requests it."""
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop reading refs."""
         for followed in self._refs.values():
             followed.stop()
         self._reported.stop()
@@ -162,7 +166,10 @@ class GitopsServer:
     async def get_objects_to_synchronize(
         self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """All files of the source, once it is at another commit than agentk has."""
+        """
+        Send all files of the source once its commit differs from the commit that agentk
+        has.
+        """
         agent: ConnectedAgent = call.agent
         if self._draining:
             return
@@ -187,7 +194,7 @@ class GitopsServer:
             try:
                 commit = await self._commit(agent, name, address, request)
             except (_Moved, Stopping):
-                # agentk asks again, for what is there now, or another kas.
+                # agentk repeats the request, at this kas or another one.
                 return
             repository = self._api.git.open(address)
             header = _Response.Header(
@@ -232,7 +239,7 @@ class GitopsServer:
         globs: list[Glob] = []
         for path in request.paths:
             is_file = path.WhichOneof("path") == "file"
-            # A glob that is refused costs as much as another one.
+            # An invalid glob costs as much as a valid one.
             text = path.glob or path.file
             read = len(text) * (1 + text.count("{") + text.count(","))
             await work.take(PARSING * min(read, MAX_READ))
@@ -263,7 +270,7 @@ class GitopsServer:
         ref = _name_of(request.ref)
         if request.ref.WhichOneof("ref") == "commit":
             if ref == request.commit_id:
-                # It never changes.
+                # The commit of such a ref never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
             if request.HasField("history_of"):
                 within = _name_of(request.history_of)
@@ -274,10 +281,11 @@ class GitopsServer:
                 return await self._next(agent, followed, "")
         followed = self._followed(name, address, ref)
         if request.only_commit and not request.commit_id:
-            # The answer is what the ref is at now, not a moment ago.
+            # Return the present commit of the ref, not a recent result.
             followed.pushed()
         if not followed.followed:
-            # The first look at a ref; the others are as rare as poll_period and pushes.
+            # Only the first read of a ref needs a slot; later ones are limited by
+            # poll_period and pushes.
             async with self._slots.slot(agent.agent_id):
                 await self._next(agent, followed, "")
         while True:
@@ -290,7 +298,7 @@ class GitopsServer:
             if await followed.repository.resolve(followed.ref) == commit:
                 # The agent's file is on another branch.
                 return commit
-            # There is a newer one, and agentk may have its file already.
+            # A newer commit exists, and agentk may already have its configuration file.
             followed.pushed()
 
     async def _check_history(
@@ -350,7 +358,8 @@ class GitopsServer:
         self, agent: ConnectedAgent, wanted: str
     ) -> tuple[str, GitAddress | GitalyAddress, int]:
         """
-        Name and address of what an agent may read, and which project of GitLab it is.
+        Return the name, address and GitLab project of a repository that an agent may
+        read.
 
         :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
         """
@@ -361,7 +370,7 @@ class GitopsServer:
         for name, settings in self._settings.repositories.items():
             if wanted in ("", name) and settings.has(agent.agent_name, own):
                 return name, settings.address, 0
-        # An agent does not learn whether a repository exists that it may not read.
+        # Do not reveal whether a repository exists that the agent may not read.
         which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
         raise CallError(
             Status.FAILED_PRECONDITION,
@@ -372,9 +381,9 @@ class GitopsServer:
 
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
         """
-        Return whether an agent may read that project, or the repository of that name.
+        Tell whether an agent may read a project, or the repository with a name.
 
-        What an agent reports about another repository does not count.
+        Reports of an agent about other repositories are ignored.
         """
         if agent.project_id and agent.project_id == project_id:
             return True
@@ -426,7 +435,7 @@ class GitopsServer:
 
 def _name_of(ref: rpc_pb2.Ref) -> str:
     """
-    Return the whole name of a ref, or the id of a commit.
+    Return the full name of a ref, or the id of a commit.
 
     :raises CallError: INVALID_ARGUMENT, agents may not name it.
     """
@@ -435,7 +444,7 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
         text = f"the name of a ref has at most {MAX_REF} characters"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
-        # Otherwise it could be a branch, and move.
+        # Otherwise it could be a branch, whose commit changes.
         text = f"{ref.commit[:80]!r} is not the id of a commit"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "name" and not ref.name.startswith(_NAMES):
@@ -451,9 +460,9 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
 
 
 def _identity(address: GitAddress | GitalyAddress) -> str:
-    """Return an id of the repository that says nothing of its address."""
+    """Return an id of the repository that does not reveal its address."""
     if isinstance(address, GitalyAddress):
-        # The storage of a project of GitLab changes.
+        # GitLab may move a project to another storage.
         kind, exact = "gitaly", address.gl_repository or address.relative_path
     elif address.path is not None:
         kind, exact = "path", str(address.path.resolve())

@@ -1,8 +1,8 @@
 """
 The current commit of a branch or tag, and its changes.
 
-One loop reads each ref, whatever the number of its agents: at its period, earlier after
-the notification of a push, and at most once in `MIN_PAUSE`.
+A single loop reads each ref, whatever the number of its agents: once in each period,
+earlier after the notification of a push, and at most once in `MIN_PAUSE`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 
-#: Seconds between two looks, however many pushes are announced.
+#: Minimum of seconds between two reads, however many pushes are announced.
 MIN_PAUSE = 1.0
 
-#: Seconds after a look that failed, at first and at most.
+#: First and longest pause after a failed read, in seconds.
 RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
 
 @attrs.define(eq=False)
 class FollowedRef:
     """
-    Looks at one ref for as long as a caller waits for it.
+    A ref that is read for as long as a caller waits for it.
 
-    :param name: of the repository, for messages and for who announces pushes.
-    :param random: between 0 and 1, so that refs are not looked at together.
+    :param name: the repository, in messages and in notifications of pushes.
+    :param random: returns a number between 0 and 1, so that refs are not read all at
+        once.
     """
 
     _log = Logger()
@@ -46,15 +47,16 @@ class FollowedRef:
     _period: float
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: Which commit each caller has already.
+    #: For each waiting caller, the commit that it already has.
     _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
-    #: The whole name of the ref; ``HEAD``: the repository does not say it.
+    #: The full name of the ref; ``HEAD`` if the repository does not tell it.
     whole: str = attrs.field(default="", init=False)
     _commit: str = ""
     _looked_at: float = float("-inf")
-    #: The next look is not before that time.
+    #: The earliest time of the next read.
     _next: float = float("-inf")
-    #: When the last look failed; None: it did not, or a push has ended the backoff.
+    #: The time of the last read if it failed; None if it succeeded, or if a push ended
+    #: the backoff.
     _failed_at: float | None = attrs.field(default=None, init=False)
     _backoff: Backoff = attrs.field(init=False)
     _looking: Deferred[Any] | None = None
@@ -90,7 +92,7 @@ class FollowedRef:
                 self._cancel()
 
     def announced(self) -> None:
-        """Look after a push, even during the backoff after a look that failed."""
+        """Read the ref after a push, even during the backoff after a failed read."""
         if self._failed_at is not None:
             self._next = min(self._next, self._failed_at + MIN_PAUSE)
             self._failed_at = None
@@ -98,13 +100,13 @@ class FollowedRef:
 
     def pushed(self) -> None:
         """Note that the repository may have changed."""
-        # The next caller does not get the old result.
+        # The next caller must not receive the old result.
         self._looked_at = float("-inf")
         if self._waiting and self._looking is None:
             self._look_at(self._next)
 
     def stop(self) -> None:
-        """Stop looking, and inform the waiting callers."""
+        """Stop reading, and notify the waiting callers."""
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()
@@ -132,7 +134,7 @@ class FollowedRef:
             if self.ref != "HEAD":
                 self.whole = self.ref
             elif commit != self._commit:
-                # Before the callers get the commit, which they compare together.
+                # Known before the callers receive the commit, because they need both.
                 self.whole = await self.repository.default_branch()
             self._commit = commit
         except CallError as error:
@@ -152,10 +154,15 @@ class FollowedRef:
         self._looking = None
         if failure is not None and not failure.check(CancelledError):
             self._log.failure("reading {name} failed", failure, name=self.name)
-            self._fail(CallError(Status.UNAVAILABLE, "kas failed; its log says how"))
+            self._fail(
+                CallError(
+                    Status.UNAVAILABLE,
+                    ("kas failed; its log says how"),
+                )
+            )
         if any(not waiter.called for waiter in self._waiting):
             period = self._period * (0.9 + self._random() / 10)
-            # Pushed while it was looked at: once more.
+            # A push was announced during this read: read again.
             pushed = self._looked_at == float("-inf")
             self._look_at(self._next if pushed else self._looked_at + period)
 

@@ -1,4 +1,4 @@
-"""In kas: takes what agents report, and passes it to the event bus and to webhooks."""
+"""Receives reports of agentk, and passes them to the event bus and to webhooks."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["REPORTS", "AgentDrift", "Reported"]
 
 REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
 
-#: Drifts of one report, and bytes of it.
+#: Drifts of one report, and bytes of the report.
 MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
 
-#: Fields, writers and credentials of one drift, each: agentk names fewer.  A MiB has
-#: room for half a million empty ones, which take seconds to write down.
+#: Fields, writers and credentials of one drift, each: agentk sends fewer. A report of 1
+#: MiB could contain half a million empty ones, which take seconds to process.
 MAX_PARTS = 50
 
-#: Characters of one text: agentk cuts a value at 200, and a name is of 253 at most.
+#: Characters of one text: agentk truncates values to 200, and names have at most 253.
 MAX_TEXT = 1000
 
-#: Reports of one agent, and the period in seconds in which they count: agentk sends at
-#: most one each second.
+#: Reports of one agent in a period, and its seconds: agentk sends at most one each
+#: second.
 REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
 
 #: Agents whose reports kas counts; it forgets the oldest entry first.
@@ -44,18 +44,19 @@ MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
 #: Prunes of one report, and objects of each that the audit log names.
 MAX_PRUNES, MAX_NAMED = 20, 20
 
-#: The operator of a prune: kas has not seen who approved it.
+#: The operator of a prune in the audit log, because kas did not see the approval.
 OPERATOR = "agentk"
 
-#: Prunes of one agent in the audit log, and the period in seconds in which they count:
-#: agentk sends a report every five seconds.
+#: Prunes of one agent in the audit log in a period, and its seconds: agentk sends a
+#: report every five seconds.
 PRUNES_OF_ONE, PRUNES_SECONDS = 240, 60.0
 
 #: Characters of an id or a name in the audit log.
 MAX_ID = 253
 
-#: Seconds after which projects that are not reported again do not count as failing: the
-#: agent is away, or reports to another kas.  Agents report every half minute.
+#: Seconds after which a project that is not reported again no longer counts as failing:
+#: the agent is disconnected, or reports to another kas. Agents report every half
+#: minute.
 FAILING_SECONDS = 120.0
 
 
@@ -64,8 +65,9 @@ class AgentDrift:
     """
     Event: an agent reported drift of its projects.
 
-    :ivar left_out: number of drifts that agentk left out because they were too many.
-    :ivar project: the path of the agent's project at GitLab; None: it has none.
+    :ivar left_out: the number of drifts that agentk left out because there were too
+        many.
+    :ivar project: the path of the agent's project at GitLab; None if it has none.
     """
 
     agent_id: str
@@ -76,7 +78,7 @@ class AgentDrift:
 
 
 class Reported:
-    """Answers `GitopsReports`."""
+    """The implementation of `GitopsReports`."""
 
     _log = Logger()
 
@@ -85,18 +87,18 @@ class Reported:
         self._clock: IReactorTime = api.clock
         self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
         self._prunes: Recent[str, Allowance] = Recent(MAX_AGENTS)
-        #: By agent, for as long as projects of it fail.
+        #: For each agent with failing projects, the timer that forgets them.
         self._forgetting: dict[str, IDelayedCall] = {}
 
     @property
     def counted(self) -> Mapping[str, Allowance]:
-        """How often each agent reported lately."""
+        """The allowance for reports of each agent."""
         return self._allowances
 
     async def report_drift(
         self, request: reports_pb2.ReportDriftRequest, call: Any
     ) -> reports_pb2.ReportDriftResponse:
-        """Publish it."""
+        """Publish a report of drift."""
         agent: ConnectedAgent = call.agent
         self._count(agent)
         if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
@@ -125,7 +127,7 @@ class Reported:
     async def report_failing(
         self, request: reports_pb2.ReportFailingRequest, call: Any
     ) -> reports_pb2.ReportFailingResponse:
-        """Have ``kasctl status`` and ``doctor`` show which projects fail."""
+        """Record failing projects for ``kasctl status`` and ``doctor``."""
         agent: ConnectedAgent = call.agent
         self._count(agent)
         if len(request.projects) > MAX_FAILING or request.ByteSize() > MAX_BYTES:
@@ -176,7 +178,7 @@ class Reported:
             "commit": prune.commit[:MAX_ID],
             "objects": objects,
             "operator": OPERATOR,
-            # According to agentk; kas recorded the approval itself as gitops.approve.
+            # As reported by agentk; kas records the approval itself as gitops.approve.
             "approved_by": prune.approved_by[:MAX_ID],
         }
         details: dict[str, str | int | bool] = {
@@ -190,19 +192,27 @@ class Reported:
         self._api.agents.show_problem(agent.agent_id, agent.agent_name, "")
 
     def stop(self) -> None:
-        """Forget nothing later."""
+        """Cancel the timers that forget failing projects."""
         for call in self._forgetting.values():
             cancel_call(call)
         self._forgetting.clear()
 
     def _count_prunes(self, agent: ConnectedAgent, count: int) -> None:
-        """Count prunes of one report; :raises CallError: see `_spend`."""
+        """
+        Count the prunes of one report.
+
+        :raises CallError: see `_spend`.
+        """
         text = f"at most {PRUNES_OF_ONE} prunes in {PRUNES_SECONDS:g} s"
         limit = Allowance(PRUNES_OF_ONE, PRUNES_SECONDS)
         self._spend(self._prunes, agent, limit, text, count)
 
     def _count(self, agent: ConnectedAgent) -> None:
-        """Count one report; :raises CallError: see `_spend`."""
+        """
+        Count one report.
+
+        :raises CallError: see `_spend`.
+        """
         text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
         limit = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
         self._spend(self._allowances, agent, limit, text)
@@ -216,10 +226,11 @@ class Reported:
         count: int = 1,
     ) -> None:
         """
-        Count *count* times for an agent.
+        Take *count* from the allowance of an agent.
 
         :param limit: the allowance of an agent that has none yet.
-        :raises CallError: RESOURCE_EXHAUSTED, they are too many; none is counted.
+        :raises CallError: RESOURCE_EXHAUSTED, the allowance is too small; nothing is
+            taken.
         """
         allowance = allowances.get(agent.agent_id, limit)
         allowances[agent.agent_id] = allowance

@@ -20,12 +20,12 @@ SLICE = 500_000
 #: be worse: after each system call, kas would wait up to 5 ms until it yields.
 PAUSE = 0.003
 
-#: Steps that take as long as one character of a glob that kas parses, or compiles.
+#: Steps that take as long as parsing, or compiling, one character of a glob.
 PARSING, COMPILING = 300, 2000
 
-#: Steps that take as long as kas reads one entry of a listing.  It read the listing
-#: before they are counted, so they delay only the agent's next calculation; because of
-#: them, kas remembers the outcome for a large folder, refusals included.
+#: Steps that take as long as reading one entry of a listing. The steps are counted
+#: after kas has read the listing, so they only delay the agent's next calculation;
+#: because of them, kas remembers the outcome for a large folder, including refusals.
 LISTING = 1000
 
 #: Agents whose steps are counted; kas forgets the agent that was counted longest ago.
@@ -45,14 +45,14 @@ class Turns:
         self._waiting: dict[Hashable, deque[Deferred[None]]] = {}
         self._is_begun = False
         self._steps = 0
-        #: Steps of each agent since its last turn, whatever calculation did them.
+        #: Steps of each agent since its last turn, over all its calculations.
         self.unpaid: Recent[Hashable, int] = Recent(MAX_AGENTS)
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def waits(self, key: Hashable) -> bool:
-        """Return whether a calculation of an agent waits: others are behind it."""
+        """Tell whether calculations of an agent are waiting."""
         return key in self._waiting
 
     async def next(self, key: Hashable, steps: int) -> None:
@@ -89,7 +89,7 @@ class Turns:
             queue = self._waiting.pop(key)
             turn = queue.popleft()
             if queue:
-                # Behind all other agents.
+                # Put it behind all other agents.
                 self._waiting[key] = queue
             turn.callback(None)
         self._is_begun = False
@@ -100,13 +100,13 @@ class Work:
     """
     One calculation, which waits for a turn after each `SLICE` of its agent's steps.
 
-    :ivar total: all steps so far.
+    :ivar total: the number of steps so far.
     """
 
     def __init__(self, turns: Turns, key: Hashable) -> None:
         self._turns = turns
         self._key = key
-        #: Steps that are left of its turn.
+        #: The steps left in its turn.
         self._left = 0
         self.total = 0
 

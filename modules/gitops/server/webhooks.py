@@ -1,4 +1,4 @@
-"""In kas: posts what happened to the addresses that the operator has configured."""
+"""Posts events to the addresses that the operator has configured."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 
-#: Events that wait for one address, and bytes of all of them; of more than that the
-#: first one is dropped of the agent that has the most.
+#: Events that wait for one address, and their bytes; beyond that the oldest event of
+#: the agent with the most events is dropped.
 MAX_WAITING, MAX_WAITING_BYTES = 100, 16 * 1024 * 1024
 
-#: Attempts for one event, and the seconds of the first and the longest pause between.
+#: Attempts for one event, and the first and longest pause between them in seconds.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
 
-#: Seconds for one attempt.
+#: The timeout of one attempt, in seconds.
 SECONDS = 10.0
 
-#: Bytes of an answer that are read; nothing of it is used.
+#: Bytes of a response that are read; its content is ignored.
 MAX_ANSWER = 64 * 1024
 
 
 class _Discard(Protocol):
-    """Reader that discards the rest of a response, within limits of size and time."""
+    """A reader that discards the rest of a response, within limits of size and time."""
 
     def __init__(self, clock: IReactorTime, reading: set[_Discard]) -> None:
         self._size = 0
         self._reading = reading
         reading.add(self)
-        # A response that never ends would keep a connection for each event.
+        # Otherwise a response that never ends would keep a connection for each event.
         self._late = clock.callLater(SECONDS, self.close)
 
     def dataReceived(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ class _Discard(Protocol):
         cancel_call(self._late)
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self.connectionLost()
         if self.transport is not None:
             self.transport.loseConnection()
@@ -79,12 +79,12 @@ class _Event:
 
 class DriftWebhook:
     """
-    One address.
+    One address that receives events.
 
-    It is the operator's alone: nothing that an agent says chooses where a request goes,
-    and redirects are not followed.
+    Only the operator's configuration determines the address: no report of an agent
+    affects it, and redirects are not followed.
 
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     :param http: makes requests.
     """
 
@@ -110,7 +110,7 @@ class DriftWebhook:
         self._failing = False
 
     def send(self, event: AgentDrift) -> None:
-        """Post it, once those before have been."""
+        """Queue an event."""
         if not self._settings.has(event.agent_name, event.project):
             return
         for said in self._said(event):
@@ -137,7 +137,7 @@ class DriftWebhook:
         return [said]
 
     def _drop(self) -> None:
-        """Drop the first waiting event of the agent that has the most."""
+        """Drop the oldest waiting event of the agent with the most events."""
         sizes: Counter[str] = Counter()
         for one in self._waiting:
             sizes[one.agent_id] += len(one.body)
@@ -175,7 +175,7 @@ class DriftWebhook:
         self._running = None
 
     async def _posted(self, body: bytes) -> str:
-        """Why it was not; empty: it was."""
+        """Post a body; return why it failed, or empty if it succeeded."""
         try:
             secret = read_secret(self._settings.secret_file)
         except ValueError as error:
@@ -202,13 +202,13 @@ class DriftWebhook:
         except CancelledError:
             raise
         except Exception as error:
-            # Of many kinds: no route, no name, a certificate, a time-out.
+            # Errors of many kinds: no route, unknown name, bad certificate, timeout.
             return type(error).__name__
         response.deliverBody(_Discard(self._clock, self._reading))
-        return "" if 200 <= response.code < 300 else f"it answers {response.code}"
+        return "" if 200 <= response.code < 300 else (f"it answers {response.code}")
 
     def _complain(self, why: str) -> None:
-        """Once, until an event has been posted."""
+        """Log a failure once, until an event has been posted."""
         if not self._failing:
             self._failing = True
             self._log.warn(

@@ -15,18 +15,20 @@ class Effect(Enum):
     #: The object cannot be changed; agentk would delete it and create it again.
     RECREATE = "recreate"
     NONE = "unchanged"
-    #: Others have changed it, and Git has nothing new of it: it stays as they have it.
+    #: Other clients have changed it, and its manifest is unchanged: their changes stay.
     LEFT = "left"
     #: It would become ours.
     ADOPT = "adopt"
-    #: The API server refuses it: the kind's rules, admission, or another's fields.
+    #: The API server refuses it: because of validation, admission, or another manager's
+    #: fields.
     DENIED = "denied"
-    #: It is not ours to apply.
+    #: It belongs to another owner, and may not be applied.
     REFUSED = "refused"
-    #: Its Namespace or its kind is not there yet, or a webhook takes no dry run.
+    #: Its Namespace or its kind does not exist yet, or a webhook does not support dry
+    #: runs.
     UNKNOWN = "unknown"
     PRUNE = "prune"
-    #: It left Git, and stays.
+    #: It left Git, and stays in the cluster.
     DETACH = "detach"
     FORGET = "forget"
     #: It left Git, and a prune guard keeps it.

@@ -1,4 +1,7 @@
-"""``gitops`` in the agent's configuration file: GitLab's keys, and ours beside."""
+"""
+The section ``gitops`` of the agent's configuration file: GitLab's keys and additional
+ones.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ __all__ = [
 #: Projects of one agent: as many as GitLab has.
 MAX_PROJECTS = 500
 
-#: Names of namespaces, and parts of other names.
+#: A name of a Namespace, or a part of another name.
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
-#: Which files a project without ``paths`` has.
+#: The files of a project without ``paths``.
 EVERYTHING = "**/*.{yaml,yml,json}"
 
 
@@ -62,7 +65,7 @@ def _is_project_name(instance: object, attribute: object, value: str) -> None:
 
 
 def _is_commit(instance: object, attribute: object, value: str | None) -> None:
-    # Empty: none is named, as in GitLab's file.
+    # Empty: no commit is named, as in GitLab's file.
     if value and COMMIT.fullmatch(value) is None:
         raise ValueError(
             "must be the whole id of a commit, 40 or 64 hexadecimal digits: "
@@ -92,7 +95,9 @@ class ManifestRef:
 class ManifestPath:
     """One of ``paths`` of a manifest project."""
 
-    glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
+    glob: str = field(
+        doc=("which files, such as /prod/**/*.yaml"), validator=_not_empty
+    )
 
 
 def _is_secret(instance: object, attribute: object, value: str) -> None:
@@ -115,7 +120,7 @@ def _is_account(instance: object, attribute: object, value: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class DecryptionSettings:
-    """``decryption`` of a manifest project: of Secrets that SOPS encrypted."""
+    """``decryption`` of a manifest project, for Secrets that SOPS encrypted."""
 
     secret: str = field(
         doc="namespace/name of the Secret with the age keys, NAME.agekey each",
@@ -125,11 +130,13 @@ class DecryptionSettings:
 
 @attrs.frozen(kw_only=True)
 class PruneLimits:
-    """``prune_limits`` of a manifest project: what would go beyond them waits."""
+    """``prune_limits`` of a manifest project: larger prunes wait for an approval."""
 
     percent: float = field(
         default=50.0,
-        doc="of the objects that the project has in the cluster; up to three always go",
+        doc=(
+            "of the objects that the project has in the cluster; up to three always go"
+        ),
         validator=_is_share,
     )
     count: int = field(default=100, doc="objects", validator=_is_count)
@@ -165,7 +172,7 @@ def _is_field(instance: object, attribute: object, value: str) -> None:
         raise ValueError("must name fields alone, and no item of a list")
 
 
-#: Pointers that cannot be left out.
+#: Pointers to fields that identify an object.
 _NAMES = ("/metadata", "/metadata/name", "/metadata/namespace")
 
 
@@ -180,7 +187,7 @@ class IgnoredFields:
     name: str = field(default="*", doc="name of the objects, with * and ?")
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether it is about such an object."""
+        """Tell whether it applies to an object."""
         return self.kind in ("", kind) and fnmatchcase(name, self.name)
 
 
@@ -193,7 +200,7 @@ def _is_inside(instance: object, attribute: object, value: str) -> None:
 def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
     for one in value:
         _is_inside(instance, attribute, one)
-        # To helm it would be several files, and any of the machine.
+        # Helm would read it as several files, which may be anywhere on the machine.
         if "," in one or '"' in one:
             raise ValueError(
                 f"{one!r} has a comma or quotation mark, which helm splits"
@@ -208,9 +215,9 @@ def _is_release(instance: object, attribute: object, value: str) -> None:
 @attrs.frozen(kw_only=True)
 class SourceKind:
     """
-    ``source`` of a manifest project: what makes its manifests.
+    ``source`` of a manifest project: how its manifests are made.
 
-    All but *kind* and *path* are for Helm.
+    All keys except *kind* and *path* are for Helm.
     """
 
     kind: Literal["plain", "kustomize", "helm"] = field(
@@ -220,12 +227,16 @@ class SourceKind:
         default="", doc="folder of the kustomization or chart", validator=_is_inside
     )
     release_name: str = field(
-        default="", doc="the folder's name without it", validator=_is_release
+        default="",
+        doc=("the folder's name without it"),
+        validator=_is_release,
     )
     namespace: str = field(
-        default="", doc="of the release; default_namespace", validator=_is_release
+        default="",
+        doc=("of the release; default_namespace"),
+        validator=_is_release,
     )
-    values: str = field(default="", doc="values as YAML text; they come last")
+    values: str = field(default="", doc=("values as YAML text; they come last"))
     values_files: tuple[str, ...] = field(
         default=(), doc="files of the repository with values", validator=_are_inside
     )
@@ -260,22 +271,26 @@ class ManifestProject:
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *name*,
     *prune_limits*, *service_account*, *decryption*, *depends_on*, *conflicts*,
-    *keep_states* and *drift* are ours.
+    *keep_states* and *drift* are additions.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
     name: str = field(
         default="",
-        doc="tells it from other projects of the same repository; its id",
+        doc=("tells it from other projects of the same repository; its id"),
         validator=_is_project_name,
     )
-    ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
+    ref: ManifestRef | None = field(default=None, doc=("which commit; default branch"))
     default_namespace: str = field(
-        default="default", doc="of objects without one", validator=is_namespace
+        default="default",
+        doc=("of objects without one"),
+        validator=is_namespace,
     )
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
     source: SourceKind = field(factory=SourceKind, doc="what makes the manifests")
-    reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")
+    reconcile_timeout: Duration = field(
+        default=3600.0, doc=("until objects are current")
+    )
     dry_run_strategy: Literal["none", "client", "server"] = field(
         default="none", doc="whether anything is changed"
     )
@@ -295,12 +310,12 @@ class ManifestProject:
     )
     service_account: str = field(
         default="",
-        doc="namespace/name of the account that reads and changes objects; agentk",
+        doc=("namespace/name of the account that reads and changes objects; agentk"),
         validator=_is_account,
     )
     decryption: DecryptionSettings | None = field(
         default=None,
-        doc="keys for Secrets encrypted with SOPS; without it they are refused",
+        doc=("keys for Secrets encrypted with SOPS; without it they are refused"),
     )
     depends_on: tuple[str, ...] = field(
         default=(), doc="names of projects that must be current first"
@@ -313,7 +328,8 @@ class ManifestProject:
         doc="which objects are backed up before they are deleted or taken over",
     )
     drift: DriftSettings = field(
-        factory=DriftSettings, doc="changes by others to applied objects"
+        factory=DriftSettings,
+        doc=("changes by others to applied objects"),
     )
 
     @property
@@ -323,7 +339,7 @@ class ManifestProject:
 
     @property
     def globs(self) -> tuple[str, ...]:
-        """Which files."""
+        """The globs that select its files."""
         found = tuple(one.glob for one in self.paths)
         every = EVERYTHING if self.source.kind == "plain" else "**/*"
         return found or (every,)
@@ -352,8 +368,10 @@ class ReceiverObject:
     )
     field: str = field(
         default="",
-        doc="JSON pointer to a field that the commit is written to, in place of an "
-        "annotation",
+        doc=(
+            "JSON pointer to a field that the commit is written to, in place of an "
+            "annotation"
+        ),
         validator=_is_field,
     )
 
@@ -398,7 +416,7 @@ class ReceiverSettings:
 
 @attrs.frozen(kw_only=True)
 class GitopsSection:
-    """``gitops``."""
+    """The section ``gitops``."""
 
     manifest_projects: tuple[ManifestProject, ...] = field(
         default=(), doc="projects with manifests", validator=_at_most
@@ -439,7 +457,8 @@ class GitopsSection:
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """
-    Return the projects in a circle, or that wait for one; empty: there is no circle.
+    Return projects that depend on each other, or that wait for such projects; empty if
+    there is no circle.
     """
     left = dict(needs)
     while free := [one for one in left if not any(each in left for each in left[one])]:

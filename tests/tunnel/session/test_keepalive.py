@@ -421,7 +421,7 @@ def _woken(keepalive: Keepalive, one: _Noted, clock: Clock, sweeps: int) -> list
     one.told.clear()
     one.liveness.bytes_came()
     clock.pump([SWEEP] * sweeps)
-    if one.liveness.bed is not None:
+    if one.liveness.wheel_slot is not None:
         keepalive.wake(one)
     return [what for what in one.told if what == "renew"]
 
@@ -565,7 +565,7 @@ class LivenessTests(SynchronousTestCase):
         keepalive, one = Keepalive(clock), _Noted(self.timing)
         keepalive.watch(one)
         clock.pump([SWEEP] * 2)
-        self.assertIsNotNone(one.liveness.bed)
+        self.assertIsNotNone(one.liveness.wheel_slot)
         keepalive.wake(one)
         one.liveness.expecting = True
         clock.advance(SWEEP)

@@ -567,7 +567,8 @@ class Act:
     ) -> None:
         """Record the result for the inventory, which the next agentk reads."""
         applied = self._entries[key].applied
-        # A repair is not a reason to write the inventory.
+        # A repair applies only some of the objects, and must not cause a write of the
+        # inventory.
         if self._plan.whole:
             # A reader of the ConfigMap could guess the content of a Secret from its
             # digest.

@@ -10,18 +10,20 @@ from tunnel.toolkit.texts import shortened
 
 __all__ = ["words_of", "words_of_foreign"]
 
-#: Characters of the API server's words: they may quote a whole object in the middle.
+#: Maximum number of characters of a message of the API server: it may quote a whole
+#: object in its middle.
 MAX_SAID = 500
 
 _QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
 
-#: Where something does not fit its kind.  Source: structured-merge-diff, typed.
+#: Beginning of the message about a value whose type does not fit the schema. Source:
+#: structured-merge-diff, package typed.
 _UNFIT = "API server: failed to create typed patch object ("
 _NO_TEXT = (
     r"expected string, got &value\.valueUnstructured\{Value:(?:[-0-9]|true|false)"
 )
 
-#: The same in a Secret: the field, and what is wrong, without the value.
+#: The same messages about a Secret: the field and the problem, without the value.
 _FIELD = re.compile(
     r"(?:^|: |\s)\.(?P<field>[-.\w/]{1,300}): "
     rf"(?:(?P<no_text>{_NO_TEXT})|(?P<unknown>field not declared in schema)"
@@ -33,7 +35,7 @@ _NO_BASE64 = re.compile(
     r"illegal base64 data at input byte [0-9]+"
 )
 
-#: Others have these fields.  Source: structured-merge-diff, as the API server says it.
+#: Other field managers own these fields. Source: structured-merge-diff.
 _CONFLICT = re.compile(r"API server: Apply failed with [0-9]+ conflicts?: ")
 _FIELD_OF_OTHERS = re.compile(
     r"(?:: |\n- )(\.(?:data|metadata|type|immutable)[-.\w/]{0,300})(?=\n|$)"
@@ -63,9 +65,10 @@ _INVALID = re.compile(
 
 def words_of_foreign(error: CallError) -> str:
     """
-    Say how the API server refuses a change of an object that the source does not own.
+    Return the API server's refusal to change an object that the source does not own.
 
-    Its own words may quote the object, which the author of a commit may not read.
+    The message itself may quote the object, which the author of a commit may not be
+    allowed to read.
     """
     found = _INVALID.match(error.message)
     where = f" at {found['path']}" if found is not None else ""
@@ -88,7 +91,7 @@ def words_of(key: ObjectKey, error: CallError) -> str:
         return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
     if found := _wrong_in_secret(said):
         return f"the API server refuses it: {'; '.join(found)}"
-    # A webhook that has no room, or no time, may quote it as well.
+    # An admission webhook that is overloaded or too slow may quote the Secret, too.
     return (
         f"the API server refuses it ({error.status.name}); its words are left out, "
         "because they may quote the Secret"
@@ -97,7 +100,8 @@ def words_of(key: ObjectKey, error: CallError) -> str:
 
 def _wrong_in_secret(said: str) -> list[str]:
     """
-    Return the problems that need no value to explain; names of fields are never secret.
+    Return the problems that can be explained without a value; field names are never
+    secret.
     """
     if _NO_BASE64.fullmatch(said):
         return ["a value in data is not base64: put plain text under stringData"]

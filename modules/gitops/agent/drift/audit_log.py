@@ -31,13 +31,13 @@ MAX_READ = 64 * 1024**2
 #: megabytes, which contain the object's name anywhere.
 MAX_LINE = 256 * 1024
 
-#: Lines with the name of an object that are parsed, the last ones.
+#: The last lines with the object's name, which are parsed.
 MAX_LINES = 200
 
 #: Seconds until the second search: an event may be written after the change was seen.
 LATE = 0.5
 
-#: Characters of a user's name, and names.
+#: Characters of a user's name, and the number of names that are returned.
 MAX_NAME, MAX_NAMES = 200, 10
 
 #: Characters of a field manager; the limit of API servers.

@@ -1,10 +1,10 @@
 """
 Users who changed an object, if their requests came through kas.
 
-The API server records a field manager and a second, but no user.  A request through kas
-made a change if object, manager and second agree, and if the number of requests equals
-the number of changes.  Otherwise, or if more requests came than kas remembers, agentk
-names no user.
+The API server records a field manager and a time in seconds, but no user. A request
+through kas made a change if the object, the manager and the second match, and if there
+are as many requests as changes. Otherwise, or if there were more requests than kas
+remembers, agentk does not name a user.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Changes", "Writes", "seconds_of"]
 
-#: Objects whose last writes and changes are remembered, and how many of each.
+#: Number of objects whose last writes and changes are remembered, and the number of
+#: writes of each.
 MAX_OBJECTS, MAX_OF_ONE = 1000, 8
 
 #: How long requests are remembered, in seconds.
@@ -36,14 +37,16 @@ REMEMBERED = 60.0
 #: are truncated to seconds.
 ROUNDED = 1.0
 
-#: Seconds within which changes of an object may be one for the API server.
+#: Seconds between changes of an object that the API server may record as one.
 TOGETHER = 2 * ROUNDED
 
 _Place = tuple[str, str, str, str]
 
 
 def seconds_of(time: str) -> float | None:
-    """Seconds since 1970, of a time as API servers write it; None: it is none."""
+    """
+    Parse a time as API servers write it, as seconds since 1970; None if it is invalid.
+    """
     try:
         return timegm(strptime(time, "%Y-%m-%dT%H:%M:%SZ"))
     except ValueError:
@@ -64,9 +67,10 @@ class Writes:
     )
 
     def add(self, write: KubernetesWrite) -> None:
-        """One more."""
+        """Remember a write."""
         if write.subresource == "status":
-            # These are numerous, and agentk does not look for their users.
+            # Writes of these clients are numerous, and agentk does not look for their
+            # users.
             return
         place = write.group, write.resource, write.namespace, write.name
         found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
@@ -85,7 +89,7 @@ class Writes:
         Return the credentials whose requests match the changes of *writers*.
 
         :param since: when the object was last as in Git; earlier requests do not count.
-        :param changes: number of recent changes; 0: it was deleted.
+        :param changes: number of recent changes; 0 if the object was deleted.
         """
         place = resource.group, resource.name, key.namespace, key.name
         since = max(since, self._seconds() - REMEMBERED)
@@ -95,7 +99,7 @@ class Writes:
             # change.
             return ()
         if not changes:
-            # Of the object, and not of a part of it.
+            # Requests for the object itself, not for one of its subresources.
             fitting = [
                 one for one in lately if one.verb == "delete" and not one.subresource
             ]
@@ -116,7 +120,7 @@ def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
     if not write.manager or write.manager != writer.manager:
         return False
     if not writer.time:
-        # API servers note the manager of a scale, and no time.
+        # For a change of the scale, API servers record the manager, but no time.
         return "scale" == write.subresource == writer.subresource
     time = seconds_of(writer.time)
     return (
@@ -128,10 +132,10 @@ def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
 @attrs.define(eq=False)
 class _Changed:
     """
-    One object.
+    The recent changes of one object.
 
-    :ivar looks: when its fields were made a digest of, which costs as much as to read
-        them.
+    :ivar looks: the times at which a digest of its fields was computed, which costs as
+        much as reading them.
     """
 
     times: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
@@ -142,9 +146,9 @@ class _Changed:
 @attrs.define(eq=False)
 class Changes:
     """
-    How often objects have changed lately, but for their status.
+    Counts of the recent changes of objects, without changes of their status.
 
-    :param seconds: as of `Writes`.
+    :param seconds: as for `Writes`.
     """
 
     _seconds: Callable[[], float]
@@ -153,7 +157,7 @@ class Changes:
     )
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """Note the current state of an object, changed or not."""
+        """Record the current state of an object, changed or not."""
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
@@ -168,11 +172,11 @@ class Changes:
             found.digest = digest
 
     def forget(self, key: ObjectKey) -> None:
-        """Count requests for an object from now on."""
+        """Forget an object, so that only later changes of it count."""
         self._found.pop(key, None)
 
     def lately(self, key: ObjectKey) -> int:
-        """How often it has changed when it changed last, at least once."""
+        """Return how often the object changed around its last change; at least 1."""
         found = self._found.get(key)
         if found is None or not found.times:
             return 1
@@ -181,9 +185,9 @@ class Changes:
 
 def _digest(metadata: Mapping[str, Any]) -> str:
     """
-    Return a digest that changes once a field has another owner or was written again.
+    Return a digest that changes when a field gets another owner or is written again.
 
-    Empty: the fields are nested too deep for a digest.
+    It is empty if the fields are nested too deeply for a digest.
     """
     fields = [
         one

@@ -266,7 +266,9 @@ class Drifts:
         self._watches.follow(self, kinds)
 
     def _inherit(self, action: Action, entry: InventoryEntry | None) -> None:
-        """Compare an object that another agentk applied with its state from now on."""
+        """
+        Record an object that another agentk applied, and detect changes from now on.
+        """
         known = Settled.read(entry.applied) if entry is not None else None
         if known is None or entry is None or action.manifest is None:
             return

@@ -1,7 +1,7 @@
 """
-Watches on the kinds of objects that projects have: one for each kind, for all of them.
+Watches on the kinds of objects that projects have: one watch for each kind.
 
-Only metadata comes, so nothing that a Secret holds.
+All projects share the watches, which receive metadata only, and so nothing secret.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ __all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 #: Group and kind.
 Kind = tuple[str, str]
 
-#: Seconds before a kind that cannot be watched is tried again, at first and at most: a
-#: definition that is about to come, a right that is given.
+#: Seconds before a kind that cannot be watched is tried again, at first and at most:
+#: its definition may be created soon, or a permission granted.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
-#: How long the list for later followers waits for more of them, in seconds: all
-#: projects start at the same time, and one list suffices for all.
+#: How long the list for later followers waits for more followers, in seconds: all
+#: projects start at the same time, and one list serves them all.
 JOIN = 1.0
 
-#: Lists for later followers at the same time, of all kinds together.
+#: Lists for later followers at the same time, over all kinds.
 CATCH_UPS = 2
 
 
 class KindFollower(Protocol):
-    """Follower of its objects of some kinds."""
+    """A follower of its objects of some kinds."""
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
         """Return the keys of its current objects."""
 
     def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """Note that an object exists, and may have changed."""
+        """Handle an object that exists and may have changed."""
 
     def deleted(self, key: ObjectKey) -> None:
-        """Note that an object is gone, or was for a while."""
+        """Handle an object that is gone, or was gone for a while."""
 
 
 class KindWatches:
     """
-    See the module.
+    The watches on all kinds, and their followers.
 
-    :param random: between 0 and 1, for the jitter of pauses.
+    :param random: returns a number between 0 and 1, for the jitter of pauses.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class KindWatches:
         """
         Notify *follower* of objects of these kinds from now on, and of no others.
 
-        :param kinds: the version of its group in which to request each kind.
+        :param kinds: for each kind, the API version to request it in.
         """
         for kind, watch in tuple(self._watches.items()):
             if kind not in kinds:
@@ -97,12 +97,12 @@ class KindWatches:
                     kind,
                     api_version,
                 )
-            # The one of before may be served no more.
+            # The API server may no longer serve the earlier version.
             self._watches[kind].api_version = api_version
             self._watches[kind].join(follower)
 
     def leave(self, follower: KindFollower) -> None:
-        """Tell it nothing more."""
+        """Stop notifying *follower*."""
         self.follow(follower, {})
 
     def unwatched(self, follower: KindFollower) -> set[Kind]:
@@ -115,7 +115,7 @@ class KindWatches:
         }
 
     def problems(self, follower: KindFollower) -> Mapping[Kind, str]:
-        """Why kinds that it follows cannot be watched."""
+        """Return why kinds that *follower* needs cannot be watched."""
         return {
             kind: watch.complaint
             for kind, watch in self._watches.items()
@@ -126,14 +126,15 @@ class KindWatches:
 @attrs.define(eq=False)
 class _Watch:
     """
-    Watch of one kind.
+    A watch of one kind.
 
-    :ivar api_version: version for the next request.
-    :ivar followers: in the order in which they joined.
-    :ivar late: followers that joined after the list, and need the objects listed once
-        more: one list serves all of them.
-    :ivar synced: the followers know all objects, and receive changes.
-    :ivar complaint: why it cannot be watched; empty: it can, or was not tried yet.
+    :ivar api_version: the version for the next request.
+    :ivar followers: the followers, in the order they joined.
+    :ivar late: the followers that joined after the list and need another list; one list
+        serves all of them.
+    :ivar synced: whether the followers know all objects and receive changes.
+    :ivar complaint: why the kind cannot be watched; empty if it can, or was not tried
+        yet.
     """
 
     _log = Logger()
@@ -152,7 +153,7 @@ class _Watch:
     complaint: str = ""
 
     def join(self, follower: KindFollower) -> None:
-        """Tell *follower* of changes as well, unless it already follows."""
+        """Notify *follower* of changes, too, unless it already follows."""
         if follower in self.followers:
             return
         self.followers[follower] = None
@@ -164,7 +165,7 @@ class _Watch:
             self._catching_up = self._begun(self._catch_up())
 
     def leave(self, follower: KindFollower) -> None:
-        """Tell *follower* nothing more; stop watching after the last one."""
+        """Stop notifying *follower*; stop watching after the last one has left."""
         self.followers.pop(follower, None)
         self.late.discard(follower)
         if not self.late and self._catching_up is not None:
@@ -217,7 +218,7 @@ class _Watch:
                     backoff.reset()
                     continue
                 except CallError:
-                    # `_run` logs the reason if the watch cannot go on either.
+                    # `_run` logs the reason if the watch cannot continue either.
                     pass
                 finally:
                     self._catch_ups.release()
@@ -227,7 +228,8 @@ class _Watch:
 
     async def _list_again(self) -> None:
         """
-        Notify the late followers which objects exist now, and which no longer do.
+        Notify the late followers of the objects that exist now, and of those that are
+        gone.
 
         Only one page is in memory at a time, and followers receive only their own
         objects.
@@ -255,7 +257,7 @@ class _Watch:
         return resource
 
     async def _watch(self, resource: KubernetesResource, backoff: Backoff) -> None:
-        """Tell all followers of each object and change."""
+        """Notify all followers of each object and change."""
         listed: set[tuple[str, str]] | None = None
         before: dict[KindFollower, frozenset[ObjectKey]] = {}
         events = self._client.watch(resource, metadata_only=True)
@@ -302,7 +304,7 @@ class _Watch:
         before: Mapping[KindFollower, frozenset[ObjectKey]],
         listed: Collection[tuple[str, str]],
     ) -> None:
-        """Tell of objects that went while nothing was watched."""
+        """Notify followers of objects that were deleted while nothing was watched."""
         for follower, keys in before.items():
             gone = [one for one in keys if (one.namespace, one.name) not in listed]
             for_each(gone, follower.deleted, "telling a project of an object")

@@ -36,7 +36,7 @@ class _Project(Protocol):
 
     @property
     def inventory(self) -> str:
-        """The id of its inventory; empty before the first commit."""
+        """The id of the project's inventory; empty before the first commit."""
 
     @property
     def known_commit(self) -> str:
@@ -54,7 +54,9 @@ class _Project(Protocol):
 
     @property
     def known_since(self) -> float:
-        """When `known_commit` came, by a clock that all projects share."""
+        """
+        The time when `known_commit` became known, by a clock that all projects share.
+        """
 
     @property
     def problems(self) -> list[str]:
@@ -62,7 +64,7 @@ class _Project(Protocol):
 
     @property
     def location(self) -> Location:
-        """Its ref and repository, as kas resolved them."""
+        """The project's ref and repository, as kas resolved them."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """Tell whether a commit that the project processes contains an object."""
@@ -139,7 +141,10 @@ class ProjectHandover:
         return all(one.inventory for one in self._projects.values())
 
     def changed(self) -> None:
-        """Tell the others that this project has read a commit, or taken an object."""
+        """
+        Notify the other projects that this project has read a commit or taken an
+        object.
+        """
         for other in self._others():
             other.others_changed()
 

@@ -1,10 +1,10 @@
 """
 Orders that operators give for a project through `kasctl gitops`, and its history.
 
-    Secret gitops-orders-ID     data: orders, one JSON object
+Secret gitops-orders-ID     data: orders, one JSON object
 
-They live apart from the inventory, which many users may write: an order decides what
-agentk applies with its own rights.
+They are kept apart from the inventory, which many users may write: an order decides
+what agentk applies with its own permissions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
 #: Commits that the history keeps.
 MAX_HISTORY = 20
 
-#: Objects that are remembered as held: an inventory with more says so alone.
+#: Maximum number of objects that are remembered as held; with more, only the inventory
+#: marks them.
 MAX_HELD = 10_000
 
 #: Attempts to write orders while another agentk writes as well.
 TRIES = 3
 
-#: The one key of the Secret's data.
+#: The only key in the Secret's data.
 _KEY = "orders"
 
 
@@ -42,9 +43,9 @@ class AppliedCommit:
     """
     A commit that was applied.
 
-    :ivar at: when, in seconds since 1970.
+    :ivar at: when it was applied, in seconds since 1970.
     :ivar summary: counts of its objects by outcome: ``3 created, 1 pruned``.
-    :ivar complete: no object failed, was skipped, or was held back.
+    :ivar complete: whether no object failed, was skipped, or was held back.
     """
 
     commit: str
@@ -53,7 +54,8 @@ class AppliedCommit:
     complete: bool = True
 
 
-#: Users whose approvals of one commit are named, the last ones, and characters of each.
+#: The last users whose approvals of one commit are named, and the characters of each
+#: name.
 MAX_USERS, MAX_USER = 10, 200
 
 
@@ -63,7 +65,7 @@ class Approval:
     The deletes of one commit that an operator approved.
 
     :ivar objects: digests of their keys.
-    :ivar by: the users who approved them; empty: not known.
+    :ivar by: the users who approved them; empty if unknown.
     """
 
     commit: str = ""
@@ -73,7 +75,7 @@ class Approval:
     def adding(
         self, commit: str, keys: Collection[ObjectKey], by: str = ""
     ) -> Approval:
-        """Approve the deletes of *keys* with *commit* as well."""
+        """Return an approval that also covers the deletes of *keys* with *commit*."""
         before = self if commit == self.commit else Approval()
         others = [one for one in before.by if one != by[:MAX_USER]]
         users = [*others, *filter(None, [by[:MAX_USER]])]
@@ -84,7 +86,7 @@ class Approval:
         )
 
     def without(self, commit: str, keys: Collection[ObjectKey]) -> Approval:
-        """Return what is left once *keys* went with *commit*."""
+        """Return the rest of the approval after *keys* were deleted with *commit*."""
         if commit != self.commit:
             return self
         left = self.objects - frozenset(map(_digest, keys))
@@ -98,13 +100,13 @@ class Approval:
 @attrs.frozen
 class Orders:
     """
-    The orders for one project, and what was done with it.
+    The orders for one project, and its history.
 
-    :ivar suspended: agentk must not change anything.
-    :ivar pinned: the commit that it stays at; empty: it follows its ref.
-    :ivar history: the newest commit last.
-    :ivar held: digests of objects whose deletes wait for an approval.
-    :ivar seal: key of the signatures in the inventory; empty: none was made yet.
+    :ivar suspended: whether agentk must not change anything.
+    :ivar pinned: the commit at which the project stays; empty if it follows its ref.
+    :ivar history: the applied commits, the newest last.
+    :ivar held: digests of the objects whose deletes wait for an approval.
+    :ivar seal: the key of the signatures in the inventory; empty if none was made yet.
     """
 
     approval: Approval = Approval()
@@ -116,22 +118,23 @@ class Orders:
 
     @property
     def bound(self) -> tuple[bool, str]:
-        """The orders that decide whether work at hand may go on."""
+        """The orders that decide whether work in progress may continue."""
         return self.suspended, self.pinned
 
     def holding(self, keys: Collection[ObjectKey]) -> Orders:
-        """Have the deletes of *keys*, and of no others, wait for an approval."""
+        """Return orders that hold the deletes of *keys*, and of no other objects."""
         return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
 
     def is_held(self, key: ObjectKey) -> bool:
-        """Return whether the delete of an object is waiting for an approval."""
+        """Tell whether the delete of an object is waiting for an approval."""
         return bool(self.held) and _digest(key) in self.held
 
     def remembering(self, done: AppliedCommit, replaces: bool) -> Orders:
         """
-        Add *done* to the history.
+        Return orders whose history includes *done*.
 
-        :param replaces: it is the commit that the history ends with.
+        :param replaces: whether *done* is for the last commit of the history, and
+            replaces it.
         """
         before = self.history[:-1] if replaces else self.history
         history = (*before, done)[-MAX_HISTORY:]
@@ -147,8 +150,8 @@ class OrderStore:
     The orders of one project.
 
     :param client: acts as agentk.
-    :param inventory_id: of the project.
-    :param namespace: agentk's own.
+    :param inventory_id: the inventory of the project.
+    :param namespace: agentk's own Namespace.
     """
 
     def __init__(
@@ -176,7 +179,7 @@ class OrderStore:
 
     async def read(self) -> Orders:
         """
-        Return the orders that hold now.
+        Read and return the current orders.
 
         :raises CallError: see `OwnSecret.read`; as `IKubernetesClient`.
         """
@@ -185,7 +188,7 @@ class OrderStore:
 
     async def known(self) -> Orders:
         """
-        Return the orders as they were read first; they are read now if they were not.
+        Return the orders as they were first read, reading them now if necessary.
 
         :raises CallError: as `read`.
         """
@@ -193,7 +196,7 @@ class OrderStore:
 
     async def seal(self) -> str:
         """
-        Return the key of the inventory's signatures; it is made if there is none.
+        Return the key of the inventory's signatures, creating it if necessary.
 
         :raises CallError: as `change`.
         """
@@ -208,7 +211,7 @@ class OrderStore:
 
     async def confirmed(self) -> Orders:
         """
-        Return the orders, provided that they are as they were read first.
+        Return the orders if they have not changed since they were first read.
 
         :raises CallError: ABORTED, an operator suspended, pinned or resumed the project
             since then.
@@ -227,7 +230,8 @@ class OrderStore:
         Replace the orders by the result of *change*, and return it.
 
         :param change: called again if another agentk writes at the same time.
-        :raises CallError: ABORTED, others write again and again; see `OwnSecret.write`.
+        :raises CallError: ABORTED, other writers were faster each time; see
+            `OwnSecret.write`.
         """
         left = TRIES
         while True:

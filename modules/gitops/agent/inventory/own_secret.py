@@ -1,9 +1,10 @@
 """
-A Secret in agentk's own namespace that agentk alone writes.
+A Secret in agentk's own namespace that only agentk writes.
 
-Write access to Secrets there already gives agentk's rights: its service account's token
-can be had with it.  So data in such a Secret is as trustworthy as agentk, and data in a
-ConfigMap is not: many users may write ConfigMaps.
+A user who may write Secrets there already has agentk's permissions, because the token
+of its service account can be obtained that way. So data in such a Secret is as
+trustworthy as agentk. Data in a ConfigMap is not, because many users may write
+ConfigMaps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["OWN_LABEL", "OwnSecret"]
 
 _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 
-#: On each Secret: the inventory that it belongs to.
+#: Label of each Secret: the inventory that it belongs to.
 OWN_LABEL = "txkas/gitops-of"
 
 
@@ -33,20 +34,20 @@ class OwnSecret:
     One Secret, read and replaced as a whole.
 
     :param client: acts as agentk.
-    :param namespace: agentk's own.
-    :param inventory_id: of the project that it belongs to.
+    :param namespace: agentk's own Namespace.
+    :param inventory_id: the inventory of the project that it belongs to.
     """
 
     _client: IKubernetesClient
     namespace: str
     name: str
     _inventory_id: str
-    #: Of the version that was read or written last; empty: it did not exist.
+    #: The version that was last read or written; empty if the Secret did not exist.
     _version: str = attrs.field(default="", init=False)
 
     async def read(self) -> dict[str, bytes]:
         """
-        Return its data; nothing if it does not exist.
+        Return the data of the Secret; empty if it does not exist.
 
         :raises CallError: FAILED_PRECONDITION, agentk did not write it;
             PERMISSION_DENIED, agentk may not read it.
@@ -62,8 +63,8 @@ class OwnSecret:
         owner = owner_of(found)
         labels = metadata.get("labels") or {}
         if owner or labels.get(OWN_LABEL) != self._inventory_id:
-            # The author of a manifest in Git could give orders this way.
-            why = f"it has {OWNER}: {owner}" if owner else f"it has no {OWN_LABEL}"
+            # Otherwise the author of a manifest in Git could give orders.
+            why = f"it has {OWNER}: {owner}" if owner else (f"it has no {OWN_LABEL}")
             raise CallError(
                 Status.FAILED_PRECONDITION,
                 f"agentk did not write the Secret {self.namespace}/{self.name}: {why}; "
@@ -80,7 +81,7 @@ class OwnSecret:
 
     async def write(self, data: Mapping[str, bytes]) -> None:
         """
-        Replace the version that was read or written last.
+        Replace the version that was last read or written.
 
         :raises CallError: ABORTED, it was changed since then; PERMISSION_DENIED, agentk
             may not write it.

@@ -1,9 +1,9 @@
 """
 The agentk that last wrote an inventory: its agent, and the Lease with which it leads.
 
-All agentk of one agent have one Lease, so one of them leads.  Two installations of kas
-may each have an agent with the same id, both in one cluster.  Such agentk do not know
-each other, and each would prune what the other has applied.
+All agentk of one agent share one Lease, so only one of them leads. But two
+installations of kas may each have an agent with the same id in one cluster. Their
+agentk do not know each other, and each would prune the other's objects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", Tru
 #: Seconds that the clock of another agentk's node may be behind ours.
 CLOCKS_DIFFER = 60.0
 
-#: ``agent@namespace/name``, as agentk writes it; users may have written anything.
+#: ``agent@namespace/name``, as agentk writes it; other users may have written anything.
 _MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
 
 
@@ -38,9 +38,9 @@ class InventoryWriter:
     This agentk, as the writer of inventories.
 
     :param client: acts as agentk.
-    :param agent: its name.
+    :param agent: the name of the agent.
     :param lease: ``namespace/name`` of the Lease with which it leads.
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     """
 
     client: IKubernetesClient
@@ -57,17 +57,17 @@ class InventoryWriter:
 
     @property
     def mark(self) -> str:
-        """Mark of this agentk."""
+        """The mark of this agentk."""
         return f"{self.agent}@{self.lease}"
 
     async def leads_elsewhere(self, mark: str) -> bool:
         """
-        Whether the agentk with *mark* leads with another Lease than ours.
+        Tell whether the agentk with *mark* leads with a Lease other than ours.
 
-        With ours it does not.  A Lease that this agentk may not look at counts as none:
-        deletes are held then.
+        False if the Lease is ours. A Lease that this agentk may not read counts as not
+        existing: deletes are held then.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the API server is unavailable.
         """
         found = _MARK.fullmatch(mark)
         if found is None or mark.endswith(f"@{self.lease}"):

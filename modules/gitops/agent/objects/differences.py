@@ -26,7 +26,8 @@ __all__ = [
     "writers_of",
 ]
 
-#: Changed fields of one object that are named; the rest is counted.
+#: Maximum number of changed fields of one object that are named; further fields are
+#: only counted.
 MAX_FIELDS = 20
 
 #: Characters of a displayed value and of a field's path: keys have no limit.

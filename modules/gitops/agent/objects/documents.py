@@ -277,8 +277,8 @@ class _Builder:
                 yield TextDocument(root, begin)
                 continue
             if is_first:
-                # The line of its content, not of a comment before it; an empty document
-                # has no content.
+                # Report the line of the document's content, not of a comment before it;
+                # an empty document has no content.
                 is_first = False
                 if kind is not yaml.ScalarEvent or event.value:
                     begin = line

@@ -12,7 +12,7 @@ __all__ = ["live_object"]
 async def live_object(
     client: IKubernetesClient, resource: KubernetesResource | None, key: ObjectKey
 ) -> KubernetesObject | None:
-    """Return the live object; None: it does not exist, or its kind does not."""
+    """Return the live object; None if the object or its kind does not exist."""
     if resource is None:
         return None
     try:
@@ -22,5 +22,5 @@ async def live_object(
             return None
         raise
     except ValueError as error:
-        # Its kind was of the whole cluster once, or is now.
+        # The kind has changed between namespaced and cluster-wide.
         raise CallError(Status.INVALID_ARGUMENT, str(error)) from None

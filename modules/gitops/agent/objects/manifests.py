@@ -28,12 +28,12 @@ __all__ = [
     "read_source",
 ]
 
-#: Documents of a source, empty ones included: twice what one set of the largest users
-#: has (Config Sync is tested with 5,000).
+#: Documents of a source, including empty ones: twice as many as the largest users have
+#: (Config Sync is tested with 5,000).
 MAX_DOCUMENTS = 10_000
 
 #: Values of all objects of a source together, aliases expanded: 5,000 objects of two
-#: hundred values each.  That many take a hundred megabytes while they are read.
+#: hundred values each.  Reading that many values takes a hundred megabytes.
 MAX_VALUES = 1_000_000
 
 #: Characters of all texts, with aliases expanded: the applied objects are no larger.
@@ -42,7 +42,8 @@ MAX_CHARACTERS = 64 * 1024**2
 #: Reported problems of one source; the first ones show the cause.
 MAX_PROBLEMS = 100
 
-#: Fields that the API server sets, and that the output of ``kubectl get -o yaml`` has.
+#: Fields that the API server sets, and that appear in the output of ``kubectl get -o
+#: yaml``.
 _OF_THE_SERVER = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -56,7 +57,7 @@ _OF_THE_SERVER = (
 
 _API_VERSION = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
-#: A part of a path, as the API server has it for every kind.
+#: A valid path segment: the rule of the API server for names of every kind.
 _NAME_HINT = "up to 253 ASCII characters other than spaces, / and %"
 _NAME = re.compile(r"[!-$&-.0-~]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -65,10 +66,11 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 @attrs.frozen
 class Origin:
     """
-    Position of a text in the files of a source.
+    The position of a text in the files of a source.
 
-    :ivar line: counted from 1; 0 is the file itself.
-    :ivar column: counted from 1, for text that cannot be read; 0 is the line itself.
+    :ivar line: counted from 1; 0 for the file as a whole.
+    :ivar column: counted from 1, for text that cannot be read; 0 for the line as a
+        whole.
     """
 
     file: str
@@ -93,12 +95,13 @@ class SourceProblem:
 
 class ObjectKey(NamedTuple):
     """
-    Identity of an object, independent of the version of its kind.
+    The identity of an object, independent of the version of its kind.
 
-    A tuple, because agentk sorts and looks up thousands.
+    It is a tuple, because agentk sorts and looks up thousands of keys.
 
     :ivar group: empty for the core group.
-    :ivar namespace: empty for objects of the cluster, and if the manifest names none.
+    :ivar namespace: empty for cluster-wide objects, and if the manifest does not name
+        one.
     """
 
     group: str
@@ -115,11 +118,12 @@ class ObjectKey(NamedTuple):
 @attrs.frozen(eq=False)
 class Manifest:
     """
-    One object as the repository has it.
+    One object as described in the repository.
 
-    :ivar object: without what only the API server or the control plane sets.
-    :ivar ciphertext: a digest of the object as it was before its decryption; empty: it
-        was not encrypted.
+    :ivar object: the object without the fields that only the API server or the control
+        plane sets.
+    :ivar ciphertext: a digest of the object before its decryption; empty if it was not
+        encrypted.
     """
 
     key: ObjectKey
@@ -131,25 +135,25 @@ class Manifest:
         """
         Tell whether another manifest of the object is the same.
 
-        A decrypted one is the same only with the same ciphertext: otherwise, the author
-        of a merge request could try out what a Secret holds.
+        Decrypted manifests are the same only if their ciphertexts are: otherwise the
+        author of a merge request could guess the content of a Secret.
         """
         return (self.object, self.ciphertext) == (other.object, other.ciphertext)
 
     @property
     def api_version(self) -> str:
-        """``v1``, ``apps/v1``."""
+        """The API version, such as ``v1`` or ``apps/v1``."""
         version: str = self.object["apiVersion"]
         return version
 
     @property
     def is_encrypted(self) -> bool:
-        """SOPS encrypted it."""
+        """Whether SOPS encrypted the manifest."""
         return _is_encrypted(self.object)
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Of its metadata; none is an empty one."""
+        """The annotations in the metadata; empty if there are none."""
         found: dict[str, str] = self.object["metadata"].get("annotations") or {}
         return found
 
@@ -157,7 +161,7 @@ class Manifest:
 @attrs.frozen(eq=False)
 class Source:
     """
-    Contents of a set of files.
+    The contents of a set of files.
 
     :ivar problems: if it is not empty, *manifests* is incomplete: a missing object may
         still be in the files.
@@ -177,7 +181,7 @@ class Definition:
 
 
 def definition_of(found: Mapping[str, Any]) -> Definition | None:
-    """Return the kind that an object defines; None: it is not a valid definition."""
+    """Return the kind that an object defines; None if it is not a valid definition."""
     if found.get("kind") != "CustomResourceDefinition" or not str(
         found.get("apiVersion")
     ).startswith("apiextensions.k8s.io/"):
@@ -196,8 +200,8 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
     """
     Return the objects of all files, in the order of files and documents.
 
-    :param files: paths from the root of the source, and contents; ``.json`` is JSON,
-        the rest YAML.
+    :param files: paths from the root of the source, and contents; ``.json`` files are
+        read as JSON, all others as YAML.
     """
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=MAX_DOCUMENTS)
     reader = _Reader()
@@ -212,14 +216,14 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
             if budget.is_spent:
                 break
         except Exception as error:
-            # A fault of ours ends with this file, and not with the project.
+            # A defect of agentk must affect only this file, and not the whole project.
             name = type(error).__name__
             reader.complain(Origin(path), f"agentk cannot read it ({name})")
     return reader.source()
 
 
 class _Reader:
-    """Takes documents one by one."""
+    """A reader that takes documents one by one."""
 
     def __init__(self) -> None:
         self._found: dict[ObjectKey, Manifest] = {}
@@ -237,17 +241,18 @@ class _Reader:
         return Source(tuple(self._found.values()), tuple(problems))
 
     def complain(self, origin: Origin, message: str) -> None:
-        """Something is wrong there."""
+        """Record a problem at *origin*."""
         if len(self._problems) >= MAX_PROBLEMS:
             self._unsaid += 1
         else:
             self._problems.append(SourceProblem(origin, message))
 
     def take(self, document: TextDocument, path: str) -> None:
-        """Every object of a document."""
+        """Record every object of a document."""
         origin = Origin(path, document.line)
         for value in _flattened(document.value):
-            # Nothing but comments, or ``null`` where a template gave nothing.
+            # The document contains only comments, or ``null`` from a template that
+            # rendered nothing.
             if value is None:
                 continue
             try:
@@ -258,7 +263,8 @@ class _Reader:
             twin = self._found.setdefault(manifest.key, manifest)
             if twin is not manifest:
                 self.complain(
-                    origin, f"{manifest.key} is at {twin.origin} already; remove one"
+                    origin,
+                    (f"{manifest.key} is at {twin.origin} already; remove one"),
                 )
 
 
@@ -300,7 +306,9 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
             "only their data and stringData may be encrypted "
             "(encrypted_regex: ^(data|stringData)$)"
         )
-    api_version = _text(value, "apiVersion", _API_VERSION, "one such as v1 or apps/v1")
+    api_version = _text(
+        value, "apiVersion", _API_VERSION, ("one such as v1 or apps/v1")
+    )
     kind = _text(value, "kind", _KIND, "one such as ConfigMap")
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
@@ -348,7 +356,10 @@ def _text(
 
 
 def _check_texts(found: Any, what: str) -> None:
-    """Labels and annotations: a number there is the commonest mistake of all."""
+    """
+    Check that labels or annotations are text: a number there is the most common
+    mistake.
+    """
     if found is None:
         return
     if not isinstance(found, dict):

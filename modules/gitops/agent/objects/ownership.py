@@ -1,4 +1,4 @@
-"""Takes over the fields of objects that were applied by other means before."""
+"""Takeover of the fields of objects that were previously applied by other means."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 __all__ = ["FIELD_MANAGER", "taken_over"]
 
-#: Under which name the API server knows what we set.
+#: The name under which the API server records the fields that agentk sets.
 FIELD_MANAGER = "agentk"
 
 #: Managers of fields that a user or a pipeline applied from files.  Fields that users
-#: set by hand (``kubectl-edit``, ``kubectl-patch``), and those of controllers, stay
-#: with them.
+#: set by hand (``kubectl-edit``, ``kubectl-patch``) and fields of controllers keep
+#: their managers.
 _FROM_FILES = frozenset(
     (
         *("before-first-apply", "kubectl", "kubectl-client-side-apply"),
@@ -29,9 +29,9 @@ def taken_over(
     Return ``managedFields`` in which *manager* owns the fields that were applied from
     files before.
 
-    So its first apply removes fields that Git does not have, as kubectl's annotation
-    does. None: no such fields exist, or *manager* has already applied the object.
-    Source: client-go, util/csaupgrade.
+    Then the first apply of *manager* removes fields that Git does not have, as kubectl
+    does by its annotation. Return None if no such fields exist, or if *manager* has
+    already applied the object. Source: client-go, util/csaupgrade.
     """
     entries: list[dict[str, Any]] = list(metadata.get("managedFields") or ())
     others: list[dict[str, Any]] = []

@@ -4,8 +4,8 @@ Order in which objects are applied.
 An object needs its Namespace and the CustomResourceDefinition of its kind, if the
 source contains them, and the objects that its ``depends-on`` annotation names; it comes
 after all objects of a lower wave.  Webhooks and aggregated APIs, which the API server
-calls on each request, come after everything else of their wave: earlier they could
-refuse the objects of their own service.
+calls on each request, come last in their wave: applied earlier, they could refuse the
+objects of their own service.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ DEPENDS_ON = "config.kubernetes.io/depends-on"
 #: Source: Argo CD, docs/user-guide/sync-waves.
 WAVE = "argocd.argoproj.io/sync-wave"
 
-#: References of one object: more are a mistake, and each is looked up.
+#: References of one object: a larger number is a mistake, and each reference is looked
+#: up.
 MAX_REFERENCES = 100
 
-#: Problems of one source, and objects of a circle that are named: a file of a few
-#: hundred kilobytes can have a million.
+#: Problems of one source that are reported, and objects of a circle that are named: a
+#: file of a few hundred kilobytes can cause a million.
 MAX_PROBLEMS, MAX_CIRCLE = 100, 20
 
 _NAMESPACE = ("", "Namespace")
@@ -48,7 +49,7 @@ _LATE = frozenset(
     }
 )
 
-#: A wave, and whether within it everything else comes first.
+#: A wave, and whether the object comes after all others of the wave.
 _Stage = tuple[int, bool]
 
 
@@ -80,7 +81,7 @@ def order_of(manifests: Collection[Manifest], *, strict: bool = True) -> Order:
 
     The result does not depend on the order of *manifests*.
 
-    :param strict: each reference must lead to one of the objects.
+    :param strict: whether each reference must lead to one of the objects.
     """
     return _Ordering(manifests, strict).order()
 
@@ -182,8 +183,8 @@ class _Ordering:
             key: (wave, (key.group, key.kind) in _LATE and key not in needed)
             for key, wave in waves.items()
         }
-        # A Namespace is there for the first object in it, whatever its own wave is;
-        # what is needed by annotation has to say so itself.
+        # A Namespace exists before the first object in it, whatever its own wave is.
+        # Objects that are needed by annotation must have a suitable wave of their own.
         for key, needs in implied.items():
             for one in needs:
                 stages[one] = min(stages[one], (stages[key][0], False))
@@ -224,7 +225,8 @@ class _Ordering:
     ) -> set[ObjectKey]:
         last = max(waves.values(), default=0)
         earlier = {key for key, wave in waves.items() if wave < last}
-        # A definition that others of the source need; one alone is not waited for.
+        # Definitions that other objects of the source need; a definition that is not
+        # used is not waited for.
         needed = {one for needs in self._needs.values() for one in needs}
         return self._named | earlier | (needed & set(definitions))
 

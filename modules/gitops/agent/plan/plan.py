@@ -1,8 +1,8 @@
 """
 The changes that bring the cluster to the state of a source.
 
-A plan is a value: agentk applies, shows and compares the same plan, and decides nothing
-a second time.
+A plan is a value: agentk applies, shows and compares the same plan, and makes no
+further decisions.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ __all__ = [
 ]
 
 
-#: Characters of the id of an inventory, as the name of a ConfigMap has them.
+#: Characters of the id of an inventory: the limit for the name of a ConfigMap.
 MAX_OWNER = 253
 
 
-#: Why nothing is pruned while an object is refused.
+#: Reason why nothing is pruned while an object is refused.
 INCOMPLETE = "not all objects of the source can be applied"
 
-#: Why a project whose folder is gone neither creates an object nor takes one.
+#: Reason why a project whose folder is gone neither creates nor takes objects.
 FOLDER_GONE = (
     "the newest commit has no folder of the project, so the object is not created, or "
     "taken from others, again: add the folder, or remove the project"
@@ -74,20 +74,20 @@ class Verb(Enum):
     """Kinds of changes to an object."""
 
     CREATE = "create"
-    #: It is there and ours; whether it differs the API server says.
+    #: It exists and is ours; the API server determines whether it differs.
     APPLY = "apply"
-    #: It is there, of no source, and becomes ours.
+    #: It exists, belongs to no source, and becomes ours.
     ADOPT = "adopt"
-    #: Nothing happens, for a reason that needs an operator.
+    #: Nothing is done, for a reason that needs an operator.
     REFUSE = "refuse"
-    #: Others have changed it since it was applied, and that is only reported.
+    #: Other clients have changed it since it was applied; the drift is only reported.
     LEAVE = "leave"
     PRUNE = "prune"
-    #: It stays in the cluster, and is ours no more.
+    #: It stays in the cluster, but is no longer ours.
     DETACH = "detach"
-    #: It is gone, or of others; only the inventory has it.
+    #: It is gone or has another owner; only the inventory still contains it.
     FORGET = "forget"
-    #: It would be pruned, and a prune guard stops that.
+    #: It would be pruned, but a prune guard prevents that.
     BLOCK = "block"
 
 
@@ -97,10 +97,11 @@ class Action:
     The change of one object.
 
     :ivar live: for an object that leaves Git, its state when the plan was made.
-    :ivar seen: for an object in Git, its live state; None: it does not exist.
+    :ivar seen: for an object in Git, its live state; None if it does not exist.
     :ivar held: the limit of the source that keeps the object.
     :ivar claims: for an object refused because of an inventory, that inventory.
-    :ivar takes: the object is in no inventory, and another agent may take it as well.
+    :ivar takes: whether the object is in no inventory, so that another agent may take
+        it, too.
     :ivar gives: for a detached object, whether another agent is to take it.
     """
 
@@ -117,7 +118,7 @@ class Action:
 
     @property
     def uid(self) -> str:
-        """Of what is there; empty: there was nothing."""
+        """The uid of the live object; empty if there was none."""
         if self.seen is not None:
             return self.seen.uid
         return self.live["metadata"].get("uid", "") if self.live is not None else ""
@@ -131,11 +132,12 @@ class Plan:
     :ivar inventory: its state when the plan was made.
     :ivar wanted: the objects in Git, by key.
     :ivar leaving: objects of the inventory that Git does not have.
-    :ivar order: of *wanted*.
-    :ivar leaving_order: of the pruned objects of *leaving*; agentk prunes in reverse.
+    :ivar order: the order of *wanted*.
+    :ivar leaving_order: the order of the pruned objects of *leaving*; agentk prunes in
+        reverse.
     :ivar held: objects of *leaving* that wait for an operator's approval, because a
         limit of the source holds them back.
-    :ivar whole: *wanted* contains all objects in Git.
+    :ivar whole: whether *wanted* contains all objects in Git.
     """
 
     commit: str
@@ -153,21 +155,21 @@ class SourceSettings:
     """
     Settings of the agent's configuration for applying a source.
 
-    :ivar inventory_id: of the source, and the mark of its objects.
-    :ivar default_namespace: of objects that name none.
-    :ivar force: take fields from any other manager.
+    :ivar inventory_id: the inventory of the source, and the mark of its objects.
+    :ivar default_namespace: the Namespace of objects that do not name one.
+    :ivar force: whether to take fields from any other manager.
     :ivar reconcile_timeout: seconds until an object that others wait for must be
-        current; 0: do not wait.
-    :ivar awaits_all: all objects must become current, and not only objects that others
-        of the source wait for: other sources wait for them.
+        current; 0 to not wait.
+    :ivar awaits_all: whether all objects must become current, because other sources
+        wait for them; otherwise only objects that others of the source wait for.
     :ivar source: see `Inventory`.
-    :ivar takes_back: fields that other managers changed after agentk applied them, and
-        that Git still has.
-    :ivar only_reports: changes by others stay.
-    :ivar repairs: every change in this plan reverts a change by others.
+    :ivar takes_back: whether to revert fields that other managers changed after agentk
+        applied them, and that Git still has.
+    :ivar only_reports: whether changes by other clients stay.
+    :ivar repairs: whether every change in this plan reverts a change by other clients.
     :ivar prune_timeout: seconds until a deleted object must be gone; objects that it
-        needs stay until then; 0: do not wait.
-    :ivar only_keeps: no object is created or taken; see `FOLDER_GONE`.
+        needs stay until then; 0 to not wait.
+    :ivar only_keeps: whether no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
 
@@ -189,7 +191,7 @@ class SourceSettings:
     limits: PruneLimits = attrs.field(factory=PruneLimits)
 
 
-#: Whether the source whose inventory has an object has given that up.
+#: A function that tells whether the source with an inventory has given up an object.
 Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
@@ -199,7 +201,7 @@ _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
 async def nothing_given(key: ObjectKey, owner: str) -> bool:
-    """Say of each object that its source has not."""
+    """Return False: no source has given up any object."""
     return False
 
 
@@ -215,14 +217,15 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     claims: ClaimsOf = no_claims,
 ) -> Plan:
     """
-    Compare what is wanted with the cluster.
+    Compare the wanted objects with the cluster and return the plan.
 
-    :param order: of the objects of *resolved*, without problems.
-    :param stays: why an object that left Git stays for another source; empty: it need
-        not.
-    :param given: whether the source whose inventory has an object has given it up.
-    :param claims: which objects other agents have in Git.
-    :raises CallError: the cluster cannot be asked now.
+    :param order: the order of the objects of *resolved*, without problems.
+    :param stays: returns why an object that left Git stays for another source; empty if
+        it need not.
+    :param given: tells whether the source whose inventory has an object has given it
+        up.
+    :param claims: returns the objects that other agents have in Git.
+    :raises CallError: the API server is unavailable.
     """
     listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
@@ -240,7 +243,12 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     )
     ours = {one.uid: one.key for one in wanted if one.uid}
     leaving = [
-        Action(Verb.FORGET, one.key, f"it is {ours[one.uid]} as well", live=one.live)
+        Action(
+            Verb.FORGET,
+            one.key,
+            (f"it is {ours[one.uid]} as well"),
+            live=one.live,
+        )
         if one.uid in ours
         else one
         for one in leaving
@@ -323,7 +331,7 @@ async def plan_some(
     Return a plan for some objects of a source, which prunes nothing.
 
     :param given: see `make_plan`.
-    :raises CallError: the cluster cannot be reached now.
+    :raises CallError: the API server is unavailable.
     """
     wanted = await in_parallel(
         _wanting(client, resolved, one, settings, {}, inventory, given)
@@ -405,30 +413,30 @@ def _wanting(
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
         if seen.is_bookkeeping:
-            # Otherwise, anyone who may write to Git could decide in place of an
-            # operator.
+            # Otherwise, every author in Git could decide in place of an operator.
             why = "agentk itself writes it: it is an inventory, or what objects were"
             return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
         if owner and await given(key, owner):
-            # Another source of ours has no use for it any more.
+            # Another source of this agent does not need it any more.
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         known = inventory.entries.get(key)
         was = "" if known is None or known.uid != seen.uid else known.claimed
         if not owner and was and seen.claimed_by == settings.inventory_id:
-            # The inventory that had it has let it go, and not deleted it.
+            # The former inventory has released the object without deleting it.
             return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
         claimer = seen.claimed_by if seen.given_by and not owner else ""
         if claimer in settings.siblings and await given(key, claimer):
             why = "it was given to another project of this agent, which gave it up"
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if not owner and seen.given_by == settings.inventory_id:
-            # It came back to Git here before the other agent took it.
+            # The manifest returned to this source before the other agent took the
+            # object.
             why = "it was given to another agent, which has not taken it"
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
-            # Each would take back what the other one sets.
+            # Otherwise each engine would revert the changes of the other.
             why = f"{seen.engine} applies it; take it out of there first"
             return Action(Verb.REFUSE, key, why, manifest)
         adopts = settings.policy == "adopt_all" or (
@@ -462,7 +470,10 @@ def _of(owner: str) -> str:
 async def _unseen(
     client: IKubernetesClient, absent: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], str]:
-    """Which of these groups and kinds may have objects all the same, each with why."""
+    """
+    Return the groups and kinds that may have objects although they are not listed, each
+    with the reason.
+    """
     if not absent:
         return {}
     try:
@@ -474,7 +485,7 @@ async def _unseen(
         why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: "its group belongs to another API server, which shows no such kind now"
+        kind: ("its group belongs to another API server, which shows no such kind now")
         if elsewhere[kind[0]]
         else "the API server of its kind is away"
         for kind in absent
@@ -567,7 +578,10 @@ async def _guarded(
     held: Mapping[ObjectKey, str],
     settings: SourceSettings,
 ) -> list[Action]:
-    """With BLOCK in place of PRUNE where a prune guard stops it."""
+    """
+    Return the actions, with BLOCK instead of PRUNE where a prune guard prevents the
+    delete.
+    """
     found = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=held[one.key])
         if one.key in held
@@ -598,8 +612,8 @@ def _leaving_order(leaving: Iterable[Action]) -> Order:
 
 
 def _order_of_some(manifests: Collection[Manifest]) -> Order:
-    # A reference to another object is no reason to keep an object, and a problem with
-    # waves and references is no reason to lose the order of the other objects.
+    # Ignore references to other objects: a problem with waves and references must
+    # neither keep an object nor lose the order of the others.
     order = order_of(manifests, strict=False)
     if order.problems:
         order = order_of([_plain(one) for one in manifests])
@@ -607,6 +621,9 @@ def _order_of_some(manifests: Collection[Manifest]) -> Order:
 
 
 def _plain(manifest: Manifest) -> Manifest:
-    """Without annotations: it needs its Namespace and its definition, and no others."""
+    """
+    Return a manifest without annotations, which needs only its Namespace and its
+    definition.
+    """
     metadata = {**manifest.object["metadata"], "annotations": None}
     return attrs.evolve(manifest, object={**manifest.object, "metadata": metadata})

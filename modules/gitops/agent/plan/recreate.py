@@ -18,18 +18,19 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["RECREATE", "restorable", "why_not_recreated"]
 
-#: Our annotation: agentk may delete and create the object again if its immutable fields
-#: change.
+#: Annotation that allows agentk to delete and recreate the object if its immutable
+#: fields change.
 RECREATE = "txkas/recreate"
 
-#: The same as Flux and Argo CD call it.
+#: The corresponding annotations of Flux and Argo CD.
 _FLUX = "kustomize.toolkit.fluxcd.io/force"
 _ARGO_CD, _ARGO_CD_OPTIONS = (
     "argocd.argoproj.io/sync-options",
     frozenset({"Force=true", "Replace=true"}),
 )
 
-#: Kinds whose deletion would remove other objects or data: an operator has to do it.
+#: Kinds whose deletion would remove other objects or data: only an operator may delete
+#: them.
 _NEVER = frozenset(
     {
         ("", "Namespace"),
@@ -39,10 +40,10 @@ _NEVER = frozenset(
     }
 )
 
-#: How the name ends under which an object is tried as a new one; nothing is made.
+#: Suffix of the name under which a dry run creates the object; nothing is stored.
 _TRIAL = "-dry-run"
 
-#: Characters of a name of any kind.
+#: Characters of a name that is valid for every kind.
 _MAX_NAME = 63
 
 #: Word in the refusals of admission webhooks and policies, which do not depend on
@@ -69,14 +70,14 @@ async def why_not_recreated(
     field_manager: str,
 ) -> str | None:
     """
-    Return why agentk does not create an object again that it cannot change; empty: it
+    Return why agentk does not recreate an object that it cannot change; empty if it
     may.
 
     :param wanted: the object that agentk sent.
     :param refused: the refusal of the change.
-    :return: None: creating it again would not help, because the object itself is
+    :returns: None if recreating it would not help, because the object itself is
         invalid.
-    :raises CallError: the cluster cannot be reached now.
+    :raises CallError: the API server is unavailable.
     """
     if refused.status is not Status.INVALID_ARGUMENT or _BY_ADMISSION in str(refused):
         return None
@@ -115,7 +116,8 @@ def restorable(live: KubernetesObject) -> KubernetesObject:
     ):
         metadata.pop(name, None)
     if found.get("kind") == "Job" and not found.get("spec", {}).get("manualSelector"):
-        # They name the uid of before, and are made with the new one.
+        # The selector and labels contain the uid of the old object, and are generated
+        # for the new one.
         found["spec"].pop("selector", None)
         template = found["spec"].get("template", {}).get("metadata", {})
         for labels in (metadata.get("labels"), template.get("labels")):

@@ -26,10 +26,11 @@ class Resolved:
     """
     The objects of a source, with the names that they have in the cluster.
 
-    :ivar resources: by API version and kind; kinds that a definition of the source is
-        about to make are not among them.
-    :ivar unknown: objects of kinds that the cluster does not have, and will not: why.
-    :ivar problems: two objects that are one and the same.
+    :ivar resources: the resources by API version and kind, without kinds that a
+        definition of the source is about to create.
+    :ivar unknown: objects of kinds that neither the cluster nor the source defines,
+        each with the reason.
+    :ivar problems: manifests that describe the same object.
     """
 
     manifests: tuple[Manifest, ...]
@@ -46,9 +47,9 @@ async def resolve(
 
     :raises CallError: the API server cannot say now which kinds it has.
     """
-    # GitLab's agent let users bring an inventory of their own, which could change the
-    # owner of objects here.  A Secret with our label could give orders once agentk's
-    # mark is off it.
+    # GitLab's agent let users supply their own inventory, which could change the owner
+    # of objects here. A Secret with our label could give orders after its owner
+    # annotation is removed.
     manifests = tuple(
         one
         for one in manifests
@@ -87,16 +88,17 @@ async def resolve(
 
 def _placed(manifest: Manifest, default_namespace: str) -> Manifest:
     """
-    With the namespace that the API server will have it in.
+    Return the manifest with the namespace in which the API server will store it.
 
-    :param default_namespace: empty for kinds that are of the whole cluster.
+    :param default_namespace: empty for cluster-wide kinds.
     """
     namespace = default_namespace and (manifest.key.namespace or default_namespace)
     if namespace == manifest.key.namespace:
         return manifest
     metadata: dict[str, Any] = {**manifest.object["metadata"], "namespace": namespace}
     if not namespace:
-        # Charts write one for every kind, and API servers ignore it there.
+        # Charts write a namespace for every kind, and API servers ignore it for
+        # cluster-wide kinds.
         del metadata["namespace"]
     return attrs.evolve(
         manifest,

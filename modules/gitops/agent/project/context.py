@@ -1,4 +1,4 @@
-"""What all projects of an agentk share."""
+"""The context that all projects of an agentk share."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Programs:
 @attrs.frozen(eq=False, kw_only=True)
 class ProjectContext:
     """
-    What all projects of an agentk share.
+    The context that all projects of an agentk share.
 
-    :ivar service: client of the service of kas that sends files.
+    :ivar service: client of kas' service that sends files.
     :ivar random: returns a number between 0 and 1.
-    :ivar now: returns seconds since 1970.
+    :ivar now: returns the time in seconds since 1970.
     :ivar programs: process commits that are applied; *preview_programs* process others.
-    :ivar inventories: the namespace of all inventories; empty: agentk's own.
-    :ivar watches: watches on the kinds of all projects.
-    :ivar writes: recent writes of clients of kas.
-    :ivar audit_log: the audit log of the API server; None: agentk cannot read it.
+    :ivar inventories: the Namespace of all inventories; empty for agentk's own.
+    :ivar watches: the watches on the kinds of all projects.
+    :ivar writes: the recent writes of clients of kas.
+    :ivar audit_log: the audit log of the API server; None if agentk cannot read it.
     :ivar drifted: called with the name of a project and its drift.
     :ivar pruned: called for each prune with project, commit, object, and the approving
         users.

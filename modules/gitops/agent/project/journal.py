@@ -1,4 +1,6 @@
-"""Log lines of a project: each problem once, and no more drift than can be read."""
+"""
+The log of a project: each problem once, and a limited number of lines about drift.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["MAX_LINE", "MAX_LINES", "Journal", "bounded", "counted"]
 
-#: Lines about drift in a minute; further ones are counted.
+#: Lines about drift in a period, and its seconds; further lines are only counted.
 DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
 
 #: Lines of one report; further ones are counted.  Characters of a line: authors choose
 #: the names of files and keys, and a circle names thousands of objects.
 MAX_LINES, MAX_LINE = 20, 2000
 
-#: Ends of lines about drift.
+#: The last parts of lines about drift.
 _STATE_WORDS = {
     DriftState.REPORTED: "it is left as it is",
     DriftState.DUE: "it is repaired",
@@ -41,8 +43,8 @@ class Journal:
     The log of one project.
 
     :param project: the name of the project.
-    :ivar problems: why the project is not current, as the log shows it.
-    :ivar commit: the commit that *problems* are of.
+    :ivar problems: the reasons why the project is not current, as logged.
+    :ivar commit: the commit to which *problems* belong.
     """
 
     _log = Logger()
@@ -59,8 +61,7 @@ class Journal:
 
     def explain(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
         """
-        Log why the project is not current, once for as long as the reasons stay the
-        same.
+        Log why the project is not current, unless the same reasons were logged last.
         """
         lines = bounded(lines)
         self.commit = commit
@@ -70,7 +71,7 @@ class Journal:
         self.list_all(commit, lines, is_wrong=is_wrong)
 
     def list_all(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
-        """Log all *lines*, or as many as can be read."""
+        """Log *lines*, up to the limit of one report."""
         log = self._log.error if is_wrong else self._log.info
         for line in lines[:MAX_LINES]:
             log(
@@ -88,7 +89,7 @@ class Journal:
             )
 
     def summarize(self, report: Report) -> None:
-        """Log the outcomes of a commit, if they differ from those before."""
+        """Log the outcomes of a commit if they differ from the last ones."""
         summary = counted(one.outcome.value for one in report.results.values())
         if (report.commit, summary) == self._summary:
             return
@@ -110,7 +111,7 @@ class Journal:
         )
 
     def dry_run(self, commit: str, verbs: Iterable[str]) -> None:
-        """Log what a commit would change."""
+        """Log the changes that a commit would make."""
         self._log.info(
             "project {project}: commit {commit} would {what} (dry run)",
             project=self._project,
@@ -119,7 +120,7 @@ class Journal:
         )
 
     def drift(self, drift: Drift) -> None:
-        """Log drift, if there is not too much of it."""
+        """Log drift, up to the limit of lines in a period."""
         now = self._clock.seconds()
         if self._drift_lines.wait(now):
             self._unsaid_drifts += 1
@@ -148,6 +149,6 @@ def bounded(lines: Iterable[object]) -> list[str]:
 
 
 def counted(words: Iterable[str]) -> str:
-    """Return how often each word occurs: ``3 created, 1 pruned``."""
+    """Return the number of occurrences of each word: ``3 created, 1 pruned``."""
     counts = Counter(words)
     return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "0"

@@ -35,7 +35,7 @@ def timestamp(seconds: float) -> Timestamp:
 
 
 def drift_message(project: str, drift: Drift) -> pb.ObjectDrift:
-    """One drift."""
+    """Return a drift as a message."""
     return pb.ObjectDrift(
         project=project,
         object=object_reference(drift.key),

@@ -23,13 +23,13 @@ _RESULTS = {
 
 class GitopsMetrics(Collector):
     """
-    Collector that reads the state of projects when Prometheus scrapes.
+    A collector that reads the state of projects when Prometheus scrapes.
 
-    Labels are the projects and kinds of the agent's configuration and of Git, and never
-    an object.
+    The labels are projects and kinds from the agent's configuration and Git, but never
+    single objects.
 
     :param projects: the active projects, by id.
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     """
 
     def __init__(

@@ -3,8 +3,8 @@ The effect of a plan, object by object and field by field, without changes.
 
 The API server answers a dry run with the resulting object, after defaulting and
 admission.  A preview shows live values only of the source's own objects, because a
-commit may name any object.  It does not compare a Secret that differs from the last
-applied one with the live Secret: a preview would confirm a guess of its values.
+commit may name any object.  It does not compare a changed Secret with the live Secret,
+because the comparison could confirm a guess of its values.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class ObjectPreview:
     """
     The effect on one object.
 
-    :ivar fields: the differences; ``wanted`` after the change, ``live`` before.
-    :ivar more: number of further differences.
-    :ivar drift: changes by others that do not stay.
+    :ivar fields: the differences; ``wanted`` is the value after the change, ``live``
+        the value before.
+    :ivar more: the number of further differences.
+    :ivar drift: changes by other clients that are reverted.
     """
 
     key: ObjectKey
@@ -77,7 +78,7 @@ class Preview:
     """
     The effect of a commit.
 
-    :ivar problems: why agentk would apply nothing; empty: it would apply the commit.
+    :ivar problems: why agentk would apply nothing; empty if it would apply the commit.
     """
 
     commit: str
@@ -115,13 +116,13 @@ def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) 
 def with_drift(
     found: ObjectPreview, present: Mapping[ObjectKey, Drift]
 ) -> ObjectPreview:
-    """Return the preview with changes by others, if they matter."""
+    """Add the drift of an object to its preview if it matters."""
     drift = present.get(found.key)
     if drift is None or found.effect is Effect.NONE:
         return found
     if found.effect is Effect.CHANGE:
         paths = {one.path for one in drift.fields}
-        # Where it is not known which fields they are, it may be these.
+        # If the drifted fields are unknown, they may be these.
         if paths.isdisjoint(one.path for one in found.fields) and paths:
             return found
     return attrs.evolve(found, drift=drift)
@@ -138,8 +139,8 @@ async def preview_of(
     Return the effects on all objects, in the order of their names.
 
     :param is_of_others: see `Drifts.is_of_others`.
-    :param was_applied: whether this manifest was applied last.
-    :raises CallError: the cluster cannot be reached now.
+    :param was_applied: tells whether this manifest was applied last.
+    :raises CallError: the API server is unavailable.
     """
     wanted = await in_parallel(
         _looking(client, plan, settings, is_of_others, was_applied, action)
@@ -166,7 +167,7 @@ def _looking(
     def came(effect: Effect, reason: str = "", **more: Any) -> ObjectPreview:
         return ObjectPreview(action.key, effect, reason, manifest.origin, **more)
 
-    # Of another source, or of none: the author of a commit may name any object.
+    # Another source or no source owns it: the author of a commit may name any object.
     is_foreign = action.seen is not None and action.seen.owner != settings.inventory_id
 
     def words(error: CallError) -> str:
@@ -197,7 +198,7 @@ def _looking(
                 raise CallError(error.status, words(error)) from None
             if error.status is Status.NOT_FOUND and new:
                 names = ", ".join(map(str, sorted(new)))
-                return came(Effect.UNKNOWN, f"what it needs is new, too: {names}")
+                return came(Effect.UNKNOWN, (f"what it needs is new, too: {names}"))
             if "does not support dry run" in error.message:
                 return came(Effect.UNKNOWN, words(error))
             why: str | None = None

@@ -1,10 +1,10 @@
 """
 A manifest project, for as long as this agentk leads.
 
-    `Commits` ──the newest commit──> reconciled, again and again
+`Commits` ──the newest commit──> reconciled, again and again
 
-A new commit replaces the commit in progress at once, whatever that commit waits for:
-its inventory names all objects that it may have changed.
+A new commit replaces the commit in progress at once, whatever the latter waits for: the
+inventory lists all objects that it may have changed.
 """
 
 from __future__ import annotations
@@ -64,26 +64,27 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Bounds of the backoff in seconds before agentk tries a failed commit again.
+#: Bounds of the backoff, in seconds, before agentk retries a failed commit.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
 
-#: Seconds between two looks, at least, when a wait for another agent ends.
+#: Minimum of seconds between two passes when a wait for another agent ends.
 LOOK_SOONEST = 1.0
 
-#: Seconds after which all of it is applied again, at most: what others changed is put
-#: right.  The second where that is seen when it happens.
+#: Maximum of seconds until all objects are applied again, which repairs their drift:
+#: without watches, and with watches that detect drift when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 
-#: Kinds that cannot be watched, which status names.
+#: Number of kinds without a watch that the status names.
 MAX_KINDS = 5
 
-#: Seconds of one pause while nothing is to be done.
+#: Seconds of one pause while there is no work.
 REST = 3600.0
 
-#: Commits that a project remembers: no other one of its branch is further behind.
+#: Number of commits that a project remembers: other projects of its branch are not
+#: further behind.
 MAX_PAST = 100
 
-#: Objects in deletion for which status says why they still exist.
+#: Number of objects in deletion whose reasons the status shows.
 MAX_STAYING = 5
 
 _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
@@ -96,48 +97,48 @@ _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
 #: Outcomes of objects that keep a commit from being applied as a whole.
 _IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
-#: Operator of an approval, if kas did not name the operator.
+#: Name of the approving operator if kas did not name one.
 UNKNOWN = "unknown"
 
-#: Outcomes of objects that need no approval any more.
+#: Outcomes of objects that do not need an approval any more.
 _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
 
 
 class State(Enum):
-    """How far a project is."""
+    """The state of a project."""
 
-    #: No commit has come yet, or it cannot be read, or another project comes first.
+    #: No commit has arrived, or it cannot be read, or another project comes first.
     WAITING = "waiting"
     WORKING = "working"
-    #: All is as Git has it.
+    #: All objects are as in Git.
     CURRENT = "current"
-    #: Something is not.
+    #: Some objects are not as in Git, because of an error.
     FAILED = "failed"
-    #: Objects that left Git wait for an operator.
+    #: Objects that left Git wait for an operator's approval.
     HELD = "held"
     #: An operator has suspended all changes.
     SUSPENDED = "suspended"
 
 
 class _Unreadable(CallError):
-    """The commit that a project is pinned to cannot be had."""
+    """Raised if the commit to which a project is pinned cannot be obtained."""
 
 
 class Project:
     """
     A manifest project.
 
-    :param context: what all projects of this agentk share.
-    :param claim: whether an inventory belongs to this project alone.
-    :param dependencies: between this project and other projects of this agent.
-    :param handover: of objects, between this project and others.
+    :param context: shared by all projects of this agentk.
+    :param claim: tells whether an inventory belongs to this project alone.
+    :param dependencies: the dependencies between this agent's projects.
+    :param handover: the handover of objects between this project and others.
     :ivar orders: the operators' orders, as last read.
-    :ivar report: result of the last commit that was worked on.
-    :ivar drifts: changes by others since then.
-    :ivar out_of_sync_since: when the cluster began to differ from Git; None: it does
+    :ivar report: the result of the last commit that was processed.
+    :ivar drifts: changes by other clients since then.
+    :ivar out_of_sync_since: when the cluster began to differ from Git; None if it does
         not differ.
-    :ivar worked_at: when agentk finished that commit, or last failed to look at the
-        cluster; None: it has worked on no commit.
+    :ivar worked_at: when agentk finished that commit, or last failed to read the
+        cluster; None if it has processed no commit.
     """
 
     def __init__(
@@ -196,37 +197,38 @@ class Project:
         self._transfers = Transfers(
             handover, api.clock, self._client, bool(account), self._stores.claims
         )
-        #: `orders` were read at least once.
+        #: Whether `orders` were read at least once.
         self._orders_read = False
-        #: Commits that were read before the last one.
+        #: Commits that were read before the present one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
-        #: The commit that was read for the last order that pinned one.
+        #: The commit that was last read because an order pinned it.
         self._last_pinned: tuple[Snapshot, Source] | None = None
         #: See `known_since`.
         self._known_since = 0.0
         self._busy = False
-        #: Another project has to be current first.
+        #: Whether another project has to be current first.
         self._waits = False
         self._settled: dict[ObjectKey, Settled] = {}
-        #: As the others know it; see `Commits.absent`.
+        #: The commit without the project's folder that the other projects know; see
+        #: `Commits.absent`.
         self._absent: Snapshot | None = None
-        #: Questions that `has_in_git` passes on.
+        #: Predicates to which `has_in_git` delegates.
         self._named: list[Callable[[ObjectKey], bool]] = []
-        #: Contents of the commit that `orders` pin.
+        #: The content of the commit that `orders` pin or last pinned.
         self._pinned: tuple[Snapshot, Source] | None = None
-        #: ... or that they pinned last.
-        #: Objects whose fields an operator takes back; empty: all; None: no order.
+        #: Objects whose fields an operator takes back; empty for all; None without such
+        #: an order.
         self._repairing: frozenset[ObjectKey] | None = None
-        #: The commit that was worked on last.  Another may have come, and wait.
+        #: The commit that was last processed. A newer commit may be waiting.
         self._worked = ""
-        #: How far deletes are; None: none are under way.
+        #: The progress of deletes; None if none are in progress.
         self._pruning: Pruning | None = None
-        #: There is another commit than the work at hand is of.
+        #: Whether a commit other than the one in progress has arrived.
         self._changed = False
-        #: A part of `run` has ended, and no other goes on.
+        #: Whether a part of `run` has ended, so that the others must end, too.
         self._ends = False
-        #: The last commit that came, where it cannot be used, and why; the one before
-        #: is worked on.
+        #: The newest commit, if it cannot be used, and the reasons; the commit before
+        #: it remains in effect.
         self._refused = Report("")
 
     def _rendering(self, programs: Programs) -> Rendering:
@@ -241,51 +243,51 @@ class Project:
 
     @property
     def name(self) -> str:
-        """As the configuration calls it."""
+        """The name in the configuration."""
         return self.settings.label or "of the agent's configuration"
 
     @property
     def repository(self) -> str:
-        """Repository of the project's files; empty: not known yet."""
+        """The repository of the project's files; empty if it is not known yet."""
         return self._snapshot.project if self._snapshot is not None else ""
 
     @property
     def inventory(self) -> str:
-        """Id of its inventory; empty: no commit has come yet."""
+        """The id of its inventory; empty before the first commit."""
         found = self._snapshot or self._commits.absent
         return "" if found is None else self._stores.id_of(found)
 
     @property
     def commit(self) -> str:
-        """The last commit that was read; empty: none was."""
+        """The last commit that was read; empty if there is none."""
         return "" if self._snapshot is None else self._snapshot.commit
 
     @property
     def known_commit(self) -> str:
         """
-        Return the last commit that `has_in_git` knows; empty: none.
+        Return the last commit that `has_in_git` knows; empty if there is none.
 
-        A commit without the folder of the project has no object of it, though the
-        project itself stays at the commit before.
+        A commit without the project's folder counts as a commit without its objects,
+        although the project itself stays at the previous commit.
         """
         absent = self._commits.absent
         return self.commit if absent is None else absent.commit
 
     @property
     def known_since(self) -> float:
-        """When `known_commit` came."""
+        """The time when `known_commit` became known."""
         return self._known_since
 
     @property
     def location(self) -> Location:
-        """Its ref and repository, as kas resolved them."""
+        """The project's ref and repository, as kas resolved them."""
         if self._snapshot is not None:
             return self._snapshot.at
         found = self._commits.at_location
         ref = self.settings.ref
         if found.ref or ref is None:
             return found
-        # The default branch alone has another name than the configuration says.
+        # Only the default branch has a name that the configuration does not contain.
         name = f"refs/heads/{ref.branch}" if ref.branch else f"refs/tags/{ref.tag}"
         return attrs.evolve(found, ref=ref.commit or name)
 
@@ -300,9 +302,9 @@ class Project:
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """
-        Return whether the newest commit, or the pinned one, has an object.
+        Tell whether the newest commit, or the pinned one, contains an object.
 
-        An object that the service account may not write does not count after some
+        An object that the service account may not write ceases to count after some
         time: the project could not keep it from others either.
         """
         given_up = self._transfers.has_given_up(key)
@@ -318,20 +320,25 @@ class Project:
         return self._orders_read and pinned in ("", known)
 
     def others_changed(self) -> None:
-        """Look again, where this one waits for others."""
+        """Check again if this project waits for other projects."""
         if self._transfers.waits:
             self._interrupt()
 
     @property
     def next_commit(self) -> str:
-        """The commit that came last, where it is not the one of the report."""
+        """
+        The newest commit, if it differs from the commit of the report; empty otherwise.
+        """
         done = self.report.commit if self.report is not None else ""
         newest = self._commits.refused or self._commits.seen
         return newest if newest != done else ""
 
     @property
     def next_reason(self) -> str:
-        """Why `next_commit` is not applied; empty: it is, or there is none."""
+        """
+        The reason why `next_commit` is not applied; empty if it is, or if there is
+        none.
+        """
         newest = self.next_commit
         if not newest:
             return ""
@@ -343,7 +350,7 @@ class Project:
             return bounded(self._refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
-        # Else what was said is of a commit before.
+        # Otherwise the report is about an earlier commit.
         if self.commit == newest:
             if self._busy:
                 return "agentk is applying it"
@@ -353,20 +360,20 @@ class Project:
 
     @property
     def problems(self) -> list[str]:
-        """Problems, as the log shows them."""
+        """The present problems, as logged."""
         refused = self._refused
         pruning = self._pruning
         said = self._journal.problems
         if self._busy and self._journal.commit != (self.orders.pinned or self.commit):
-            # Another commit is worked on.
+            # Another commit is in progress.
             said = []
         if pruning is not None:
-            # Of what was said before some is waited for no longer.
+            # Deletes that were approved since the report do not wait any more.
             said = [*_pruning_lines(pruning)] + ([] if pruning.approved else said)
         why = bounded(
             f"commit {refused.commit[:12]}: {one}"
             for one in refused.problems
-            # The commit is not followed.
+            # A pinned project does not follow the newest commit.
             if not self.orders.pinned
         )
         return [*filter(None, [self._commits.problem]), *why, *said]
@@ -384,7 +391,7 @@ class Project:
 
     @property
     def state(self) -> State:
-        """How far it is."""
+        """The state of the project."""
         if self.orders.suspended:
             return State.SUSPENDED
         if self._busy:
@@ -407,7 +414,7 @@ class Project:
     @property
     def is_current(self) -> bool:
         """
-        All of the last commit, or of the one it is pinned to, is as Git has it.
+        Whether all objects of the newest or pinned commit are as in Git.
 
         An object that stays until another project takes it does not count: that project
         may wait for this one.
@@ -418,13 +425,19 @@ class Project:
 
     @property
     def hands_over(self) -> bool:
-        """Objects stay until another project takes them, and nothing else is wrong."""
+        """
+        Whether objects stay until another project takes them, and nothing else is
+        wrong.
+        """
         waits = self._transfers.only_waits
         return self.state in (State.FAILED, State.WAITING) and waits
 
     @property
     def drift_delay(self) -> str:
-        """Why drift is seen late; empty: it is seen at once, or is not looked for."""
+        """
+        The reason why drift is detected late; empty if it is detected at once, or not
+        looked for.
+        """
         problems = self.drifts.unwatched if self.settings.drift.mode != "off" else {}
         if not problems:
             return ""
@@ -450,10 +463,10 @@ class Project:
         """
         Approve the deletes that a limit holds back.
 
-        :param release: as `Report.release` has it.
+        :param release: the value of `Report.release`.
         :param by: the user who approves them.
-        :raises CallError: FAILED_PRECONDITION, it names other objects, or nothing is
-            held.
+        :raises CallError: FAILED_PRECONDITION, *release* is for other objects, or
+            nothing is held.
         """
         report = self.report
         if report is None or not report.held:
@@ -462,7 +475,7 @@ class Project:
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"other objects are held, or by another commit: {self._how_to_look}",
+                (f"other objects are held, or by another commit: {self._how_to_look}"),
             )
 
         def approved(orders: Orders) -> Orders:
@@ -473,24 +486,29 @@ class Project:
 
     async def suspend(self) -> None:
         """
-        Change nothing any more, until `resume`.
+        Change nothing until `resume`.
 
-        :raises CallError: FAILED_PRECONDITION, no commit of the project has come yet.
+        :raises CallError: FAILED_PRECONDITION, no commit of the project has arrived
+            yet.
         """
         await self._order(lambda orders: attrs.evolve(orders, suspended=True))
 
     async def resume(self) -> None:
-        """Follow Git again; :raises CallError: as `suspend`."""
+        """
+        Follow Git again.
+
+        :raises CallError: as `suspend`.
+        """
         await self._order(
             lambda orders: attrs.evolve(orders, suspended=False, pinned="")
         )
 
     async def sync(self) -> str:
         """
-        Look for the newest commit, and apply it now.
+        Request the newest commit, and apply it now.
 
-        :return: its id.
-        :raises CallError: kas cannot say.
+        :returns: its id.
+        :raises CallError: kas cannot name it.
         """
         commit = await self._commits.newest()
         self._interrupt()
@@ -500,7 +518,7 @@ class Project:
         """
         Apply objects again, and take their fields back from other field managers, once.
 
-        :param keys: of objects of the current commit; empty: all of them.
+        :param keys: objects of the current commit; empty for all of them.
         :raises CallError: FAILED_PRECONDITION, the project is suspended, or no commit
             was applied; NOT_FOUND, the commit does not have one of them.
         """
@@ -521,7 +539,7 @@ class Project:
         """
         Apply an earlier commit, and stay there until `resume`.
 
-        :param wanted: the first digits of its id; empty: the last other commit whose
+        :param wanted: the first digits of its id; empty for the last other commit whose
             objects were all applied.
         :return: its id.
         :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
@@ -550,11 +568,19 @@ class Project:
         return found[0]
 
     async def history(self) -> tuple[AppliedCommit, ...]:
-        """Return the applied commits, newest last; :raises CallError: as `suspend`."""
+        """
+        Return the applied commits, the newest last.
+
+        :raises CallError: as `suspend`.
+        """
         return (await self._stores.orders(self._first_snapshot()).read()).history
 
     async def kept(self) -> list[KeptState]:
-        """Return the kept states of objects; :raises CallError: as `suspend`."""
+        """
+        Return the kept states of objects.
+
+        :raises CallError: as `suspend`.
+        """
         return await self._stores.backups(self._first_snapshot()).read()
 
     def _first_snapshot(self) -> Snapshot:
@@ -572,9 +598,9 @@ class Project:
         """
         Return the effect of the commit of *ref*, without changes.
 
-        :param ref: empty: the followed ref.
-        :param path: a file or a folder that limits the preview; empty: all files.
-        :raises CallError: the commit does not exist; the cluster cannot be reached now.
+        :param ref: empty for the followed ref.
+        :param path: a file or a folder that limits the preview; empty for all files.
+        :raises CallError: the commit does not exist; or the API server is unavailable.
         """
         asked = ref if ref.WhichOneof("ref") else None
         if ref.commit:
@@ -584,8 +610,7 @@ class Project:
         waits = self._transfers.deletes_wait.copy()
         reconciler = attrs.evolve(
             self._reconciler(snapshot, store),
-            # A preview changes nothing for the pass that may be running; it begins no
-            # wait, and ends none.
+            # A preview neither begins nor ends a wait of a pass that may be running.
             stays=self._transfers.handover.stays,
             given=self._transfers.gives,
             claims=self._stores.claims(snapshot, waits).of,
@@ -607,7 +632,7 @@ class Project:
         return Preview(snapshot.commit, objects=tuple(objects))
 
     def _was_applied(self, manifest: Manifest) -> bool:
-        """Whether what was applied last of an object is this manifest."""
+        """Tell whether this is the manifest of an object that was last applied."""
         settled = self._settled.get(manifest.key)
         return (
             settled is not None
@@ -617,9 +642,10 @@ class Project:
 
     def _whole(self, commit: str) -> str:
         """
-        Return the id of a known commit that begins with *commit*, or a whole id.
+        Return the id of the known commit that begins with *commit*, or *commit* if it
+        is a whole id.
 
-        :raises CallError: INVALID_ARGUMENT, no known commit begins so.
+        :raises CallError: INVALID_ARGUMENT, no known commit begins with it.
         """
         if COMMIT.fullmatch(commit):
             return commit
@@ -636,7 +662,7 @@ class Project:
         return found[0]
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Process commits until cancelled."""
         parts = (self._commits.run, self._work, self.drifts.run)
         await in_parallel(parts, ends=self._end)
 
@@ -646,12 +672,15 @@ class Project:
     # Results of the passes.
 
     def _note_kas(self) -> None:
-        """Note that kas fails in another way, or no longer."""
+        """Update the problem that kas reports, and log changes."""
         self._note_sync()
         self._note_absent()
 
     def _note_absent(self) -> None:
-        """Tell the others if a newer commit has no folder of this project."""
+        """
+        Notify the other projects if a newer commit does not contain the project's
+        folder.
+        """
         found = self._commits.absent
         if found is not self._absent:
             if self._absent is not None:
@@ -666,7 +695,7 @@ class Project:
     def _came(self, snapshot: Snapshot, source: Source) -> None:
         self._note_absent()
         if source.problems:
-            # The commit before goes on, as it was.
+            # The previous commit stays in effect.
             self._refused = Report(snapshot.commit, source.problems)
             self._journal.list_all(snapshot.commit, bounded(source.problems))
             self._note_sync()
@@ -692,13 +721,13 @@ class Project:
         ]
 
     def _interrupt(self) -> None:
-        """Begin again, with another commit or after an operator's order."""
+        """Start over with another commit, or after an operator's order."""
         self._changed = True
         if self._working is not None:
             self._working.cancel()
 
     async def _step(self, work: Deferred[_T]) -> _T | None:
-        """Return the result of *work*; None: `_interrupt` ended it."""
+        """Return the result of *work*; None if `_interrupt` ended it."""
         self._working = work
         try:
             return await work
@@ -728,7 +757,7 @@ class Project:
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
     async def _unread(self, backoff: Backoff) -> None:
-        """Read the orders, if a commit without the folder of this project came."""
+        """Read the orders if a commit without the project's folder has arrived."""
         absent = self._absent
         if absent is None or self.knows_orders:
             await Deferred()
@@ -744,9 +773,9 @@ class Project:
             backoff.reset()
 
     def _pause(self) -> float:
-        """Seconds until all of it is applied again."""
+        """Return the seconds until all objects are applied again."""
         if self.settings.drift.mode != "repair":
-            # Changes by others stay until the next commit.
+            # Changes by other clients stay until the next commit.
             return math.inf
         if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
             return WATCHED_AGAIN * (0.5 + self._context.random() / 2)
@@ -754,13 +783,13 @@ class Project:
 
     async def _rest(self, seconds: float) -> None:
         """
-        Wait, and repair drift meanwhile; an order or a commit ends it early.
+        Wait, repairing drift in the meantime; an order or a commit ends the wait early.
         """
         until = self._api.clock.seconds() + seconds
         while (left := until - self._api.clock.seconds()) > 0:
             pause = min(left, REST)
             if self.orders.suspended:
-                # Drift does not matter now.
+                # Drift is not repaired now.
                 await deferLater(self._api.clock, pause)
                 continue
             await self.drifts.wait(pause)
@@ -768,7 +797,9 @@ class Project:
                 return
 
     async def _repair(self, manifests: list[Manifest]) -> bool:
-        """Repair drift of *manifests*; False: an operator changed the orders."""
+        """
+        Repair the drift of *manifests*; return False if an operator changed the orders.
+        """
         snapshot = self._snapshot
         assert snapshot is not None
         keys = [one.key for one in manifests]
@@ -792,7 +823,7 @@ class Project:
         return True
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
-        """Whether all is as Git has it."""
+        """Apply a commit; tell whether all objects are as in Git now."""
         self._transfers.idle()
         store = self._stores.orders(snapshot)
         try:
@@ -867,7 +898,8 @@ class Project:
         """
         Take over the orders, and read the commit that they pin.
 
-        :param snapshot: the newest commit, and *source* what it has; None: not read.
+        :param snapshot: the newest commit; *source* is its content, or None if it was
+            not read.
         :raises CallError: the pinned commit cannot be read now.
         """
         self.orders = orders
@@ -889,7 +921,7 @@ class Project:
         self._pruning = pruning
 
     def _note_pruned(self, commit: str, key: ObjectKey) -> None:
-        """Have kas write the delete of an object to its audit log."""
+        """Report the delete of an object to kas, for its audit log."""
         approval = self.orders.approval
         names = ", ".join(approval.by) or UNKNOWN
         by = names if approval.covers(commit, key) else ""
@@ -897,11 +929,11 @@ class Project:
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
         """
-        Return what the pinned commit has.
+        Return the content of the pinned commit.
 
-        Each order asks kas again, because a forced push may have removed the commit
-        from the history since another order.  If kas or the Git server is away, a
-        commit that was read for an earlier order still counts.
+        Each order makes kas check the commit again, because a forced push may have
+        removed it from the history. If kas or the Git server is unavailable, a commit
+        that was read for an earlier order still counts.
 
         :raises CallError: it cannot be read, or is not in the history of the ref.
         """
@@ -921,7 +953,7 @@ class Project:
         return found
 
     async def _remember(self, report: Report, store: OrderStore) -> None:
-        """Write down that a commit was applied."""
+        """Record in the cluster that a commit was applied."""
         history = self.orders.history
         dry = self.settings.dry_run_strategy != "none"
         if dry or report.problems:
@@ -942,7 +974,8 @@ class Project:
                 self.orders = await store.change(used)
             return
         done = AppliedCommit(report.commit, round(self._now()), summary, complete)
-        # Failed or held objects of the same commit have come to another end since then.
+        # Objects of this commit that were failed or held have reached another state
+        # since.
         self.orders = await store.change(
             lambda orders: used(orders).remembering(done, replaces)
         )
@@ -1005,7 +1038,7 @@ class Project:
             threads=self._context.programs.renderer.threads,
         )
 
-    # Changes by others.
+    # Changes by other clients.
 
     def _planned(self, name: str, plan: Plan) -> None:
         if self.settings.drift.mode != "off":
@@ -1020,7 +1053,7 @@ class Project:
         behind = report is None or bool(
             report.problems or report.failed or self._guarded(report)
         )
-        # A newer commit is there, and cannot be had or read.
+        # A newer commit exists, but cannot be read.
         newer = bool(self._refused.problems or self._commits.problem_of_newer)
         behind = behind or newer
         if not behind and not self.drifts.present:
@@ -1035,7 +1068,7 @@ class Project:
 
     def _guarded(self, report: Report) -> list[Result]:
         """
-        Return the objects that agentk should prune and keeps; none if ``prune`` is
+        Return the objects that agentk should prune but keeps; empty if ``prune`` is
         false.
         """
         return report.blocked if self.settings.prune else []
@@ -1064,7 +1097,7 @@ class Project:
         )
 
     def _explained(self, error: CallError) -> str:
-        """Why nothing could be done."""
+        """Return the reason why nothing could be done."""
         if isinstance(error, _Unreadable):
             return error.message
         space = "" if self._store is None else self._store.namespace
@@ -1090,7 +1123,7 @@ def _unreadable(commit: str, why: str) -> str:
 
 
 def _pruning_lines(pruning: Pruning) -> Iterator[str]:
-    """How far deletes are, and what holds the first ones that stay."""
+    """Yield the progress of deletes, and the reasons of the first objects that stay."""
     word = "approved" if pruning.approved else "pruning"
     yield f"{word}, {pruning.gone} of {pruning.total} gone"
     for key, why in sorted(pruning.stays.items())[:MAX_STAYING]:
@@ -1098,10 +1131,10 @@ def _pruning_lines(pruning: Pruning) -> Iterator[str]:
 
 
 def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
-    """Say that the project does not have *key*, and what may be meant."""
+    """Return an error for an unknown *key*, with similar objects of the project."""
     text = f"the project has no object {_argument(key)}"
     wanted = key.kind.lower(), key.name
-    # A group or Namespace is left out easily, and kubectl takes a kind in any case.
+    # Users often omit the group or Namespace, and kubectl ignores the case of a kind.
     near = sorted(one for one in known if (one.kind.lower(), one.name) == wanted)
     if near:
         return f"{text}; it has {', '.join(map(_argument, near[:MAX_KINDS]))}"
@@ -1112,5 +1145,5 @@ def _no_object(key: ObjectKey, known: Collection[ObjectKey]) -> str:
 
 
 def _argument(key: ObjectKey) -> str:
-    """Return what ``kasctl gitops repair`` takes for an object."""
+    """Return the argument of ``kasctl gitops repair`` for an object."""
     return str(key).replace(" ", "/", 1)[:MAX_LINE]

@@ -1,4 +1,4 @@
-"""In agentk: reports the objects that it pruned, for the audit log of kas."""
+"""Reports from agentk to kas about pruned objects, for the audit log of kas."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports"]
 
-#: Seconds between two reports, and those for one.
+#: Seconds between two reports, and the timeout of one.
 REPORT_PAUSE, REPORT_SECONDS = 5.0, 10.0
 
-#: Prunes in one report, and prunes that wait while kas cannot be reached: of further
-#: ones agentk keeps only the number.
+#: Prunes in one report, and prunes that wait while kas cannot be reached: further
+#: prunes are only counted.
 MAX_TOLD, MAX_WAITING = 20, 1000
 
 #: Objects of one prune that are named.
 MAX_NAMED = 20
 
-#: Seconds after a failure.
+#: Bounds of the backoff after a failure, in seconds.
 TRY_FIRST, TRY_MOST = 5.0, 60.0
 
 
@@ -45,15 +45,15 @@ class PruneReports:
     _kas: IServiceClient
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: By project, commit and user.
+    #: The waiting prunes by project, commit and user.
     _waiting: dict[tuple[str, str, str], reports_pb2.Prune] = attrs.field(
         factory=dict, init=False
     )
-    #: Number of prunes that did not fit.
+    #: The number of prunes that were left out.
     _left_out: int = attrs.field(default=0, init=False)
 
     def add(self, project: str, commit: str, key: ObjectKey, approved_by: str) -> None:
-        """Have kas learn of the delete of an object."""
+        """Queue the report about the delete of an object."""
         known = self._waiting.get((project, commit, approved_by))
         if known is None:
             if len(self._waiting) >= MAX_WAITING:
@@ -67,7 +67,7 @@ class PruneReports:
             known.objects.append(object_reference(key))
 
     async def run(self) -> None:
-        """Report again and again, until it is cancelled."""
+        """Send reports until cancelled."""
         backoff = Backoff(self._random, TRY_FIRST, TRY_MOST)
         while True:
             await deferLater(self._clock, REPORT_PAUSE)
@@ -85,7 +85,7 @@ class PruneReports:
         request = reports_pb2.ReportPrunedRequest(
             prunes=list(told.values()), left_out=left_out
         )
-        # Prunes that agentk carries out meanwhile are part of the next report.
+        # Prunes that happen in the meantime are part of the next report.
         for key in told:
             del self._waiting[key]
         self._left_out = 0
@@ -95,7 +95,7 @@ class PruneReports:
             reported = True
         except CallError as error:
             self._log.debug("kas did not take a report: {why}", why=error.message)
-            # A kas of an earlier version writes no such event; no other try helps.
+            # An earlier version of kas has no such event, so a retry would not help.
             reported = error.status in (Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT)
             return reported
         finally:

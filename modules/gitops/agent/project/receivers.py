@@ -1,11 +1,11 @@
 """
-Objects of other engines, notified of each commit.
+Notifies objects of other engines of each commit.
 
-A GitRepository of Flux or an Application of Argo CD looks at Git every few minutes, and
-nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of the push:
+A GitRepository of Flux or an Application of Argo CD polls Git every few minutes, and no
+webhook reaches a cluster behind NAT to notify it earlier. kas knows of the push:
 
-    kas ──which commit──> an annotation of the object, which its engine takes as a sign,
-                          or a field that says which commit it is at
+kas ──the commit──> an annotation that makes the engine poll Git now, or a field with
+the commit to use
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Receiver", "key_of"]
 
-#: Has Argo CD look at Git.
+#: Annotation that makes Argo CD poll Git.
 _REFRESH = "argocd.argoproj.io/refresh"
 
-#: Seconds between two commits at the least.
+#: Minimum of seconds between two commits.
 BETWEEN = 1.0
 
 
@@ -47,11 +47,11 @@ class Receiver:
     The objects that agentk notifies of the commits of one ref.
 
     :param service: client of the service of kas that sends commits.
-    :param now: seconds since 1970.
-    :ivar commit: the last commit that all of them received; empty: none yet.
+    :param now: returns the time in seconds since 1970.
+    :ivar commit: the last commit that all of them received; empty if there is none.
     :ivar told: the last commit that each of them received.
-    :ivar problems: why an object did not receive the last commit.
-    :ivar problem: why kas names no commit; empty: it does.
+    :ivar problems: the reasons why objects did not receive the last commit.
+    :ivar problem: why kas does not name a commit; empty if it does.
     """
 
     settings: ReceiverSettings
@@ -66,7 +66,7 @@ class Receiver:
     _log = Logger()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Notify the objects of each commit until cancelled."""
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
         while True:
             try:
@@ -77,11 +77,11 @@ class Receiver:
                 continue
             self._complain("")
             if not commit:
-                # kas stops, and another one answers.
+                # kas is stopping; another kas will answer.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             # Each notification starts work in its engine.  They run in parallel, so
-            # that a webhook that does not answer delays no other one.
+            # that a webhook that does not answer does not delay the others.
             await in_parallel(
                 partial(self._tell, one, commit)
                 for one in self.settings.objects
@@ -96,12 +96,13 @@ class Receiver:
 
     async def _next(self) -> str:
         """
-        Return the commit of the ref once it has changed; empty: repeat the request.
+        Return the commit of the ref when it changes; empty if the request must be
+        repeated.
         """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self.settings.project,
-            # After a problem any answer says that it is over: the next commit may be
-            # weeks away.
+            # After a problem, request any commit, to learn that the problem is over:
+            # the next commit may be weeks away.
             commit_id="" if self.problem else self.commit,
             ref=ref_message(self.settings.ref),
             only_commit=True,
@@ -121,7 +122,8 @@ class Receiver:
                 field_manager=FIELD_MANAGER,
             )
         except (CallError, ValueError) as error:
-            # ValueError: a namespace where there is none, or the other way round.
+            # ValueError: a namespace for a cluster-wide kind, or no namespace for a
+            # namespaced kind.
             if self.problems.get(one) != str(error):
                 self._log.warn(
                     "{object} is not told of commit {commit}: {reason}",
@@ -143,7 +145,7 @@ class Receiver:
         """
         Return the health of a notified object.
 
-        :param until: when nothing waits for it any more, on the clock.
+        :param until: the deadline, by the reactor's clock.
         :raises CallError: it cannot be read.
         """
         asking = Deferred.fromCoroutine(self._health(one))
@@ -179,7 +181,7 @@ def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
     if one.field:
         path = path_of(one.field)
     elif one.annotation == _REFRESH:
-        # Argo CD takes two words alone.
+        # Argo CD accepts two values only: normal and hard.
         value = "normal"
     found: Any = value
     for name in reversed(path):

@@ -1,4 +1,4 @@
-"""From the files of a commit to the cluster, once: the one way that there is."""
+"""Applies the files of a commit to the cluster, once."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ __all__ = [
     "Report",
 ]
 
-#: Seconds that a repair waits until what others need is current.
+#: Seconds that a repair waits for objects that others need to become current.
 REPAIR_SECONDS = 60.0
 
 
 @attrs.frozen(eq=False)
 class Report:
     """
-    Result of a commit.
+    The result of a commit.
 
-    :ivar problems: why agentk applied nothing of it; empty: it did.
+    :ivar problems: why agentk applied nothing of it; empty if it did.
     :ivar held: see `Plan.held`.
     """
 
@@ -68,9 +68,9 @@ class Report:
     @property
     def release(self) -> str:
         """
-        A name for the deletes of *held* with this commit; empty: none is held.
+        A name for the deletes of *held* with this commit; empty if none is held.
 
-        Long enough that two commits never have the same name.
+        It is long enough that two commits never have the same name.
         """
         names = "\0".join([self.commit, *(str(key) for key in sorted(self.held))])
         return sha256(names.encode()).hexdigest()[:40] if self.held else ""
@@ -91,17 +91,18 @@ class Report:
 @attrs.define(eq=False, kw_only=True)
 class Reconciler:
     """
-    Reconciler that brings the cluster to the state of one source.
+    An engine that brings the cluster to the state of one source.
 
-    :param leads: whether this agentk may change anything; checked before each change.
-    :param now: seconds since 1970.
+    :param leads: called before each change; tells whether this agentk may change
+        anything.
+    :param now: returns the time in seconds since 1970.
     :param planned: called with each plan before it is applied.
     :param applied: called with the new state of each applied object.
     :param settled: see `Act`, also for *kept*.
-    :param leaves: whether an object stays as others have changed it.
+    :param leaves: tells whether an object stays as other clients have changed it.
     :param stays: see `make_plan`, also for *given* and *claims*.
     :param prunes: see `Act`, also for *pruned*.
-    :param threads: order the objects of a commit.
+    :param threads: compute the order of a commit's objects.
     """
 
     client: IKubernetesClient
@@ -124,9 +125,10 @@ class Reconciler:
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
-        Return the plan of a commit, or a report why nothing would be applied.
+        Return the plan of a commit, or a report of the reasons why nothing would be
+        applied.
 
-        :raises CallError: the cluster cannot be reached now.
+        :raises CallError: the API server is unavailable.
         """
         if source.problems:
             return Report(commit, source.problems)
@@ -152,10 +154,11 @@ class Reconciler:
 
     async def run(self, commit: str, source: Source) -> Report:
         """
-        Do it.
+        Apply a commit and return the report.
 
         :raises Superseded: another agentk leads, or an operator changed the orders.
-        :raises CallError: the cluster cannot be asked, or the inventory not written.
+        :raises CallError: the API server is unavailable, or the inventory cannot be
+            written.
         """
         try:
             plan = await self.plan(commit, source)
@@ -192,7 +195,7 @@ class Reconciler:
 
         The project owned the changed fields, so it takes them from any manager.
 
-        :param only: keys of objects of *manifests*, as in the cluster; empty: all.
+        :param only: keys of objects of *manifests*, as in the cluster; empty for all.
         :raises Superseded: as `run`.
         :raises CallError: as `run`.
         """

@@ -1,4 +1,4 @@
-"""In agentk: tells kas, and the objects themselves, of drift."""
+"""Reports drift to kas and as Events of the objects."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["DriftReports"]
 
-#: Drifts that wait to be reported; of more, agentk drops the oldest.
+#: Drifts that wait to be reported; beyond that agentk drops the oldest.
 MAX_WAITING = 500
 
-#: Drifts in one call, and seconds between two calls: what comes together goes together.
+#: Drifts in one call, and seconds between two calls, so that drifts at the same time
+#: share a call.
 MAX_TOLD, TELL_PAUSE = 100, 1.0
 
-#: Bytes of drifts in one call: kas takes twice as much.
+#: Bytes of drifts in one call: kas accepts twice as much.
 MAX_TOLD_BYTES = 512 * 1024
 
-#: Seconds for one call.
+#: The timeout of one call, in seconds.
 TELL_SECONDS = 10.0
 
 #: Bounds of the backoff in seconds before agentk reports again after a failure.
 AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
 
-#: Events of Kubernetes in a minute, of all objects together.
+#: Kubernetes Events in a period, over all objects, and the seconds of the period.
 EVENTS, EVENTS_SECONDS = 30, 60.0
 
-#: Events that wait while the API server is silent; of more the first are left out.
+#: Events that wait while the API server does not answer; beyond that the oldest are
+#: dropped.
 MAX_EVENTS = 100
 
 #: Seconds between two equal Events about one object, and objects whose last Event
@@ -63,9 +65,9 @@ _REASONS = {
 @attrs.define(eq=False)
 class DriftReports:
     """
-    See the module.
+    The reporter of drift.
 
-    :param now: seconds since 1970.
+    :param now: returns the time in seconds since 1970.
     """
 
     _log = Logger()
@@ -79,7 +81,7 @@ class DriftReports:
     _left_out: int = 0
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
     _events_left_out: int = 0
-    #: Time of each Event, by its object and text.
+    #: The time of each Event, by its object and text.
     _said: Recent[tuple[str, str], float] = attrs.field(
         factory=lambda: Recent(SAME_OBJECTS)
     )
@@ -100,7 +102,7 @@ class DriftReports:
             one.callback(None)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send reports and Events until cancelled."""
         await in_parallel([self._tell_kas, self._make_events])
 
     async def _woken(self) -> None:
@@ -124,11 +126,12 @@ class DriftReports:
                 await self._kas.call("ReportDrift", request, timeout=TELL_SECONDS)
             except CallError as error:
                 if error.status is Status.UNIMPLEMENTED:
-                    # A kas of before: its log has nothing of this, ours has.
+                    # An earlier version of kas cannot log drift; agentk's own log
+                    # contains it.
                     continue
                 self._left_out += left_out
                 if error.status is Status.INVALID_ARGUMENT:
-                    # One of them kas never takes, and all others it does.
+                    # kas rejects one of them, but would accept all others.
                     most = max(1, len(told) // 2)
                     if len(told) <= 1:
                         self._left_out += len(told)
@@ -153,7 +156,7 @@ class DriftReports:
         return found
 
     def _again(self, told: list[control_pb2.ObjectDrift]) -> None:
-        """Report these again; drop drifts that do not fit."""
+        """Queue drifts to be reported again; drop those that do not fit."""
         room = MAX_WAITING - len(self._waiting)
         self._waiting.extendleft(reversed(told[-room:] if room else []))
         self._left_out += max(0, len(told) - room)
@@ -186,7 +189,7 @@ class DriftReports:
                     "apiVersion": drift.api_version,
                     "kind": key.kind,
                     "name": key.name,
-                    # ``kubectl describe`` finds the Event by it.
+                    # ``kubectl describe`` finds the Event by the uid.
                     "uid": drift.uid,
                     **({"namespace": key.namespace} if key.namespace else {}),
                 },

@@ -1,4 +1,4 @@
-"""What agentk keeps of one project in the cluster, and may read of others."""
+"""The records of one project in the cluster, and access to the records of others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ProjectStores:
     """
     Inventory, orders and backups of one project; agentk's own account writes them.
 
-    :param inventories: the namespace of all inventories; empty: agentk's own.
-    :param now: returns seconds since 1970.
+    :param inventories: the Namespace of all inventories; empty for agentk's own.
+    :param now: returns the time in seconds since 1970.
     """
 
     _api: IAgentModuleApi
@@ -88,5 +88,5 @@ class ProjectStores:
 
     @property
     def _writer(self) -> InventoryWriter:
-        """This agentk, for inventories."""
+        """Return this agentk as a writer of inventories."""
         return InventoryWriter.of(self._api, self._now)

@@ -1,8 +1,8 @@
 """
-Objects that other projects of this agent, and other agents, have, give up or take.
+Objects that move between this project, other projects of this agent, and other agents.
 
-A pass of a project asks about each such object.  The answers decide afterwards what the
-project waits for, and when it looks again.
+A pass of a project asks about each such object. The answers determine what the project
+waits for afterwards, and when it checks again.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from tunnel.errors import CallError
 
 __all__ = ["Transfers"]
 
-#: Where an account asks what it may do.
+#: The API with which an account checks its permissions.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @attrs.define(eq=False)
 class Transfers:
     """
-    The transfers of one project, as its last pass saw them.
+    The transfers of one project, as of its last pass.
 
-    :param handover: between this project and others.
+    :param handover: the handover between this project and others.
     :param client: acts as the account of the project.
-    :param has_account: whether that is an account of its own, with fewer permissions
-        than agentk.
+    :param has_account: whether the project has an account of its own, with fewer
+        permissions than agentk.
     :param claims_of: returns the claims of other agents, for the commit of a pass.
-    :ivar waits: an object waits for another project, which keeps it or is to take it.
-    :ivar took: an object was taken from another project.
-    :ivar wait_ends: when the first of the waits for other agents ends; infinite: none
-        does.
-    :ivar hands_over: objects stay until another project takes them, and nothing else is
-        wrong.
-    :ivar only_waits: the same, with the objects that wait for other agents.
+    :ivar waits: whether an object waits for another project, which keeps it or is to
+        take it.
+    :ivar took: whether an object was taken from another project.
+    :ivar wait_ends: when the first of the waits for other agents ends; infinite if
+        there is none.
+    :ivar hands_over: whether objects stay until another project takes them, and nothing
+        else is wrong.
+    :ivar only_waits: the same, including the objects that wait for other agents.
     """
 
     handover: ProjectHandover
@@ -63,42 +64,43 @@ class Transfers:
     wait_ends: float = attrs.field(default=math.inf, init=False)
     hands_over: bool = attrs.field(default=False, init=False)
     only_waits: bool = attrs.field(default=False, init=False)
-    #: Of deletes, for other agents; see `Claims`.
+    #: The waits of deletes for other agents; see `Claims`.
     deletes_wait: Waits = attrs.field(factory=Waits, init=False)
-    #: The inventory of the pass; None: no pass has begun.
+    #: The inventory of the pass; None before the first pass.
     _store: InventoryStore | None = attrs.field(default=None, init=False)
     #: Objects that the handover keeps.
     _handed: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects whose deletes wait for other agents.
     _delayed: set[ObjectKey] = attrs.field(factory=set, init=False)
-    #: Objects that other projects have not yet given up, and will; and the start of the
-    #: wait for objects whose hand-over is not certain.
+    #: Objects that other projects are expected to give up, and when the wait for
+    #: uncertain ones began.
     _awaited: set[ObjectKey] = attrs.field(factory=set, init=False)
     _awaited_since: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
-    #: Inventories of others, and whether they follow the same, in one pass.
+    #: For each inventory of another agent, whether it follows the same source; for one
+    #: pass.
     _follows_same: dict[str, bool] = attrs.field(factory=dict, init=False)
-    #: Objects that others have given up for this one.
+    #: Objects that other projects have given up for this one.
     _offered: set[ObjectKey] = attrs.field(factory=set, init=False)
-    #: Objects that the account may not take, and since when.
+    #: Objects that the account may not take, each with the time of the first refusal.
     _forbidden: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
-    #: Objects of them that others need not keep any longer.
+    #: Those of these objects that the other projects need not keep any longer.
     _given_up: frozenset[ObjectKey] = attrs.field(factory=frozenset, init=False)
 
     def has_given_up(self, key: ObjectKey) -> bool:
-        """Whether the account was not allowed to take an object for too long."""
+        """Tell whether the account was not allowed to take an object for too long."""
         return key in self._given_up
 
     @property
     def awaits_agents(self) -> bool:
-        """Only deletes are left, which wait for other agents for some time."""
+        """Whether only deletes are left, which wait for other agents for some time."""
         return self.only_waits and bool(self._delayed) and self.wait_ends < math.inf
 
     def new_commit(self) -> None:
-        """Begin other waits: another commit has come."""
+        """Start new waits, because another commit has arrived."""
         self._awaited_since.clear()
 
     def idle(self) -> None:
-        """Note that the project does nothing, for another reason."""
+        """Record that the project is idle for another reason."""
         self.hands_over = self.only_waits = False
 
     def begin(self) -> None:
@@ -112,14 +114,14 @@ class Transfers:
         self._follows_same.clear()
 
     def use(self, store: InventoryStore) -> None:
-        """Name the inventory of the pass."""
+        """Set the inventory of the pass."""
         self._store = store
 
     async def end(self, report: Report) -> None:
         """
-        Draw the conclusions of a pass, and tell the other projects.
+        Draw the conclusions of a pass, and notify the other projects.
 
-        :raises CallError: the cluster cannot be asked now.
+        :raises CallError: the API server is unavailable.
         """
         forbidden = await self._not_to_be_taken(report)
         stays = {one.key: one.reason for one in report.blocked}
@@ -128,7 +130,7 @@ class Transfers:
             self._delayed |= late
             self.waits = True
         if self._awaited:
-            # It goes once they have come.
+            # The object is pruned once these reasons no longer apply.
             why_not = (INCOMPLETE, NOT_WHILE_FAILING)
             self._delayed |= {key for key, why in stays.items() if why in why_not}
         failed = {
@@ -146,7 +148,7 @@ class Transfers:
             self._given_up = given_up
             self.handover.changed()
 
-    # Questions of a plan.
+    # Callbacks of a plan.
 
     def stays(self, key: ObjectKey) -> str:
         """See `make_plan`."""
@@ -168,10 +170,10 @@ class Transfers:
         return gives
 
     async def gives(self, key: ObjectKey, owner: str) -> bool:
-        """Return whether the source with the inventory *owner* has given up *key*."""
+        """Tell whether the source with the inventory *owner* has given up *key*."""
         gives = self.handover.gives(key, owner)
         if gives is None:
-            # Of a project that the configuration has under another name now.
+            # The inventory belongs to a project that was renamed.
             store = self._store
             gives = self.handover.is_complete and (
                 store is not None and await store.is_of_us(owner)
@@ -181,12 +183,13 @@ class Transfers:
     async def _will_be_given(
         self, snapshot: Snapshot, key: ObjectKey, owner: str
     ) -> bool:
-        """Whether the source with the inventory *owner* may give up *key* soon."""
+        """Tell whether the source with the inventory *owner* may give up *key* soon."""
         if self.handover.will_read(owner):
             return True
         if owner in self.handover.inventories:
             return False
-        # Another project of before, or another agent, which may also keep it.
+        # The owner is a former project or another agent, which may also keep the
+        # object.
         now = self._clock.seconds()
         since = self._awaited_since.setdefault(key, now)
         if now - since >= OTHERS_SECONDS:
@@ -213,7 +216,7 @@ class Transfers:
             self.wait_ends = self._clock.seconds() + left
         return found
 
-    # What the account may not do.
+    # Missing permissions of the account.
 
     async def _not_to_be_taken(self, report: Report) -> frozenset[ObjectKey]:
         """Return the offered objects that the account may not write."""
@@ -231,7 +234,7 @@ class Transfers:
         )
 
     async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
-        """Whether the account may write an object, as far as is known."""
+        """Tell whether the account may write an object, as far as is known."""
         attributes = {
             "verb": "patch",
             "group": key.group,
@@ -252,9 +255,9 @@ class Transfers:
 
     def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
         """
-        Return the objects that the account may not write for too long.
+        Return the objects that the account was not allowed to write for too long.
 
-        The permission often comes with the same commit, from another project.
+        The permission often arrives with the same commit, from another project.
         """
         now = self._clock.seconds()
         before = self._forbidden

@@ -58,7 +58,7 @@ _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 @attrs.frozen
 class Decryptor:
     """
-    Runs the program.
+    Runs the program that decrypts.
 
     :param sops: its name on PATH, or its path.
     """
@@ -90,8 +90,10 @@ class Decryptor:
             why = (
                 f"there are more than {MAX_ENCRYPTED} encrypted objects"
                 if secret
-                else "it is encrypted with SOPS: name the Secret that has the age keys "
-                "(decryption.secret), or leave it out of paths"
+                else (
+                    "it is encrypted with SOPS: name the Secret that has the age keys "
+                    "(decryption.secret), or leave it out of paths"
+                )
             )
             problem = SourceProblem(encrypted[0].origin, f"{encrypted[0].key}: {why}")
             return attrs.evolve(source, problems=(*source.problems, problem))

@@ -33,11 +33,10 @@ async def read_snapshot(
     client: IKubernetesClient,
 ) -> Source:
     """
-    Return the objects of a commit, read in a thread, and rendered if the settings say
-    so.
+    Return the objects of a commit, read in a thread, and rendered if configured.
 
-    :raises CallError: the cluster cannot be reached now for a chart, or all places for
-        rendering are taken.
+    :raises CallError: the cluster cannot be reached to render a chart, or all slots for
+        rendering are in use.
     """
     kind, files = settings.source, snapshot.files
     if kind.kind == "plain":
@@ -67,7 +66,8 @@ async def _read_made(
     kind: SourceKind, made: tuple[str, bytes], threads: TextThreads
 ) -> Source:
     name, text = made
-    # A folder may be called as a file of JSON is.
+    # The name of a folder may end in ``.json``; the slash marks it as a folder, not a
+    # JSON file.
     name += "/" * name.endswith(".json")
     source = await threads.run(read_source, ((name, text),))
     hooks = tuple(_hooks(source)) if kind.kind == "helm" else ()
@@ -75,7 +75,7 @@ async def _read_made(
 
 
 def _hooks(source: Source) -> Iterator[SourceProblem]:
-    """Objects that Helm would apply at a time of its own."""
+    """Yield problems for objects that Helm would apply at a time of its own."""
     for one in source.manifests:
         hook = one.annotations.get("helm.sh/hook", "")
         if hook and not {each.strip() for each in hook.split(",")} <= {"crd-install"}:

@@ -1,4 +1,4 @@
-"""The pause before kas is asked again."""
+"""The pause before a request to kas is repeated."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ASK_FIRST", "ASK_MOST", "pause"]
 
-#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them;
-#: and before what could not be read or told now is tried again.
+#: Minimum and maximum of seconds before a request to kas is repeated, as in GitLab's
+#: agent; also for other failed reads and notifications.
 ASK_FIRST, ASK_MOST = 10.0, 300.0
 
 
@@ -26,9 +26,10 @@ async def pause(
     over: Deferred[None] | None = None,
 ) -> None:
     """
-    Wait for *seconds*; once agentk is connected to kas again, `ASK_FIRST` at most.
+    Wait for *seconds*, or at most `ASK_FIRST` after agentk has reconnected to kas.
 
-    :param random: from 0 to 1: not all agents of a kas that comes back ask it at once.
+    :param random: returns a number from 0 to 1, so that not all agents send their
+        requests at once when kas returns.
     :param over: ends the pause early when the caller fires it.
     """
     over = Deferred() if over is None else over

@@ -1,9 +1,9 @@
 """
 Renders the files of a commit to manifests with kustomize or Helm.
 
-agentk writes the files into a folder of their own: regular files only, and none outside
-of it.  It checks a source before a program runs.  In addition, the child process has no
-network, no other files, and nothing of agentk.
+agentk checks a source before it runs a program, and writes the files to a separate
+folder: only regular files, and none outside of it. In addition, the child process has
+no network, no other files, and none of agentk's environment.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["Capabilities", "Renderer", "RenderingRefused", "capabilities_of"]
 
-#: Names of the file that says what a kustomization is of.
+#: Names of the file that defines a kustomization.
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 
-#: Fields of it that name files or folders.
+#: Fields of a kustomization that name files or folders.
 _PATHS = (
     *("bases", "components", "configurations", "crds", "generators", "resources"),
     *("patchesStrategicMerge", "transformers", "validators"),
 )
 
-#: All fields of it.  Source: kustomize 5.8, api/types/kustomization.go.
+#: All fields of a kustomization. Source: kustomize 5.8, api/types/kustomization.go.
 _FIELDS = frozenset(
     (
         *("apiVersion", "bases", "buildMetadata", "commonAnnotations", "commonLabels"),
@@ -67,15 +67,15 @@ _FIELDS_OF_ITEMS: Mapping[str, Collection[str]] = {
     "secretGenerator": _GENERATOR | {"type"},
 }
 
-#: Fields that have kustomize start other programs, or fetch something.
+#: Fields that make kustomize start other programs or fetch files.
 _REFUSED = ("helmChartInflationGenerator", "helmCharts", "helmGlobals")
 
-#: Texts that are not paths in a repository.
+#: Texts that refer to remote files, not to paths in a repository.
 _REMOTE = re.compile(
     r"://|^git::|^git@|^[\w.-]+\.\w+[:/].*//|[?&](ref|version)=|^github\.com/"
 )
 
-#: Users do not write larger kustomizations.
+#: Maximum size of a kustomization in bytes; handwritten files are smaller.
 MAX_KUSTOMIZATION = 256 * 1024
 
 #: Reported reasons of one source; the first ones show the cause.
@@ -84,34 +84,35 @@ MAX_REASONS = 20
 #: Values and characters of all kustomizations of a source; large ones have thousands.
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
-#: Tokens within ``{{`` that end or hide text, or call ``lookup``.  Text without an end
-#: matches as well, so the time is linear in the length of a file.  Groups are atomic
-#: and not possessive, because Python before 3.11.5 repeats possessive groups wrongly.
+#: Tokens within ``{{`` that end or hide text, or call ``lookup``.  Unterminated text
+#: matches, too, so the time is linear in the length of a file.  Groups are atomic and
+#: not possessive, because Python before 3.11.5 repeats possessive groups wrongly.
 _TOKEN = re.compile(
     rb"""/\*|\}\}|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
     rb"""|(?<![.\w])lookup\b"""
 )
 
-#: A call of ``tpl``, and of ``lookup`` in a literal that it may get.
+#: A call of ``tpl``; and a call of ``lookup`` in a literal that may be passed to it.
 _TPL = re.compile(rb"(?<![.\w])tpl\b")
 _LITERAL_LOOKUP = re.compile(rb"(?<![.\w])lookup\b")
 
-#: Where one of these stands a program that fails may quote a Secret.
+#: Words that indicate secrets: if a file contains one, the error output may quote a
+#: Secret.
 _SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
 
-#: Of a JSON schema, what names another one.
+#: Keywords of a JSON schema that refer to other schemas.
 _REFERENCES = ("$dynamicRef", "$id", "$recursiveRef", "$ref", "$schema", "id")
 
-#: How a program says what is at a path, and a path from the root.
+#: Words in error output that describe what is at a path, and an absolute path.
 _LOOKED = re.compile(
     r"\b(?:open|l?stat|read\w*|evalsymlinks?|director\w+|file)\b|denied", re.IGNORECASE
 )
 _ABSOLUTE = re.compile(r"file:/|(?<![\w.:/-])/[\w.]")
 
-#: A file that it names, with a line and a column where it does.
+#: A file that the program names, optionally with line and column.
 _PLACE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}")
 
-#: Names of hooks that only run for ``helm test``.
+#: Names of hooks that only ``helm test`` runs.
 _TESTS = ("test", "test-success", "test-failure")
 
 
@@ -120,7 +121,7 @@ class Capabilities:
     """
     Versions of the API server, for charts that query them.
 
-    :ivar api_versions: ``apps/v1`` and ``apps/v1/Deployment``.
+    :ivar api_versions: names such as ``apps/v1`` and ``apps/v1/Deployment``.
     """
 
     version: str
@@ -129,11 +130,11 @@ class Capabilities:
 
 class RenderingRefused(CallError):
     """
-    A source that may not be rendered.
+    Raised for a source that must not be rendered.
 
-    :ivar reasons: all of them.
-    :ivar made: what came of it all the same, as `Renderer.render` gives it; None:
-        nothing did.
+    :ivar reasons: all reasons.
+    :ivar made: the result of `Renderer.render` if the source was rendered in spite of
+        them; None otherwise.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ async def capabilities_of(client: IKubernetesClient) -> Capabilities:
     """
     Return the capabilities of the cluster now.
 
-    :raises CallError: the cluster cannot be reached.
+    :raises CallError: the API server is unavailable.
     """
     said = await client.json("GET", "/version")
     found: set[str] = set()
@@ -160,10 +161,10 @@ async def capabilities_of(client: IKubernetesClient) -> Capabilities:
 @attrs.frozen
 class Renderer:
     """
-    Renderer of manifests.
+    A renderer of manifests.
 
-    :param kustomize: path of the program; *helm* is the path of Helm.
-    :ivar threads: process texts of repositories.
+    :param kustomize: the path of the program; *helm* is the path of Helm.
+    :param threads: process texts of repositories.
     """
 
     children: ChildProcesses
@@ -183,12 +184,12 @@ class Renderer:
         """
         Return a name for the rendered text, and the text.
 
-        :param namespace: of a Helm release that names none.
+        :param namespace: the Namespace of a Helm release that does not name one.
         :raises RenderingRefused: the source may not be rendered, with all reasons.
         :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, with the
-            reason; UNAVAILABLE, it can be tried again.
+            reason; UNAVAILABLE, a retry may succeed.
         """
-        # Beside the reactor: it reads what strangers wrote.
+        # In a thread, because the files are untrusted.
         if kind.kind == "kustomize":
             checked = dict(files)
             why = await self.threads.run(
@@ -201,7 +202,7 @@ class Renderer:
             looks = await self.threads.run(_checked_chart, kind, dict(files))
         place = TemporaryFolder()
         folder = place.path
-        # Values may be secrets as well, and are in no file.
+        # Values may be secret, too, and are not in the files.
         quotes = bool(kind.values) or await self.threads.run(_has_secrets, files)
         try:
             if kind.kind == "helm":
@@ -217,7 +218,7 @@ class Renderer:
             what = f"helm template {kind.path or '.'}"
             arguments = _helm_arguments(kind, namespace, folder, capabilities)
             if not self.children.is_confined:
-                # A packed subchart can have a schema that refers to any file.
+                # A packaged subchart may contain a schema that refers to any file.
                 arguments.insert(1, "--skip-schema-validation")
             try:
                 first = await self._made(self.helm, arguments, folder, what, quotes)
@@ -225,7 +226,7 @@ class Renderer:
             except CallError as error:
                 if error.status is Status.UNAVAILABLE or not looks:
                     raise
-                # It may fail because of what it looks up.
+                # It may fail because lookups return nothing.
                 raise RenderingRefused([*looks, error.message]) from None
             differing = await self.threads.run(_differing, first, second)
             if differing:
@@ -245,7 +246,10 @@ class Renderer:
         files: Sequence[tuple[str, bytes]],
         capabilities: Capabilities,
     ) -> Sequence[tuple[str, bytes]]:
-        """Have the chart see no API version that the cluster lacks."""
+        """
+        Return files in which the chart's tests for API versions that the cluster lacks
+        fail.
+        """
         if not await self.threads.run(lambda: helm_versions.asks(dict(files))):
             return files
         place = TemporaryFolder()
@@ -311,7 +315,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
 
 
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Return the problems of `kind.path` and of all files that it refers to."""
+    """Yield the problems of `kind.path` and of all files that it refers to."""
     waiting, seen = [kind.path], {kind.path}
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
     there = _files_and_folders(files)
@@ -379,7 +383,7 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
 
 
 def _bases(content: Mapping[str, Any]) -> set[str]:
-    """Return the texts that must be files or folders, and never YAML."""
+    """Return the texts that must be files or folders, and never inline YAML."""
     return {
         one
         for field in ("bases", "components", "resources")
@@ -389,10 +393,10 @@ def _bases(content: Mapping[str, Any]) -> set[str]:
 
 
 def _files_and_folders(files: Iterable[str]) -> set[str]:
-    """All paths; the root is empty."""
+    """Return all paths of files and their folders; the root is empty."""
     found: set[str] = {""}
     for path in files:
-        # No folder twice, and no folder of a folder that was there already.
+        # Stop at the first folder that is known: its parents are known, too.
         while path not in found:
             found.add(path)
             path = posixpath.dirname(path)
@@ -401,9 +405,9 @@ def _files_and_folders(files: Iterable[str]) -> set[str]:
 
 def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:
     """
-    Fields that no kustomization has.
+    Yield fields that kustomizations do not have.
 
-    Kustomize reads ``Resources`` as ``resources``, so that a path would not be seen.
+    Kustomize accepts ``Resources`` as ``resources``, so agentk would miss its paths.
     """
     places: list[tuple[str, Any, Collection[str]]] = [("", content, _FIELDS)]
     for field, known in _FIELDS_OF_ITEMS.items():
@@ -417,7 +421,7 @@ def _unknown_fields(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over texts of a kustomization that may be paths, except inline YAML."""
+    """Yield the texts of a kustomization that may be paths, but not inline YAML."""
     for key in _PATHS:
         for one in _list(content.get(key)):
             if isinstance(one, str) and "\n" not in one:
@@ -432,7 +436,7 @@ def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
                 for name in ("env", "envs", "files"):
                     for each in _list(one.get(name)):
                         if isinstance(each, str):
-                            # Only the path of a file can have a key before it.
+                            # Only the path of a file can follow a key and ``=``.
                             is_file = name == "files"
                             yield each.rpartition("=")[2] if is_file else each
     openapi = content.get("openapi")
@@ -449,10 +453,10 @@ def _list(found: Any) -> list[Any]:
 
 def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
     """
-    Look through a chart.
+    Check a chart.
 
-    :return: where it looks into the cluster; it can be rendered all the same.
-    :raises RenderingRefused: something does.
+    :returns: the places where it reads from the cluster; it can be rendered anyway.
+    :raises RenderingRefused: it must not be rendered.
     """
     if problems := [*_helm_problems(kind, files)]:
         raise RenderingRefused([*problems, *_lookups(kind, files)][:MAX_REASONS])
@@ -473,7 +477,7 @@ def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str
 
 
 def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Where a chart looks into the cluster, or may."""
+    """Yield the places where a chart reads from the cluster, or may do so."""
     below = f"{kind.path}/" if kind.path else ""
     for path, data in files.items():
         if kind.lookup != "refuse" or not path.startswith(below):
@@ -495,11 +499,13 @@ def _lookups(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _schema_leads_to(data: bytes) -> str:
-    """Why a schema of values cannot be used; empty: it leads nowhere else."""
+    """
+    Return why a schema of values cannot be used; empty if it does not refer to others.
+    """
     try:
         waiting = [json.loads(data)]
     except (ValueError, RecursionError):
-        # Helm reads more than Python: bytes that are not UTF-8, and deeper nesting.
+        # Helm accepts more than Python: bytes that are not UTF-8, and deeper nesting.
         return "agentk cannot read this schema: write it as JSON in UTF-8"
     while waiting:
         one = waiting.pop()
@@ -524,10 +530,10 @@ def _schema_leads_to(data: bytes) -> str:
 
 def _lookup_in(template: bytes) -> int | None:
     """
-    Where it first calls ``lookup``; None: nowhere.
+    Return the offset of the first call of ``lookup``; None if there is none.
 
-    If it calls ``tpl``, its literals count as templates.  A template that ``tpl`` gets
-    from values, or that is put together, cannot be seen here.
+    If the template calls ``tpl``, its literals count as templates. Templates from
+    values, and templates that are composed, cannot be detected here.
     """
     place = 0
     has_tpl = _TPL.search(template) is not None
@@ -575,7 +581,7 @@ def _helm_arguments(
 
 
 def _differing(first: bytes, second: bytes) -> str:
-    """Which templates differ; empty: none."""
+    """Return the templates whose results differ; empty if none do."""
     if first == second:
         return ""
     parts = [_by_template(one) for one in (first, second)]

@@ -1,4 +1,4 @@
-"""The files of one commit as kas sends them: whole, or not at all."""
+"""The files of one commit as kas sends them: all of them, or none."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Location", "Snapshot", "followed_in", "receive", "ref_message"]
 
-#: Bytes of all files that agentk takes, whatever kas is configured with.
+#: Bytes of all files that agentk accepts, whatever the configuration of kas.
 MAX_BYTES = 64 * 1024**2
 
 #: Characters of the name of a ref or the id of a repository.
 MAX_NAME = 1000
 
-#: Files, and bytes of a path; Linux has no longer one.
+#: Number of files, and bytes of a path; the limit of Linux for paths.
 MAX_FILES, MAX_PATH = 20_000, 4096
 
 
@@ -28,8 +28,8 @@ class Location:
     """
     The ref of a repository, as kas resolved it.
 
-    :ivar repository: its id, the same under each name; empty: not known.
-    :ivar ref: the whole name, or the id of a commit; empty or ``HEAD``: not known.
+    :ivar repository: its id, which does not depend on its name; empty if unknown.
+    :ivar ref: the full name, or the id of a commit; empty or ``HEAD`` if unknown.
     """
 
     repository: str = ""
@@ -37,7 +37,7 @@ class Location:
 
     @classmethod
     def of(cls, header: rpc_pb2.ObjectsToSynchronizeResponse.Header) -> Location:
-        """Return the location that kas names in an answer."""
+        """Return the location that kas names in a response."""
         return cls(header.repository[:MAX_NAME], header.ref[:MAX_NAME])
 
     def __str__(self) -> str:
@@ -45,10 +45,10 @@ class Location:
 
     def may_be_in(self, other: Location) -> bool:
         """
-        Whether both may be in one repository.
+        Tell whether both may be in one repository.
 
-        The addresses of different kinds (``url:``, ``gitaly:``) of one repository
-        differ, and cannot be compared.
+        Addresses of different kinds (``url:``, ``gitaly:``) may belong to the same
+        repository, so they do not prove a difference.
         """
         ours, theirs = self.repository, other.repository
         if not (ours and theirs):
@@ -56,7 +56,7 @@ class Location:
         return ours == theirs or ours.partition(":")[0] != theirs.partition(":")[0]
 
     def may_be_ref(self, other: Location) -> bool:
-        """Whether both may have the same ref."""
+        """Tell whether both may have the same ref."""
         for one, another in ((self.ref, other.ref), (other.ref, self.ref)):
             if one == another or not one:
                 return True
@@ -70,7 +70,7 @@ class Snapshot:
     """
     All files of a source at a commit.
 
-    :ivar project_id: of GitLab; 0 where it has none.
+    :ivar project_id: the project's id at GitLab; 0 if it has none.
     :ivar project: the full path of the project, or the name of the repository.
     :ivar at: the ref and repository that kas read.
     :ivar files: paths from the root of the repository, and contents.
@@ -90,15 +90,14 @@ class Snapshot:
         header: rpc_pb2.ObjectsToSynchronizeResponse.Header,
         files: tuple[tuple[str, bytes], ...] = (),
     ) -> Snapshot:
-        """Return the snapshot that an answer of kas with *header* is of."""
+        """Return the snapshot for a response of kas with *header*."""
         names = header.commit_id, header.project_id, header.project_path
         return cls(*names, files, Location.of(header))
 
     @property
     def followed(self) -> str:
         """
-        Ref and paths that the source follows, for its inventory: `followed_in` reads
-        it.
+        The ref and paths that the source follows, for its inventory; see `followed_in`.
         """
         return f"{self.at} {self.project}"
 
@@ -111,7 +110,7 @@ def followed_in(text: str) -> tuple[Location, str]:
 
 
 def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
-    """Return the message for *ref*; None: the default branch."""
+    """Return the message for *ref*; None for the default branch."""
     said = {} if ref is None else attrs.asdict(ref)
     return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
 
@@ -122,13 +121,13 @@ async def receive(
     headed: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> Snapshot | None:
     """
-    Receive one answer; None: it ended before it began, and the caller repeats the
-    request.
+    Receive one response; None if it ended before it began, so that the caller repeats
+    the request.
 
-    :param began: called with the commit of an answer, before its files.
-    :param headed: called with the snapshot of an answer, before its files.
-    :raises CallError: DATA_LOSS, it is incomplete, or differs from what kas read: it
-        must not be used.  RESOURCE_EXHAUSTED, it is too large.
+    :param began: called with the commit of a response, before its files.
+    :param headed: called with the snapshot of a response, before its files.
+    :raises CallError: DATA_LOSS, it is incomplete, or differs from the files that kas
+        read, and must not be used. RESOURCE_EXHAUSTED, it is too large.
     """
     header: rpc_pb2.ObjectsToSynchronizeResponse.Header | None = None
     files: dict[str, list[bytes]] = {}
@@ -180,7 +179,7 @@ def _checked(
 
 
 def _is_path(path: str) -> bool:
-    """Return whether *path* stays inside a folder."""
+    """Tell whether *path* stays inside a folder."""
     return (
         0 < len(path) <= MAX_PATH
         and "\0" not in path

@@ -1,4 +1,4 @@
-"""Threads that read texts of repositories beside the reactor."""
+"""Threads that parse texts of repositories, so that the reactor stays responsive."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class TextThreads:
     """
     Slots in the thread pool of the reactor.
 
-    Nothing can stop a thread, so a call that is cancelled holds its slot until its
-    thread has ended.
+    A thread cannot be stopped, so a cancelled call holds its slot until its thread has
+    ended.
 
-    :param at_once: slots; further calls wait in order.
+    :param at_once: the number of slots; further calls wait in order.
     """
 
     def __init__(self, at_once: int) -> None:
