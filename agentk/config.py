@@ -148,7 +148,7 @@ class AgentkOptions:
             ):
                 if getattr(self, key):
                     yield Invalid(
-                        (f"{scheme}: has no TLS; use tls:// or wss://, or remove it"),
+                        f"{scheme}: has no TLS; use tls:// or wss://, or remove it",
                         key,
                     )
 
@@ -163,7 +163,7 @@ class KubernetesConfiguration:
     max_idle_connections: int = field(
         default=64,
         validator=is_positive,
-        doc=("of them, kept between requests"),
+        doc="of them, kept between requests",
     )
     allow_own_namespace: bool = field(
         default=False,
@@ -186,7 +186,7 @@ class LoggingSection:
 
     level: Literal["debug", "info", "warn", "error"] | None = field(
         default=None,
-        doc=("the least important events to write; None: as started"),
+        doc="the least important events to write; None: as started",
     )
 
 

@@ -29,7 +29,7 @@ class TunnelCollector(Collector):
         dialer = self.dialer
         yield GaugeMetricFamily(
             "agentk_tunnel_up",
-            ("1 while bytes flow to kas."),
+            "1 while bytes flow to kas.",
             value=int(dialer.ready),
         )
         yield CounterMetricFamily(

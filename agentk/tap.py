@@ -50,14 +50,14 @@ class Options(ProgramOptions):
             "token-file",
             None,
             None,
-            ("File with the agent's token; or $AGENTK_TOKEN."),
+            "File with the agent's token; or $AGENTK_TOKEN.",
         ],
         ["ca-cert-file", None, None, "More CAs (PEM) that kas may be signed by."],
         [
             "kas-tls-server-name",
             None,
             None,
-            ("The name to verify kas' certificate by."),
+            "The name to verify kas' certificate by.",
         ],
         [
             "observability-listen-network",
@@ -75,7 +75,7 @@ class Options(ProgramOptions):
             "observability-cert-file",
             None,
             None,
-            ("Certificate for these, with TLS."),
+            "Certificate for these, with TLS.",
         ],
         ["observability-key-file", None, None, "Its key."],
         [

@@ -106,7 +106,7 @@ class OpenIdConnect:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=("PEM certificates that may sign the provider's, besides the system's"),
+        doc="PEM certificates that may sign the provider's, besides the system's",
         validator=authorities,
     )
     username_claim: str = field(

@@ -116,7 +116,7 @@ class RedisTls:
     key_file: ExistingFile | None = field(default=None, doc="its key")
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=("PEM certificates that sign Redis'; else the system's"),
+        doc="PEM certificates that sign Redis'; else the system's",
         validator=authorities,
     )
 

@@ -76,7 +76,7 @@ class AgentListen(DrainingListen):
     )
     shutdown_grace_period: Duration = field(
         default=10.0,
-        doc=("how long requests that run may take after the order to stop"),
+        doc="how long requests that run may take after the order to stop",
     )
     resume_grace_period: Duration = field(
         default=60.0,
@@ -171,7 +171,7 @@ class ReadinessProbe:
 
     url_path: str = field(
         default="/readiness",
-        doc=("200 while it can serve"),
+        doc="200 while it can serve",
         validator=is_url_path,
     )
 
@@ -374,7 +374,7 @@ class KasConfiguration:
 
     agent: AgentSection = field(
         factory=AgentSection,
-        doc=("what faces agents"),
+        doc="what faces agents",
     )
     observability: Observability = field(
         factory=Observability, doc="how to see what kas does"
@@ -404,7 +404,7 @@ class KasConfiguration:
     redis: Redis | None = field(default=None, doc="what several kas share")
     workers: Workers = field(
         default=1,
-        doc=("processes that share the work of this kas; auto: one for each core"),
+        doc="processes that share the work of this kas; auto: one for each core",
     )
 
     def __attrs_post_init__(self) -> None:

@@ -57,7 +57,7 @@ def config() -> None:
     "--of",
     "module",
     metavar="MODULE",
-    help=("Not kas' file, but one of MODULE."),
+    help="Not kas' file, but one of MODULE.",
 )
 @click.option(
     "--max-size",

@@ -377,7 +377,7 @@ def printable(text: str) -> str:
 pid_option = click.option(
     "--pid",
     type=int,
-    help=("Which kas, where several share the state directory."),
+    help="Which kas, where several share the state directory.",
 )
 
 issuer_option = click.option(

@@ -432,7 +432,7 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
 wait_option = click.option(
     "--wait",
     is_flag=True,
-    help=("Wait until the project is current; 1 if it fails."),
+    help="Wait until the project is current; 1 if it fails.",
 )
 timeout_option = click.option(
     "--timeout",

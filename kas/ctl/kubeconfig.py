@@ -174,7 +174,7 @@ for _option in (
         "--oidc-scope",
         "oidc_scopes",
         multiple=True,
-        help=("A scope to ask the identity provider for, such as email; repeatable."),
+        help="A scope to ask the identity provider for, such as email; repeatable.",
     ),
     click.option("--oidc-client-id", help="As oidc.client_id of kas."),
     click.option(

@@ -80,7 +80,7 @@ def declare(group: click.Group) -> None:
 )
 @click.option(
     "--agent",
-    help=("With --exec: name the agent in the credential, beside the path."),
+    help="With --exec: name the agent in the credential, beside the path.",
 )
 def login(
     issuer: str,

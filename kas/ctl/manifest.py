@@ -109,7 +109,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--image",
         required=True,
-        help=("An image with txkas in it, of a registry that the cluster can reach."),
+        help="An image with txkas in it, of a registry that the cluster can reach.",
     ),
     click.option(
         "--kas-address",
@@ -133,7 +133,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--namespace",
         default=NAMESPACE,
         show_default=True,
-        help=("Where agentk runs."),
+        help="Where agentk runs.",
     ),
     click.option(
         "--cluster-role",

@@ -249,6 +249,6 @@ class KnownPeers:
             return
         self._namesakes[kas.kas_id] = math.inf
         self._log.warn(
-            ("another kas has our address {url}; each needs one of its own"),
+            "another kas has our address {url}; each needs one of its own",
             url=kas.url,
         )

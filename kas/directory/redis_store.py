@@ -497,7 +497,7 @@ class RedisStore:
     def _rewrite(self, reason: str) -> None:
         if reason:
             self._log.info(
-                ("Redis lost what this kas wrote, which writes it again: {reason}"),
+                "Redis lost what this kas wrote, which writes it again: {reason}",
                 reason=reason,
             )
         self._stale = reason or "Redis is back"

@@ -309,7 +309,7 @@ class Fleet:
             )
         except TunnelError as error:
             self._log.debug(
-                ("{kas} was asked: {reason}"),
+                "{kas} was asked: {reason}",
                 kas=worker_at(kas.url),
                 reason=error,
             )

@@ -126,14 +126,14 @@ class GitLabForAgents:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way"),
+                f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way",
             )
         most = MAX_REQUESTS - (RESERVED if self.running[id_] else 0)
         if self.running.total() >= most:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"kas has {MAX_REQUESTS} requests of agents to GitLab under way"),
+                f"kas has {MAX_REQUESTS} requests of agents to GitLab under way",
             )
         self.running[id_] += 1
         release = partial(one_less, self.running, id_)

@@ -430,7 +430,7 @@ class RoutedStream:
             self._close(
                 StreamReset(
                     ErrorCode.MEMORY,
-                    ("more was written than can wait"),
+                    "more was written than can wait",
                     by_peer=False,
                 )
             )

@@ -196,7 +196,7 @@ class WebCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_web_requests_in_flight",
-            ("Requests of pages under way."),
+            "Requests of pages under way.",
             factory.calls,
         )
         requests = CounterMetricFamily(

@@ -139,12 +139,12 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_header_bytes: Size = field(
         default=64 * 1024,
         validator=is_positive,
-        doc=("size of the head of a request"),
+        doc="size of the head of a request",
     )
     max_header_count: int = field(
         default=200,
         validator=is_positive,
-        doc=("header lines of a request"),
+        doc="header lines of a request",
     )
     # Enough for 2,000 watches through one agent, and for other requests.
     max_requests_per_agent: int = field(
@@ -154,7 +154,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_requests_per_credential: int = field(
         default=1_000,
         validator=is_positive,
-        doc=("requests under way of one credential"),
+        doc="requests under way of one credential",
     )
     # The limit on running requests already restrains a loop, and a burst is harmless.
     max_requests_per_second: int | None = field(
@@ -165,7 +165,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_connections: int = field(
         default=20_000,
         validator=is_positive,
-        doc=("connections of clients"),
+        doc="connections of clients",
     )
 
     def front_limits(self) -> HttpServerLimits:
@@ -196,6 +196,6 @@ class KubernetesApiAgentConfiguration:
     )
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
-        name: (f"kubernetes.{name} now, and counts for all modules: move it there")
+        name: f"kubernetes.{name} now, and counts for all modules: move it there"
         for name in ("max_connections", "max_idle_connections")
     }

@@ -1196,7 +1196,7 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
         if reason.code in (ErrorCode.REFUSED, ErrorCode.SHUTDOWN):
             return (
                 503,
-                (f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})"),
+                f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})",
                 b"\r\nRetry-After: 1",
             )
         if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):

@@ -102,7 +102,7 @@ class Listen:
     )
     client_ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=("PEM certificates that have to sign every client's (mTLS)"),
+        doc="PEM certificates that have to sign every client's (mTLS)",
         validator=authorities,
     )
 

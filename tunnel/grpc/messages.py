@@ -42,7 +42,7 @@ class Envelopes:
             if length > self._limit:
                 raise CallError(
                     Status.RESOURCE_EXHAUSTED,
-                    (f"a message of {length} bytes; at most {self._limit} are taken"),
+                    f"a message of {length} bytes; at most {self._limit} are taken",
                 )
             stop = start + _ENVELOPE.size + length
             if stop > len(buffer):

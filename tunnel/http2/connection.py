@@ -327,7 +327,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._unread += len(data)
             if self._unread > self.limits.unread:
                 self._log.info(
-                    ("a {peer} reads nothing and goes on asking: cut off"),
+                    "a {peer} reads nothing and goes on asking: cut off",
                     peer=self.peer_is,
                 )
                 self.abort()

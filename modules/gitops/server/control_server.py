@@ -166,7 +166,7 @@ class Operators:
             ids = ", ".join(sorted({one.agent_id for one in found})[:5])
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                (f"several agents are called {wanted[:200]!r}: give an id of {ids}"),
+                f"several agents are called {wanted[:200]!r}: give an id of {ids}",
             )
         for one in found:
             return one

@@ -157,7 +157,7 @@ class FollowedRef:
             self._fail(
                 CallError(
                     Status.UNAVAILABLE,
-                    ("kas failed; its log says how"),
+                    "kas failed; its log says how",
                 )
             )
         if any(not waiter.called for waiter in self._waiting):

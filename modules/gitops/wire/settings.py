@@ -228,12 +228,12 @@ class SourceKind:
     )
     release_name: str = field(
         default="",
-        doc=("the folder's name without it"),
+        doc="the folder's name without it",
         validator=_is_release,
     )
     namespace: str = field(
         default="",
-        doc=("of the release; default_namespace"),
+        doc="of the release; default_namespace",
         validator=_is_release,
     )
     values: str = field(default="", doc=("values as YAML text; they come last"))
@@ -277,13 +277,13 @@ class ManifestProject:
     id: str = field(default="", doc="full path; empty: the project of this file")
     name: str = field(
         default="",
-        doc=("tells it from other projects of the same repository; its id"),
+        doc="tells it from other projects of the same repository; its id",
         validator=_is_project_name,
     )
     ref: ManifestRef | None = field(default=None, doc=("which commit; default branch"))
     default_namespace: str = field(
         default="default",
-        doc=("of objects without one"),
+        doc="of objects without one",
         validator=is_namespace,
     )
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
@@ -310,12 +310,12 @@ class ManifestProject:
     )
     service_account: str = field(
         default="",
-        doc=("namespace/name of the account that reads and changes objects; agentk"),
+        doc="namespace/name of the account that reads and changes objects; agentk",
         validator=_is_account,
     )
     decryption: DecryptionSettings | None = field(
         default=None,
-        doc=("keys for Secrets encrypted with SOPS; without it they are refused"),
+        doc="keys for Secrets encrypted with SOPS; without it they are refused",
     )
     depends_on: tuple[str, ...] = field(
         default=(), doc="names of projects that must be current first"
@@ -329,7 +329,7 @@ class ManifestProject:
     )
     drift: DriftSettings = field(
         factory=DriftSettings,
-        doc=("changes by others to applied objects"),
+        doc="changes by others to applied objects",
     )
 
     @property

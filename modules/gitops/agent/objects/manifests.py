@@ -264,7 +264,7 @@ class _Reader:
             if twin is not manifest:
                 self.complain(
                     origin,
-                    (f"{manifest.key} is at {twin.origin} already; remove one"),
+                    f"{manifest.key} is at {twin.origin} already; remove one",
                 )
 
 

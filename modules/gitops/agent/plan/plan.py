@@ -246,7 +246,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         Action(
             Verb.FORGET,
             one.key,
-            (f"it is {ours[one.uid]} as well"),
+            f"it is {ours[one.uid]} as well",
             live=one.live,
         )
         if one.uid in ours
@@ -485,7 +485,7 @@ async def _unseen(
         why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: ("its group belongs to another API server, which shows no such kind now")
+        kind: "its group belongs to another API server, which shows no such kind now"
         if elsewhere[kind[0]]
         else "the API server of its kind is away"
         for kind in absent

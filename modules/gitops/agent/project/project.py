@@ -475,7 +475,7 @@ class Project:
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                (f"other objects are held, or by another commit: {self._how_to_look}"),
+                f"other objects are held, or by another commit: {self._how_to_look}",
             )
 
         def approved(orders: Orders) -> Orders:
