@@ -70,7 +70,8 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 #: megabyte and a megabyte; JSON may take six times as much.
 PAGE, WHOLE_PAGE = 8, 2
 
-#: Inventories at the same commit that are read for claims without annotations.
+#: ConfigMaps of inventories at the same commit that are read for claims without
+#: annotations, at most 100 MB a pass.  Other users may create more of them.
 MAX_WANTING = 100
 
 #: ConfigMaps that are read.
@@ -293,8 +294,8 @@ class Claims:
             if inventory not in own
         }
         rest = {key: one for key, one in objects.items() if key not in found}
-        for inventory in sorted(facts.at_commit - own)[:MAX_WANTING] if rest else ():
-            if await self._wants(inventory, rest):
+        if rest:
+            for inventory in await self._wanting(facts.at_commit - own, rest):
                 behind[inventory] = f"{self._commit} without annotations"
         if not facts.is_all:
             behind[_UNSEEN] = ""
@@ -434,26 +435,43 @@ class Claims:
             and _may_be_same(annotations.get(SOURCE, ""), self._source)
         )
 
-    async def _wants(
-        self, inventory: str, objects: Mapping[ObjectKey, KubernetesObject]
-    ) -> bool:
+    async def _wanting(
+        self,
+        inventories: Collection[str],
+        objects: Mapping[ObjectKey, KubernetesObject],
+    ) -> Collection[str]:
         """
-        Tell whether an inventory at our commit claims objects without annotations.
+        Return the inventories at our commit that claim objects without annotations.
 
         The annotations may come a moment later: the API server may have refused them,
-        and agents that want the same object overwrite each other's.
+        and agents that want the same object overwrite each other's.  Inventories that
+        are too many to be read may claim the objects, too.
         """
-        pages = self._client.list(
-            _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
-        )
-        async for page in pages:
-            for part in page:
-                data = part.get("data") or {}
-                for key, live in objects.items():
-                    entry = entry_of(data, key)
-                    of_us = (self._inventory_id, given_by(live))
-                    if entry is not None and entry.claimed in of_us and entry.claimed:
-                        return True
+        found, seen = set[str](), 0
+        for inventory in sorted(inventories):
+            if seen >= MAX_WANTING:
+                found.add(inventory)
+                continue
+            pages = self._client.list(
+                _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
+            )
+            async for page in pages:
+                seen += len(page)
+                if seen > MAX_WANTING or any(self._wants(one, objects) for one in page):
+                    found.add(inventory)
+                    break
+        return found
+
+    def _wants(
+        self, part: KubernetesObject, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> bool:
+        """Tell whether one part of an inventory claims any of *objects*."""
+        data = part.get("data") or {}
+        for key, live in objects.items():
+            entry = entry_of(data, key)
+            of_us = (self._inventory_id, given_by(live))
+            if entry is not None and entry.claimed in of_us and entry.claimed:
+                return True
         return False
 
 

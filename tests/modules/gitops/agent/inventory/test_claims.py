@@ -97,6 +97,17 @@ class _Blind(_Refused):
             yield page
 
 
+class _Counting(_Refused):
+    """A client that counts listed objects."""
+
+    seen = 0
+
+    async def list(self, *given: Any, **more: Any) -> Any:
+        async for page in self._client.list(*given, **more):
+            self.seen += len(page)
+            yield page
+
+
 class ClaimsTests(ReconcileCase):
     """Two agents in one cluster, each with an inventory."""
 
@@ -619,6 +630,33 @@ class ClaimsTests(ReconcileCase):
         self.apply("one", STAYS, commit="c2")
         self.apply("two", changed, MOVES, commit="c2")
         self.handed_over(uid)
+
+    def test_a_claim_among_many_at_the_same_commit(self) -> None:
+        """Inventories that are too many to be read delay the delete once."""
+        self.patch(claims, "MAX_WANTING", 2)
+        uid = self.begin()
+        client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, ANNOTATE_TIMES)
+        self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        said = {PARTS: "1", SOURCE: "apps", COMMIT: "c2"}
+        for number in range(3):
+            self.plant(f"{number}", f"a{number}", annotations=said)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_many_parts_at_the_same_commit(self) -> None:
+        """Agentk stops reading them, and waits once."""
+        self.patch(claims, "MAX_WANTING", 4)
+        self.begin()
+        for number in range(20):
+            self.plant(f"{number}", "a")
+        client: Any = _Counting(self.client)
+        asked = attrs.evolve(self.asked("one", "c2"), client=client)
+        self.assertEqual(self.pair.run(asked._wanting(["a", "b"], {})), {"a", "b"})
+        self.assertEqual(client.seen, 3 * claims.WHOLE_PAGE)
 
     def test_a_claim_that_is_dropped(self) -> None:
         """The object says so: its owner may have planned to give it away."""
