@@ -710,20 +710,9 @@ class Act:
                 return False
             if owner := owner_of(live):
                 return owner == own
-            metadata = {
-                "uid": action.uid,
-                "resourceVersion": live["metadata"].get("resourceVersion", ""),
-                "annotations": {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None},
-            }
-            self._check_leads()
+            mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
             try:
-                await self._client.patch(
-                    resource,
-                    key.name,
-                    {"metadata": metadata},
-                    key.namespace,
-                    field_manager=FIELD_MANAGER,
-                )
+                await self._annotate_unchanged(key, live, resource, mark)
             except CallError as error:
                 # Another client changed the object in the meantime.
                 if error.status is not Status.ABORTED:
@@ -882,21 +871,9 @@ class Act:
         live, own = action.live, self._settings.inventory_id
         if live is None or not owner_of(live) or claimed_by(live) != own:
             return ""
-        metadata = {
-            "uid": live["metadata"].get("uid", ""),
-            "resourceVersion": live["metadata"].get("resourceVersion", ""),
-            "annotations": {CLAIMED_BY: None},
-        }
-        self._check_leads()
         try:
             resource = await self._resource_of(live)
-            await self._client.patch(
-                resource,
-                key.name,
-                {"metadata": metadata},
-                key.namespace,
-                field_manager=FIELD_MANAGER,
-            )
+            await self._annotate_unchanged(key, live, resource, {CLAIMED_BY: None})
         except CallError as error:
             if error.status in (*UNDECIDED, Status.ABORTED):
                 return words_of(key, error)
@@ -906,24 +883,36 @@ class Act:
         """Remove our annotations; everything else stays."""
         assert action.live is not None
         given_by = self._settings.inventory_id if action.gives else None
-        metadata = {
-            "uid": action.uid,
-            "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None, GIVEN_BY: given_by},
-        }
-        patch = {"metadata": metadata}
-        self._check_leads()
+        ours = {OWNER: None, GIVEN_BY: given_by}
         try:
             resource = await self._resource_of(action.live)
-            await self._client.patch(
-                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
-            )
+            await self._annotate_unchanged(key, action.live, resource, ours)
         except CallError as error:
             if error.status is not Status.NOT_FOUND:
                 self._came_to(key, Outcome.FAILED, error.message)
                 return
         self._entries.pop(key, None)
         self._came_to(key, Outcome.DETACHED, action.reason)
+
+    async def _annotate_unchanged(
+        self,
+        key: ObjectKey,
+        live: KubernetesObject,
+        resource: KubernetesResource,
+        annotations: Mapping[str, str | None],
+    ) -> None:
+        """
+        Change annotations of an object that is still as it was read; None removes one.
+
+        :raises CallError: ABORTED if another client changed the object since then.
+        """
+        self._check_leads()
+        names = ("uid", "resourceVersion")
+        metadata = {name: live["metadata"].get(name, "") for name in names}
+        patch = {"metadata": {**metadata, "annotations": annotations}}
+        await self._client.patch(
+            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+        )
 
     async def _resource_of(self, live: KubernetesObject) -> KubernetesResource:
         return await self._client.resource(live["apiVersion"], live["kind"])
