@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
-from tunnel.toolkit.addresses import client_network
+from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 from tunnel.transport.sockets import bound_unsent
@@ -200,7 +200,7 @@ class HttpConnection(Protocol):
             Poller.limit(self._tcp, self._turn.clock, owner, "users")
 
     def _network(self) -> str:
-        return client_network(getattr(self._tcp.getPeer(), "host", ""))
+        return peer_network(self._tcp.getPeer())
 
     # Writing.
 

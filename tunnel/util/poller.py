@@ -40,7 +40,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
-from tunnel.toolkit.addresses import client_network
+from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 
@@ -200,7 +200,7 @@ class Poller:
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
                     # A client, which may be a stranger.
-                    network = client_network(transport.getPeer().host)
+                    network = peer_network(transport.getPeer())
                     port = transport.getHost().port
                     poller._limit(member, (network, port), port)
 
