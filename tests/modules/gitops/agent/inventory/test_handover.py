@@ -39,6 +39,8 @@ RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
 OWN = object_("own")
 
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
 
 @attrs.define
 class _Reader:
@@ -98,6 +100,26 @@ class HandoverTests(HalvesTestCase):
         uid: str = self.live("moves")["metadata"]["uid"]
         self.assertEqual(self.owner(), self.project("apps").inventory)
         return uid
+
+    def begin_account(self) -> str:
+        """The uid of the object, which the account of another project may not patch."""
+        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
+        self.other.commit({"b.yaml": text(object_("theirs"))})
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.configure(a, b)
+        self.passes(5)
+        self.deny_patch()
+        uid: str = self.live("moves")["metadata"]["uid"]
+        return uid
+
+    def deny_patch(self) -> None:
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+
+    def review(self, allowed: bool) -> None:
+        """Answer reviews of an account's permissions."""
+        answer = {"status": {"allowed": allowed}}
+        self.cluster.answer("POST", REVIEWS, answer, 201)
 
     def test_a_preview_changes_nothing_of_a_pass(self) -> None:
         """The same plan, which a pass remembers answers for, leaves no trace."""
@@ -177,24 +199,16 @@ class HandoverTests(HalvesTestCase):
 
     def test_one_that_may_not_take_it(self) -> None:
         """A team cannot keep objects of others, as a right that it is to lose."""
-        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
-        self.other.commit({"b.yaml": text(object_("theirs"))})
-        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
-        self.configure(a, b)
-        self.passes(5)
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        self.begin_account()
         for allowed in (True, False):
-            answer = {"status": {"allowed": allowed}}
-            self.cluster.answer("POST", reviews, answer, 201)
+            self.review(allowed)
             self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
             self.pushed("other")
             self.apps.commit({"a.yaml": text(STAYS)})
             self.pushed()
             self.passes(3 * TRY_MOST)
             self.assertEqual(self.deleted(), [] if allowed else ["moves"])
-        asked = [one for one in self.cluster.requests if one.path == reviews]
+        asked = [one for one in self.cluster.requests if one.path == REVIEWS]
         self.assertEqual(
             {one.user for one in asked}, {"system:serviceaccount:team:deployer"}
         )
@@ -461,17 +475,8 @@ class HandoverTests(HalvesTestCase):
 
     def test_an_account_that_gets_the_right_later(self) -> None:
         """The object stays for two minutes, in which the right usually comes."""
-        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
-        self.other.commit({"b.yaml": text(object_("theirs"))})
-        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
-        self.configure(a, b)
-        self.passes(5)
-        uid = self.live("moves")["metadata"]["uid"]
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        denied = {"status": {"allowed": False}}
-        self.cluster.answer("POST", reviews, denied, 201)
+        uid = self.begin_account()
+        self.review(False)
         self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
         self.pushed("other")
         self.apps.commit({"a.yaml": text(STAYS)})
@@ -861,8 +866,7 @@ class HandoverTests(HalvesTestCase):
         former = f"inventory-{self.project('apps').inventory}"
         followed = self.live(former)["metadata"]["annotations"][SOURCE]
         # One object may not be taken yet.
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        self.deny_patch()
         self.configure({**A, "id": "twin"})
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
