@@ -219,16 +219,14 @@ async def watch_events(
                 yield WatchEvent(WatchEventType.SYNCED, None, listed)
             seconds = LASTS * (1 + jitter())
             reading = _Request(requests, initial, clock, streams, seconds, progress)
-            begun = clock.seconds()
             async for event in reading.events():
                 if progress.version:
                     backoff.reset()
                 is_reset = False
                 yield event
             # A watch that ends at once, again and again, has failed, too.
-            lasted = clock.seconds() - begun
-            failed = lasted < 1 and not reading.refused
-            progress.broke = reading.was_cut or lasted < seconds - EARLY
+            failed = reading.lasted < 1 and not reading.refused
+            progress.broke = reading.was_cut or reading.is_early
             if not failed:
                 backoff.reset()
         except CallError as error:
@@ -296,6 +294,16 @@ class _Request:
     _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
     _lines: AnswerLines = attrs.field(init=False)
 
+    @property
+    def lasted(self) -> float:
+        """Seconds since the request began."""
+        return self._clock.seconds() - self._begun
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the request has not lasted yet as long as it should."""
+        return self.lasted < self._seconds - EARLY
+
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """
         Yield the events, until the request ends.
@@ -338,7 +346,7 @@ class _Request:
                 elif change.event.type is not WatchEventType.BOOKMARK:
                     # Versions of initial objects come in any order.
                     yield attrs.evolve(change.event, resource_version="")
-            if self._streams and self._is_late():
+            if self._streams and not self.is_early:
                 self._refuse()
         except CallError as error:
             refused = lines.status in (400, 422)
@@ -380,10 +388,6 @@ class _Request:
     def _cut(self) -> None:
         self.was_cut = True
         self._lines.close()
-
-    def _is_late(self) -> bool:
-        """Tell whether the request lasted as long as it should."""
-        return self._clock.seconds() >= self._begun + self._seconds - EARLY
 
     def _refuse(self) -> None:
         self.refused = True
