@@ -1,11 +1,12 @@
 """
 The feature modules of kas and agentk, made in the same way as third-party modules.
 
-agent_configuration/    configuration of agents, from Git agent_tracker/          the
-connected agents, for GitLab configuration_project/  the agents for which a project has
-configuration, for GitLab gitops/                 applies objects from Git to the
-cluster kubernetes_api/         the Kubernetes API of a cluster, for kubectl
-notifications/          notifications of pushes to repositories
+    agent_configuration/    configuration of agents, from Git
+    agent_tracker/          the connected agents, for GitLab
+    configuration_project/  which agents a project has configuration for, for GitLab
+    gitops/                 applies objects from Git to the cluster
+    kubernetes_api/         the Kubernetes API of a cluster, for kubectl
+    notifications/          notifications of pushes to repositories
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

@@ -1,14 +1,16 @@
 """
 Errors of a tunnel, as codes on the wire and as exceptions.
 
-TunnelError ├── ProtocolError         the peer broke a rule; has the code to end with
-├── StreamReset           one stream ended early, by either side ├── SessionClosed
-the connection under the stream has ended ├── AgentUnavailable      the requested agent
-has no connection ├── ConfigurationError    the operator's configuration cannot be used
-└── CallError             a call ended with a status other than OK
+    TunnelError
+    ├── ProtocolError         the peer broke a rule; carries the code to end with
+    ├── StreamReset           one stream ended early, by either side
+    ├── SessionClosed         the connection under the stream has ended
+    ├── AgentUnavailable      the requested agent has no connection
+    ├── ConfigurationError    the operator's configuration cannot be used
+    └── CallError             a call ended with a status other than OK
 
-Each class that is sent over the wire has its code, so that one ``except`` can respond
-to the peer. docs/protocol.rst defines the receiver's duty for each code.
+Each class that crosses the wire knows its code, so that one ``except`` can respond to
+the peer.  docs/protocol.rst defines the receiver's duty for each code.
 """
 
 from __future__ import annotations
@@ -33,52 +35,52 @@ __all__ = [
     "TunnelError",
 ]
 
-#: The text with which an agentk refuses a stream that only the leader accepts.
+#: The text with which an agentk refuses a stream that only the leader takes.
 NOT_LEADING = "this agentk does not lead"
 
 
 class ErrorCode(IntEnum):
-    """The reason why a stream was reset or a session ended."""
+    """Why a stream was reset or a session ended."""
 
     NONE = 0
-    #: A frame or message that the specification does not permit here.
+    #: A frame or message that the specification does not allow here.
     PROTOCOL = 1
     #: More bytes than credit, or credit beyond 2**31 - 1.
     FLOW_CONTROL = 2
-    #: A frame larger than the receiver's limit.
+    #: A frame larger than the receiver said it takes.
     FRAME_SIZE = 3
-    #: A stream beyond the receiver's limit, or without room at the receiver.
+    #: A stream beyond the receiver's limit, or one it had no room for.
     REFUSED = 4
-    #: The stream is not needed any more.
+    #: The receiver needs no more of the stream.
     CANCELLED = 5
-    #: The sender of the code failed; its log has the reason.
+    #: The sender of the code failed; its log says how.
     INTERNAL = 6
     #: A budget of frames was used up.
     FLOOD = 7
-    #: The peers have no version in common.
+    #: No version in common.
     VERSION = 8
-    #: The credential was not accepted, or is no longer valid.
+    #: The credential was not accepted, or not any longer.
     UNAUTHENTICATED = 9
     #: A newer connection of the same agent instance took over.
     SUPERSEDED = 10
     #: Nothing arrived for longer than the agreed time.
     DEAD_PEER = 11
-    #: The process is stopping; running streams may finish until the deadline.
+    #: The process is leaving; what runs may finish until the deadline.
     SHUTDOWN = 12
-    #: The method or the agent in OPEN is not served here.
+    #: The method or the agent that OPEN names is not served here.
     UNKNOWN_METHOD = 13
-    #: The stream in RESUME is not known any more.
+    #: The stream named by RESUME is not known any more.
     NOT_RESUMABLE = 14
-    #: The call exceeded its timeout.
+    #: The call took longer than the time it was given.
     DEADLINE = 15
-    #: Received bytes that were not consumed exceeded the limit of the connection.
+    #: Received and not consumed bytes passed the cap of the connection.
     MEMORY = 16
-    #: From a relay: its connection to the other end is gone.
+    #: A relay: the connection on the far side of it is gone.
     PATH_LOST = 17
 
 
 class Status(IntEnum):
-    """The outcome of a call: the canonical codes of gRPC, with the same numbers."""
+    """Outcome of a call: the canonical codes of gRPC, same numbers."""
 
     OK = 0
     CANCELLED = 1
@@ -100,11 +102,11 @@ class Status(IntEnum):
 
 
 class TunnelError(Exception):
-    """The base class of all errors that this library raises."""
+    """Anything that this library raises on purpose."""
 
 
 class ProtocolError(TunnelError):
-    """Raised if the peer broke a rule of the protocol."""
+    """The peer broke a rule of the protocol."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -113,10 +115,9 @@ class ProtocolError(TunnelError):
 
 class StreamReset(TunnelError):
     """
-    Raised if a stream ended early; *by_peer* tells which side ended it.
+    A stream ended early; *by_peer* tells which side gave up.
 
-    :ivar peer_closed: for PATH_LOST: as in `SessionClosed`, about the relay's
-        connection.
+    :ivar peer_closed: of PATH_LOST: as in `SessionClosed`, of the relay's connection.
     """
 
     def __init__(
@@ -135,11 +136,10 @@ class StreamReset(TunnelError):
 
 class SessionClosed(TunnelError):
     """
-    Raised if the connection ended, and every stream on it.
+    The connection ended, and every stream on it.
 
-    :ivar peer_closed: whether it was an agent's connection, and its system closed it
-        (FIN or RST) without a preceding silence: the agent reconnects at once, or its
-        process is dead.
+    :ivar peer_closed: it was an agent's, and its system closed it (FIN or RST) though
+        it was not silent: the agent connects again at once, or its process is dead.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class SessionClosed(TunnelError):
 
 class AgentUnavailable(TunnelError):
     """
-    Raised if no connected instance of the agent could accept the call in time.
+    No connected instance of the agent could take the call in time.
 
-    :param reason: the reason for programs.
-    :param waited: whether the caller has already waited for the agent; if not, it was
-        refused at once, and may retry soon.
+    :param reason: the same for programs.
+    :param waited: the caller waited for the agent already; False: it was refused at
+        once, and may try again soon.
     """
 
     def __init__(
@@ -179,9 +179,9 @@ class AgentUnavailable(TunnelError):
 
 class ConfigurationError(TunnelError):
     """
-    Raised if the configuration is invalid.
+    Something in the configuration cannot be used.
 
-    :param problems: one line each, ``file:line:column: the problem, and the remedy``.
+    :param problems: one line each, ``file:line:column: what is wrong, and what to do``.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -191,10 +191,10 @@ class ConfigurationError(TunnelError):
 
 class CallError(TunnelError):
     """
-    Raised if a call ended with *status*; the message is shown to the caller.
+    A call ended with *status*; the message is for the caller's eyes.
 
-    :param details: details for programs of the caller, see `tunnel.details`. They are
-        hints: details that are too large for the trailers of the call are left out.
+    :param details: what programs of the caller may read, as `tunnel.details` says.  A
+        hint: what is too large for the trailers of the call is left out.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ def _packed(message: Message) -> Any:
 
 
 class Stopping(CallError):
-    """Raised if this kas is stopping; an agent that retries reaches another kas."""
+    """This kas stops; an agent that asks again reaches another one."""
 
     def __init__(self) -> None:
         super().__init__(Status.UNAVAILABLE, "kas stops")

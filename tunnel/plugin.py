@@ -30,7 +30,7 @@ from tunnel.api import IAgentModuleFactory, IServerModuleFactory
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 
-__all__ = ["AgentModule", "ServerModule", "find_modules", "installed"]
+__all__ = ["AgentModule", "GitSection", "ServerModule", "find_modules", "installed"]
 
 
 class IModulePlugin(Interface):
@@ -60,6 +60,25 @@ class IServerModulePlugin(IModulePlugin):
 
 class IAgentModulePlugin(IModulePlugin):
     """An agent half."""
+
+
+@attrs.frozen
+class GitSection:
+    """
+    A section of agents' configuration files in Git.
+
+    kas checks the files with the schemas of all installed modules, whether or not they
+    are enabled, and does not import their agent halves: keep the schema in a file that
+    kas can import.
+
+    :ivar name: its key in the file.
+    :ivar schema: full name of an attrs class in which every attribute has a default.
+    :ivar doc: what it is, for the JSON Schema of the file.
+    """
+
+    name: str
+    schema: str
+    doc: str
 
 
 @attrs.frozen
@@ -129,8 +148,13 @@ class ServerModule(_ModulePlugin):
 @implementer(IPlugin, IAgentModulePlugin)
 @attrs.frozen
 class AgentModule(_ModulePlugin):
-    """The agent half of a module, for a dropin."""
+    """
+    The agent half of a module, for a dropin.
 
+    :ivar sections: sections of agents' files in Git that the module follows.
+    """
+
+    sections: tuple[GitSection, ...] = ()
     interface: InterfaceClass = attrs.field(
         init=False, repr=False, default=IAgentModuleFactory
     )

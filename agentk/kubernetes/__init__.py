@@ -1,8 +1,10 @@
 """
-The Kubernetes API server of agentk's cluster.
+The Kubernetes API server beside agentk.
 
-cluster.py          access to the API server; a service account's token is read again
-when its file changes kubeconfig.py       the settings of a kubeconfig for that
-exec_credential.py  credentials from a plugin version.py          the version of the API
-server reachability.py     whether it responds, for the log, status and kas
+    cluster.py          where it is, how agentk speaks to it; the token of a service
+                        account, read again when its file changes
+    kubeconfig.py       what a kubeconfig says about that
+    exec_credential.py  credentials that a program gives
+    version.py          which version it is
+    reachability.py     whether it answers, for the log, status and kas
 """

@@ -1,10 +1,13 @@
 """
 The agents that are connected to this kas.
 
-acceptor.py     accepts them: greeting, credential, timing part.py         the listener
-for agents, as a part of kas registry.py     the connected agents; of two connections of
-one instance it keeps the newer one (`kas.directory` decides between kas) stream_rate.py
-limit on how often an agent may open streams waiters.py      requests that wait for an
-agent conflicts.py    detects agents that claim to be the same pod reports.py reports of
-agents about their clusters last_seen.py    when disconnected agents were last connected
+    acceptor.py     accepts them: greeting, credential, timing
+    part.py         the listener for agents, as a part of kas
+    registry.py     the agents that are connected now; of two connections of one
+                    instance the newer one (`kas.directory` decides between kas)
+    stream_rate.py  limit on how often an agent may open streams
+    waiters.py      requests that wait for an agent
+    conflicts.py    agents that claim to be the same pod
+    reports.py      reports of agents about their clusters
+    last_seen.py    when disconnected agents were last here
 """

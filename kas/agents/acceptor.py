@@ -326,7 +326,7 @@ class AgentAcceptor(TunnelOwner):
             )
         )
         tunnel.agent = agent
-        tunnel.limit_turns(("agent", agent.agent_id))
+        tunnel.limit_turns(("agent", agent.agent_id), "agents")
         tunnel.log_budget = None
         connection = AgentConnection(
             tunnel, agent, identity.credential_id, extra=hello.role == EXTRA_AGENT

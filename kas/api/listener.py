@@ -25,6 +25,7 @@ from tunnel.program.listening import Listening
 from tunnel.program.runtime import Runtime
 from tunnel.toolkit.failure_log import FailureLog
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.log_budget import LogBudget
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
@@ -110,6 +111,7 @@ class ExternalFactory(DrainingFactory):
         self._age = age
         self._jitter = jitter
         #: HTTP/2 connections.
+        self._strangers = LogBudget()
         self.http2: set[Http2ServerConnection] = set()
         self.http1 = make_site(front, clock, limits, self)
         above = Factory.forProtocol(self._make_http2)
@@ -130,6 +132,7 @@ class ExternalFactory(DrainingFactory):
             jitter=self._jitter,
             lost=self.http2.discard,
         )
+        connection.log_budget = self._strangers
         self.http2.add(connection)
         return connection
 

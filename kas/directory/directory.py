@@ -1,9 +1,10 @@
 """
 The directory of a kas: the agents, and the kas to which each is connected.
 
-routing ──routes/wait──> Directory <──events, leases── Store (Redis) │  └──────find,
-put────────^ └──ask──> the peers themselves, while Redis is down; if a peer is cut off
-from Redis, always
+    routing ──routes/wait──> Directory <──events, leases── Store (Redis)
+                               │  └──────find, put────────^
+                               └──ask──> the peers themselves: all while Redis is down;
+                                         a peer that is cut off from Redis, always
 
 All requests are served from memory.  An entry stays correct without further lookups,
 because every change is published.  Only after a gap in the events, or for an unknown

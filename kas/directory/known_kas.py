@@ -1,11 +1,11 @@
 """
 The other kas that a directory knows, and whether they are alive.
 
-lease in the store ───> living; the store knows all of its agents lease expired
-────────> lapsed; the store does not know its agents any more its session answers ──>
-still known, and queried directly no sign of life ──────> dialled now and then,
-forgotten after `LAPSED_SECONDS` it announced its end, or another one has its address
-──> forgotten at once
+    lease in the store ───> living; the store knows all of its agents
+    lease expired ────────> lapsed; the store does not know its agents any more
+       its session answers ──> still known, and queried directly
+       no sign of life ──────> dialled now and then, forgotten after `LAPSED_SECONDS`
+    it announced its end, or another one has its address ──> forgotten at once
 """
 
 from __future__ import annotations

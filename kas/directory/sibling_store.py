@@ -1,8 +1,8 @@
 """
 The store of a directory whose kas has several workers, and no Redis.
 
-worker 1 ──Watch──> worker 2: changes there, from now on └─────FindAll──> ... its
-present agents
+    worker 1 ──Watch──> worker 2: changes there, from now on
+       └─────FindAll──> ... its present agents
 
 The workers of one kas know each other's address from the start, run on one machine, and
 end together; so nothing has to be stored for them. Each worker sends its changes to the

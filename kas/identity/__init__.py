@@ -1,10 +1,10 @@
 """
-The agents that may connect and the users that may reach them: credentials and signed
-tokens.
+Which agents may connect and which users may ask: credentials, and signed tokens.
 
-authenticators.py      all authenticators, by the kind of credential failed_checks.py
-counts refused credentials by address file_authenticator.py  the authenticator of the
-identity file file.py                the content of the identity file, parsed and
-written store.py               changes of the identity file, by kasctl jwt.py
-signed tokens of the external and the private API
+    authenticators.py      all that check credentials, by kind
+    failed_checks.py       how many were refused to one address
+    file_authenticator.py  the one of the identity file
+    file.py                what the file says, parsed and written
+    store.py               changes of it, by kasctl
+    jwt.py                 signed tokens of the external and the private API
 """

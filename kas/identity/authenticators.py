@@ -18,9 +18,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.identity.failed_checks import Asker, FailedChecks, NoTurn, address_of
+from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
 from tunnel.api import Access, AgentIdentity, HasPeer, IAuthenticator
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.recent import Recent
 
 __all__ = ["Authenticators"]
@@ -222,7 +223,7 @@ class Authenticators:
             raise CallError(Status.UNAVAILABLE, text)
         counted: list[Asker] = []
         if peer is not None and digest not in self._accepted:
-            address = address_of(peer.peer_address)
+            address = peer_network(peer.peer_address)
             refusal = self._refused.get(digest)
             if refusal is not None:
                 address = f"again {address}"

@@ -17,14 +17,13 @@ from typing import NamedTuple, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from tunnel.toolkit.addresses import client_network
 from tunnel.toolkit.recent import Recent
 from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.token_bucket import TokenBucket
 
-__all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn", "address_of"]
+__all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn"]
 
 #: Addresses that are counted at the same time; beyond that, the oldest is forgotten,
 #: which can only permit a check. 150 bytes each.
@@ -39,10 +38,10 @@ MAX_WAIT = 4.0
 #: without a request in the last 40 seconds. 200 bytes each.
 MAX_REMEMBERED = 20_000
 
-#: Seconds without a request after which they are forgotten: a client repeats a request
-#: within seconds, and another connection may get the same port. Invented tokens have to
-#: be sent again within that time to stay ahead of others.
-REMEMBERED_SECONDS = 10.0
+#: Seconds without a request after which they are new again: agentk pauses for 30 at
+#: most, and another connection may get the same port.  Invented tokens have to be sent
+#: again in that time to stay ahead of others.
+REMEMBERED_SECONDS = 40.0
 
 _K = TypeVar("_K")
 
@@ -55,7 +54,7 @@ class Asker(NamedTuple):
     """
     A client with a credential.
 
-    :ivar address: see `address_of`.
+    :ivar address: see `peer_network`.
     :ivar port: the port of its connection; 0 if unknown.
     :ivar digest: the digest of its credential.
     """
@@ -279,10 +278,3 @@ def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:
         one = _Seen(now, now)
     one.last = now
     seen[key] = one
-
-
-def address_of(peer: IAddress) -> str:
-    """
-    Return the part of a client's address to which limits apply: see `client_network`.
-    """
-    return client_network(getattr(peer, "host", ""))

@@ -1,11 +1,13 @@
 """
-The API of server halves, composed of one object for each subject.
+API of server halves, composed of one object for each subject.
 
-context.py   the state that all modules of the process share, and the API of one module
-part.py      the modules as a part of kas agents.py    the connected agents, and their
-problems users.py     credentials of users audit.py     the audit log network.py
-listeners, and requests to other servers workers.py   limits that the workers of one kas
-share
+    context.py   what all modules of the process share, and the API of one
+    part.py      the modules as a part of kas
+    agents.py    the connected agents, and their problems
+    users.py     credentials of users
+    audit.py     the audit log
+    network.py   listeners, and requests to other servers
+    workers.py   limits that the workers of one kas share
 """
 
 from kas.modules.agents import AgentProblems

@@ -1,7 +1,7 @@
 """
-HTTP with twisted.web: modules' pages and webhooks, and limits for all requests.
+HTTP by twisted.web: modules' pages and webhooks, and what bounds any request.
 
-listener.py   the listener that modules' pages share requests.py   requests with limits,
-for this listener and the external API draining.py   a listener that drains its open
-connections, for both
+    listener.py   the listener that modules' pages share
+    requests.py   requests that are bounded, for this listener and the external API
+    draining.py   a listener that ends in order, and its open connections, for both
 """

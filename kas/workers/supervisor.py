@@ -1,9 +1,10 @@
 """
 The process that operators start if a kas has several workers.
 
-twistd kas ──> Supervisor: ports, readiness, metrics, status, kasctl, systemd │ starts,
-watches, replaces ├──> worker 1: a whole kas, except for the list above └──> worker 2
-...
+    twistd kas ──> Supervisor: ports, readiness, metrics, status, kasctl, systemd
+                      │ starts, watches, replaces
+                      ├──> worker 1: a whole kas, except for the list above
+                      └──> worker 2 ...
 
 It has no agents and forwards no requests: the workers accept connections from its
 sockets, and reach each other by the private API as other kas do. So little in it can

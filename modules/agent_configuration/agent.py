@@ -36,8 +36,15 @@ TELL_TIMEOUT = 10.0
 #: Statuses of a kas that has no configuration for agents; another kas may have one.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
-#: Keys with facts about the agent; they are not sections.
-_FACTS = ("agent_id", "project_id", "project_path", "gitlab_external_url")
+#: Fields of the configuration that are no sections: facts about the agent, and the
+#: table of sections that have no field of their own.
+_NO_SECTIONS = (
+    "agent_id",
+    "project_id",
+    "project_path",
+    "gitlab_external_url",
+    "more",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -126,10 +133,11 @@ class AgentConfigurationAgent:
     def _apply(self, response: rpc_pb2.ConfigurationResponse) -> tuple[str, ...]:
         """Why it is not in effect; nothing: it is."""
         configuration = response.configuration
-        texts = {
+        texts = dict(configuration.more)
+        texts |= {
             field.name: getattr(configuration, field.name)
             for field in configuration.DESCRIPTOR.fields
-            if field.name not in _FACTS
+            if field.name not in _NO_SECTIONS
         }
         commit = response.commit_id
         try:

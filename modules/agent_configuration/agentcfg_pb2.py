@@ -24,13 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*modules/agent_configuration/agentcfg.proto\x12\x15gitlab.agent.agentcfg\"\xed\x01\n\x12\x41gentConfiguration\x12\x0e\n\x06gitops\x18\x01 \x01(\t\x12\x15\n\robservability\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\x03\x12\x12\n\nproject_id\x18\x05 \x01(\x03\x12\x11\n\tci_access\x18\x06 \x01(\t\x12\x1a\n\x12\x63ontainer_scanning\x18\x07 \x01(\t\x12\x14\n\x0cproject_path\x18\x08 \x01(\t\x12\x1a\n\x12remote_development\x18\t \x01(\t\x12\x0c\n\x04\x66lux\x18\n \x01(\t\x12\x1b\n\x13gitlab_external_url\x18\x0b \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*modules/agent_configuration/agentcfg.proto\x12\x15gitlab.agent.agentcfg\"\xde\x02\n\x12\x41gentConfiguration\x12\x0e\n\x06gitops\x18\x01 \x01(\t\x12\x15\n\robservability\x18\x02 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x04 \x01(\x03\x12\x12\n\nproject_id\x18\x05 \x01(\x03\x12\x11\n\tci_access\x18\x06 \x01(\t\x12\x1a\n\x12\x63ontainer_scanning\x18\x07 \x01(\t\x12\x14\n\x0cproject_path\x18\x08 \x01(\t\x12\x1a\n\x12remote_development\x18\t \x01(\t\x12\x0c\n\x04\x66lux\x18\n \x01(\t\x12\x1b\n\x13gitlab_external_url\x18\x0b \x01(\t\x12\x42\n\x04more\x18\xe8\x07 \x03(\x0b\x32\x33.gitlab.agent.agentcfg.AgentConfiguration.MoreEntry\x1a+\n\tMoreEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modules.agent_configuration.agentcfg_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_AGENTCONFIGURATION_MOREENTRY']._loaded_options = None
+  _globals['_AGENTCONFIGURATION_MOREENTRY']._serialized_options = b'8\001'
   _globals['_AGENTCONFIGURATION']._serialized_start=70
-  _globals['_AGENTCONFIGURATION']._serialized_end=307
+  _globals['_AGENTCONFIGURATION']._serialized_end=420
+  _globals['_AGENTCONFIGURATION_MOREENTRY']._serialized_start=377
+  _globals['_AGENTCONFIGURATION_MOREENTRY']._serialized_end=420
 # @@protoc_insertion_point(module_scope)

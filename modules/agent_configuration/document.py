@@ -16,7 +16,7 @@ from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
-#: Sections for agentk; ``user_access`` is for kas and GitLab alone.
+#: Sections that have a field of their own in the message.
 SECTIONS = (
     "gitops",
     "observability",
@@ -25,6 +25,9 @@ SECTIONS = (
     "remote_development",
     "flux",
 )
+
+#: The section for kas and GitLab alone.
+NOT_FOR_AGENTK = "user_access"
 
 #: Maximum number of reported problems of one file; further ones show once these are
 #: fixed.
@@ -62,11 +65,13 @@ class Document:
         """Return the sections for agentk."""
         written = self.written or {}
         message = AgentConfiguration()
-        for name in SECTIONS:
-            if name in written:
-                # agentk reads it as YAML, as all configuration.
-                text = json_for_yaml(written[name], sort_keys=True)
+        for name in sorted(written.keys() - {NOT_FOR_AGENTK}):
+            # agentk reads it as YAML, as all configuration.
+            text = json_for_yaml(written[name], sort_keys=True)
+            if name in SECTIONS:
                 setattr(message, name, text)
+            else:
+                message.more[name] = text
         return message
 
     def says_the_same(self, other: Document | None) -> bool:

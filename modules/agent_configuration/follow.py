@@ -12,7 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    TimeoutError,
+    gatherResults,
+)
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -38,6 +43,10 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
 #: Files that are read at the same time: as many as kas reads at once for all.
 READERS = 8
+
+#: Seconds to find out whether another address is that of this repository, and for which
+#: a repository that did not answer in that time is not asked again.
+ALIAS_SECONDS, SILENT_SECONDS = 2.0, 60.0
 
 #: Other addresses of one repository that are remembered: modules spell a few.
 MAX_ALIASES = 100
@@ -145,6 +154,8 @@ class FollowedRepository:
     _failures: int = 0
     _looked_at: float = float("-inf")
     _looking: Deferred[Any] | None = None
+    #: Until when a silent repository is not asked about another address.
+    _silent_until: float = float("-inf")
     #: Other addresses of this repository.
     _aliases: Recent[GitAddress | GitalyAddress, bool] = attrs.Factory(
         lambda: Recent(MAX_ALIASES)
@@ -195,16 +206,36 @@ class FollowedRepository:
         """
         if address == self.address or address in self._aliases:
             return True
-        try:
-            found = self._commit == commit or (
-                await self.repository.resolve(self.ref) == commit
-            )
-        except CallError:
-            # A repository that cannot be reached now must not hold up another one.
-            return False
+        found = self._commit == commit or await self._is_at(commit)
         if found:
             self._aliases[address] = True
         return found
+
+    async def _is_at(self, commit: str) -> bool:
+        """
+        Tell whether the branch is at a commit now.
+
+        A repository that is away or silent must not hold up another one.
+        """
+        now = self.clock.seconds()
+        if now < self._silent_until:
+            return False
+        asking = Deferred.fromCoroutine(self._tip())
+        asking.addTimeout(ALIAS_SECONDS, self.clock)
+        try:
+            return await asking == commit
+        except CallError:
+            return False
+        except TimeoutError:
+            self._silent_until = self.clock.seconds() + SILENT_SECONDS
+            return False
+
+    async def _tip(self) -> str:
+        return await self.repository.resolve(self.ref)
+
+    def forget_alias(self, address: GitAddress | GitalyAddress) -> None:
+        """Note that the branch is at another commit than the one at *address*."""
+        self._aliases.pop(address, None)
 
     async def at(self, agent_name: str, commit: str) -> bool:
         """

@@ -1,5 +1,6 @@
 """
-Schema of an agent's configuration file, as GitLab documents it.
+Schema of an agent's configuration file: the sections that GitLab documents, and those
+of installed modules.
 
 kas accepts any content of sections that belong to modules of GitLab alone
 (``container_scanning``, ``remote_development``): they change from one version of GitLab
@@ -9,13 +10,15 @@ know.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
+from twisted.python.reflect import namedAny
 
-from modules.gitops.wire.settings import GitopsSection
 from tunnel.config import Invalid, Section, field
+from tunnel.errors import ConfigurationError
+from tunnel.plugin import AgentModule, GitSection, installed
 
 __all__ = ["ConfigurationFile"]
 
@@ -214,8 +217,8 @@ class FluxSection:
 
 
 @attrs.frozen(kw_only=True)
-class ConfigurationFile:
-    """The whole file."""
+class _GitLabFile:
+    """The sections that GitLab documents, apart from those of modules."""
 
     #: Bytes, unless kas is configured with another limit.
     MAX_BYTES: ClassVar[int] = 128 * 1024
@@ -227,7 +230,6 @@ class ConfigurationFile:
         ("cilium", "include", "starboard"), _GONE
     )
 
-    gitops: GitopsSection | None = field(default=None, doc="manifests from Git")
     observability: AgentObservability | None = field(
         default=None, doc="how to see what agentk does"
     )
@@ -238,3 +240,41 @@ class ConfigurationFile:
     flux: FluxSection | None = field(
         default=None, doc="notifications of pushes for Flux"
     )
+
+
+def file_schema(sections: Iterable[GitSection]) -> type[Any]:
+    """
+    Return the class of the whole file.
+
+    :param sections: of modules.
+    :raises ConfigurationError: the schema of one cannot be imported, or two have one
+        name.
+    """
+    found: dict[str, Any] = {}
+    problems = []
+    for one in sections:
+        if one.name in found or one.name in attrs.fields_dict(_GitLabFile):
+            problems.append(f"two modules have the section {one.name}")
+            continue
+        try:
+            schema = namedAny(one.schema)
+        except Exception as error:
+            problems.append(f"section {one.name}: importing {one.schema}: {error}")
+            continue
+        found[one.name] = field(default=None, doc=one.doc, type=schema | None)
+    if problems:
+        raise ConfigurationError(problems)
+    return attrs.make_class(
+        "ConfigurationFile",
+        found,
+        bases=(_GitLabFile,),
+        frozen=True,
+        kw_only=True,
+        slots=True,
+    )
+
+
+#: The whole file.
+ConfigurationFile: Any = file_schema(
+    section for plugin in installed(AgentModule) for section in plugin.sections
+)

@@ -249,6 +249,8 @@ class AgentConfigurationServer:
             if not await stream.followed.is_of(address, commit):
                 break
             if not await stream.followed.at(agent.agent_name, commit):
+                # Perhaps a fork, which has some commits in common.
+                stream.followed.forget_alias(address)
                 return False
             await stream.settled()
             if self._streams.get(_key(agent)) is stream:

@@ -81,7 +81,8 @@ class NotificationsServer:
         api.calls.handle_external(NOTIFICATIONS, self)
         secret_file = api.configuration.webhook_secret_file
         if secret_file is not None:
-            api.web.mount("/git/pushed", Webhook(secret_file, self.pushed))
+            webhook = Webhook(secret_file, self.pushed)
+            api.web.mount("/git/pushed", webhook.app.resource())
 
     async def start(self) -> None:
         """Receive the pushes that other kas store."""

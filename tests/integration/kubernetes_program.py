@@ -22,6 +22,8 @@ def main(reactor: Any, kubeconfig: str, namespace: str) -> Deferred[None]:
         pool = UpstreamPool(cluster.endpoint, reactor)
         clients = KubernetesClients(cluster, pool, reactor)
         await play(clients.as_agentk(), namespace)
+        # The API server of the tests is new enough.
+        assert clients.initial_events.are_streamed("")
         pool.close()
 
     return Deferred.fromCoroutine(run())

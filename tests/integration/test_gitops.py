@@ -19,8 +19,8 @@ from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import PATIENCE, eventually, kasctl
 from tests.integration.stack import Agentk, Kas
-from tests.modules.gitops.test_decryption import IDENTITY, encrypted
-from tests.modules.gitops.test_rendering import CHART
+from tests.modules.gitops.agent.source.test_decryption import IDENTITY, encrypted
+from tests.modules.gitops.agent.source.test_rendering import CHART
 from tools.git_repository import GitRepository
 
 FILE = ".gitlab/agents/main/config.yaml"

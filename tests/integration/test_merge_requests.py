@@ -15,7 +15,7 @@ import yaml
 from tests.integration.processes import ROOT, Process, eventually
 from tests.integration.stack import Kas
 from tests.integration.test_gitops import Stand, config_map, stand
-from tests.modules.gitops.test_merge_requests import event
+from tests.modules.gitops.server.test_merge_requests import event
 from tools.ports import free_port
 
 __all__ = ["stand"]

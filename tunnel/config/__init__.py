@@ -20,15 +20,21 @@ them; keys in ``IGNORED_KEYS`` have no effect, and cause only a remark.
 
 An error reads ``file:line:column: path: what is wrong, and what to do``.
 
-files.py        reads a file, or its text, as an instance of a schema flags.py reads a
-command line as an instance of a schema nodes.py        the tree of the text, each value
-with its position reader.py       reads that tree by a schema schema.py the parts of
-schemas texts.py        reads single values problems.py     errors as one line each
-reference.py    lists the keys of a schema json_schema.py  the same as JSON Schema, and
-values as in a file listen.py       the schema of every listener caching.py the schema
-of the cache for credentials telemetry.py    the schemas for traces and failures urls.py
-URLs of servers certificates.py checks of certificates; other modules watch them
-names.py        names in certificates
+    files.py        a file, or its text, as an instance of a schema
+    flags.py        a command line as an instance of a schema
+    nodes.py        the tree of the text, each value with its position
+    reader.py       reads that tree by a schema
+    schema.py       the parts of schemas
+    texts.py        reads single values
+    problems.py     errors as one line each
+    reference.py    the keys of a schema, as a list
+    json_schema.py  the same for editors, and values as in a file
+    listen.py       the schema of every listener
+    caching.py      the schema of the cache for credentials
+    telemetry.py    the schemas for traces and failures
+    urls.py         URLs of servers
+    certificates.py checks of certificates; other modules watch them
+    names.py        names in certificates
 """
 
 from tunnel.config.caching import CredentialCaching

@@ -24,7 +24,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
+from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.for_each import for_each
+from tunnel.toolkit.recent import Recent
 from tunnel.transport.sockets import bound_unsent
 from tunnel.util.flusher import Flusher
 from tunnel.util.poller import Poller
@@ -38,7 +40,9 @@ _FLUSH_AT: Final = 16 * 1024  # larger writes gain nothing from waiting
 _HOLD: Final = 64 * 1024  # bytes that a peer may send early: about one read
 #: Seconds of a turn for deferred connections, see `Turn.later`.
 _LATER_SECONDS: Final = 0.005
-_SWEEP_SECONDS: Final = 1.0  # precision of timeouts; costs 0.2 us per connection
+#: Networks of proxies that are remembered.
+MAX_PROXIES: Final = 1000
+_SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 0.2 us
 
 
 class Turn:
@@ -69,7 +73,9 @@ class Turn:
         self.now = 0.0
         #: Returns the present time.
         self.seconds = clock.seconds
-        #: Connections that continue in a later turn.
+        #: Networks with connections that several users share.
+        self.proxies: Recent[str, bool] = Recent(MAX_PROXIES)
+        #: Connections that go on in a later turn.
         self._later: deque[HttpConnection] = deque()
         self._goes_on = False
 
@@ -148,14 +154,17 @@ class HttpConnection(Protocol):
         self._may_half_close = False
         #: The start of the phase that the sweep limits.
         self._since = 0.0
-        #: The owner of `limit_turns`.
+        #: The owner of `limit_turns`, and whether it is that of one request only.
         self._turns_of: Hashable = None
+        self._is_shared = False
 
     def connectionMade(self) -> None:
         self._turn.start()
         tcp: Any = self.transport
         self._tcp = tcp
         Poller.take(tcp, self._turn.clock)
+        if self._turn.proxies:
+            self._is_shared = self._network() in self._turn.proxies
         writer = self._turn.writer
         self._write = tcp.write if writer is None else partial(writer, tcp)
         self._open = True
@@ -169,11 +178,29 @@ class HttpConnection(Protocol):
         bound_unsent(tcp)
 
     def limit_turns(self, owner: Hashable) -> None:
-        """Limit the work for the peer in one turn to the share of *owner*."""
-        # A proxy may send requests of several users on one connection.
-        if owner != self._turns_of:
-            self._turns_of = owner
-            Poller.limit(self._tcp, self._turn.clock, owner)
+        """Handle no more of the peer in a turn than the share of *owner* permits."""
+        if owner == self._turns_of:
+            return
+        if self._turns_of is not None and not self._is_shared:
+            # A proxy sends requests of several users on each of its connections.
+            self._is_shared = True
+            self._turn.proxies[self._network()] = True
+        self._turns_of = owner
+        Poller.limit(self._tcp, self._turn.clock, owner, "users")
+
+    def end_turns(self) -> None:
+        """
+        End the limit of one request, if requests of several users share the connection.
+
+        Otherwise the next request would wait for the turns of the user before.
+        """
+        if self._is_shared and self._turns_of is not None:
+            self._turns_of = None
+            owner = "client", self._network()
+            Poller.limit(self._tcp, self._turn.clock, owner, "users")
+
+    def _network(self) -> str:
+        return peer_network(self._tcp.getPeer())
 
     # Writing.
 

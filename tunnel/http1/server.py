@@ -630,6 +630,7 @@ class HttpServerConnection(HttpConnection):
             return
         if self._producer is not None:
             self.clear_producer()
+        self.end_turns()
         self.flush()
         self._exchange = None
         self._since = self._turn.now

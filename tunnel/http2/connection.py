@@ -40,6 +40,7 @@ from tunnel.errors import StreamReset as StreamWasReset
 from tunnel.http2.flood import Flood, FloodGuard
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders
+from tunnel.toolkit.log_budget import LogBudget
 from tunnel.toolkit.timers import Timers, cancel_call
 
 __all__ = ["Http2Connection", "attempt"]
@@ -71,6 +72,8 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.limits = limits
         self._clock = clock
         self._h2 = _make_machine(limits, client_side)
+        #: Of all peers that have not proved who they are; None: this one has.
+        self.log_budget: LogBudget | None = None
         self._guard = FloodGuard(limits, clock.seconds, client_side)
         self._timers = Timers(clock)
         self._streams: dict[int, _Stream] = {}
@@ -394,10 +397,14 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.transport.write(frame.serialize())
 
     def fail(self, code: ErrorCodes | int | None, why: str) -> None:
-        """Close the connection with a GOAWAY that contains the error and its reason."""
-        if why:
+        """Close the connection with a GOAWAY that names the error and its reason."""
+        more: str | None = ""
+        if why and self.log_budget is not None:
+            more = self.log_budget.spend(self._clock.seconds())
+        if why and more is not None:
             peer = getattr(self.transport.getPeer(), "host", f"a local {self.peer_is}")
-            self._log.info("closed a connection with {peer}: {why}", peer=peer, why=why)
+            text = "closed a connection with {peer}: {why}{more}"
+            self._log.info(text, peer=peer, why=why, more=more)
         self._h2.clear_outbound_data_buffer()
         code = ErrorCodes.PROTOCOL_ERROR if code is None else code
         self.go_away(self._h2.highest_inbound_stream_id, code, why)

@@ -68,9 +68,9 @@ class Http2Limits:
     #: same time. A client with an old secret retries forever.
     refusals: Rate = Rate(300, 20)
 
-    #: Of these, the number before the first call with a valid token: a stranger can
-    #: reconnect repeatedly.
-    refusals_unproven: Rate = Rate(20, 1)
+    #: Of these, as many before the first call with a good token: a stranger can connect
+    #: again and again, and each refused call takes half a millisecond.
+    refusals_unproven: Rate = Rate(5, 1)
 
     #: Seconds in which a client may finish a request that already has its response. A
     #: client that sends more than a last frame is stopped earlier.

@@ -19,6 +19,7 @@ from tunnel.http2.connection import Http2Connection, attempt
 from tunnel.http2.flood import Allowed
 from tunnel.http2.limits import Http2Limits, Rate
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
+from tunnel.toolkit.addresses import peer_network
 from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
@@ -84,10 +85,11 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """Note a call with a valid token."""
         if not self._proven:
             self._proven = True
+            self.log_budget = None
             self._refusals = self._allowed_refusals(self.limits.refusals)
             self._timers.cancel("unproven")
-            host = getattr(self.transport.getPeer(), "host", "")
-            Poller.limit(self.transport, self._clock, ("external API", host))
+            owner = "external API", peer_network(self.transport.getPeer())
+            Poller.limit(self.transport, self._clock, owner, "users")
 
     def _not_proven(self) -> None:
         self.fail(ErrorCodes.NO_ERROR, "no call with a valid token arrived")

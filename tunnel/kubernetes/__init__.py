@@ -1,12 +1,13 @@
 """
 Kubernetes' API, for kas, agentk and modules.
 
-request_info.py     the parser of requests, by the rules of the API server
-impersonation.py    the header fields of impersonation own_namespace.py    requests that
-are refused with agentk's own permissions client.py           requests of an agent half
-to the API server next to agentk discovery.py        kinds of objects and their paths
-watch.py            a watch that resumes answers.py          responses, complete or line
-by line
+    request_info.py     the parser of requests, by the rules of the API server
+    impersonation.py    the header fields of impersonation
+    own_namespace.py    requests that are refused with agentk's own rights
+    client.py           requests of an agent half to the API server next to agentk
+    discovery.py        kinds of objects and their paths
+    watch.py            a watch that resumes
+    answers.py          responses, complete or line by line
 """
 
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients

@@ -128,9 +128,20 @@ def error_of(status: int, found: Any) -> CallError:
         meaning = Status.INVALID_ARGUMENT
     if status == 500 and words.startswith(_NO_STORAGE):
         meaning = Status.UNAVAILABLE
+    if status == 504 and _has_cause(found, "ResourceVersionTooLarge"):
+        # As with 410, the state to go on from is not there.
+        meaning = Status.OUT_OF_RANGE
     if len(words) > MAX_MESSAGE:
         words = words[:MAX_MESSAGE] + "…"
     return CallError(meaning, f"API server: {words}")
+
+
+def _has_cause(found: Any, reason: str) -> bool:
+    """Tell whether a ``Status`` object gives a reason among its causes."""
+    try:
+        return any(one["reason"] == reason for one in found["details"]["causes"])
+    except (KeyError, TypeError):
+        return False
 
 
 def unavailable(error: UpstreamError) -> CallError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -44,7 +45,13 @@ from tunnel.kubernetes.discovery import (
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.own_namespace import OwnNamespaceRefusal
 from tunnel.kubernetes.request_info import escapes_root, why_refused
-from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
+from tunnel.kubernetes.watch import (
+    PAGE,
+    InitialEvents,
+    ObjectPage,
+    WatchRequests,
+    watch_events,
+)
 from tunnel.toolkit.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
@@ -96,6 +103,8 @@ class KubernetesClients:
         self.jitter = jitter
         #: The same for every caller.
         self.discovery = Discovery(clock.seconds)
+        #: So is what the API server streams.
+        self.initial_events = InitialEvents()
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
@@ -375,12 +384,23 @@ class KubernetesClient:
             lines.begin(self._clients.upstream.request(verb, target, fields, lines))
             return lines
 
-        return watch_events(
+        async def newest() -> str:
+            pages = self._pages(resource, namespace, query, 1, _METADATA_LIST)
+            async with aclosing(pages):
+                async for page in pages:
+                    return page.resource_version
+            return ""
+
+        requests = WatchRequests(
+            resource.group,
             lambda: self._pages(resource, namespace, query, accept=listed),
             changes,
+            newest,
             self._clients.cluster_as_agentk.rejected,
-            self._clients.clock,
-            self._clients.jitter,
+        )
+        clients = self._clients
+        return watch_events(
+            requests, clients.initial_events, clients.clock, clients.jitter
         )
 
     async def apply(

@@ -1,14 +1,27 @@
-"""A watch that goes on: lists, follows, and begins again where that is due."""
+"""
+A watch that goes on: reads the initial objects, follows, and begins again when needed.
+
+The initial objects come in one of two ways:
+
+    streamed   the watch itself begins with all objects, and a bookmark with an
+               annotation ends them (Kubernetes: "watch-list").  The API server holds
+               no list of them in memory.
+    listed     page by page, then the watch begins at the version of the list; for API
+               servers, or API groups of an aggregated one, that do not stream
+
+Source: client-go, tools/cache/reflector.go.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from tunnel.api import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.errors import CallError, Status
@@ -17,9 +30,16 @@ from tunnel.kubernetes.answers import AnswerLines, error_of
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.timers import cancel_call
 
-__all__ = ["PAGE", "ObjectPage", "watch_events"]
+__all__ = [
+    "MARKER_SECONDS",
+    "PAGE",
+    "InitialEvents",
+    "ObjectPage",
+    "WatchRequests",
+    "watch_events",
+]
 
-#: Objects of one page of a list: what client-go asks for.
+#: Objects of one page of a list: the page size of client-go.
 PAGE = 500
 
 #: Seconds of one request of a watch: between this and twice as much, so that watches
@@ -29,8 +49,21 @@ LASTS = 300.0
 #: More seconds until a connection is given up that should have ended by itself.
 LATE = 30.0
 
+#: Seconds before the end of a request at which an end is not early any more.
+EARLY = 5.0
+
 #: Seconds between attempts, at first and at most.
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
+
+#: Seconds without an event, before the end of the initial objects: the API server does
+#: not stream them.  Some aggregated ones ignore the parameter.
+MARKER_SECONDS = 10.0
+
+#: Seconds of internal errors after which the watch reads all objects again.
+INTERNAL_SECONDS = 60.0
+
+#: The annotation of the bookmark that ends the initial objects.
+_MARKER = "k8s.io/initial-events-end"
 
 #: Errors that a retry does not fix.
 _FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
@@ -46,6 +79,37 @@ _CHANGES = {
 }
 
 
+#: Changes that no initial object is.
+_NEVER_INITIAL = (WatchEventType.MODIFIED, WatchEventType.DELETED)
+
+
+class InitialEvents:
+    """
+    API groups of one API server that do not stream initial objects.
+
+    Aggregated API servers serve groups of their own, and may be older.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._without: set[str] = set()
+
+    def are_streamed(self, group: str) -> bool:
+        """Tell whether a group may stream them."""
+        return group not in self._without
+
+    def refuse(self, group: str) -> None:
+        """Note that a group does not stream them."""
+        if group not in self._without:
+            self._without.add(group)
+            self._log.info(
+                "the API server does not stream initial objects of API group "
+                "{group!r}: agentk lists them in pages",
+                group=group,
+            )
+
+
 @attrs.frozen
 class ObjectPage:
     """
@@ -58,96 +122,318 @@ class ObjectPage:
     resource_version: str
 
 
+@attrs.frozen
+class WatchRequests:
+    """
+    The requests of one watch.
+
+    :ivar group: the API group of its kind.
+    :ivar pages: lists all objects.
+    :ivar changes: begins one request that watches, with these parameters.
+    :ivar newest: returns the present version, as etcd has it.
+    :ivar rejected: reports that the API server did not accept the credential.
+    """
+
+    group: str
+    pages: Callable[[], AsyncGenerator[ObjectPage, None]]
+    changes: Callable[[Mapping[str, str]], AnswerLines]
+    newest: Callable[[], Awaitable[str]]
+    rejected: Callable[[], None]
+
+
+@attrs.frozen
+class _Change:
+    """
+    One event of a request.
+
+    :ivar is_marker: it ends the initial objects.
+    """
+
+    event: WatchEvent
+    is_marker: bool = False
+
+
+@attrs.define(eq=False)
+class _Progress:
+    """
+    How far a watch has come.
+
+    :ivar version: where it goes on; empty: with all objects.
+    :ivar known: the last version, which streamed objects must not precede.
+    :ivar lists: this watch lists all objects.
+    :ivar broke: a request did not end by itself, and nothing came since then.
+    :ivar internal_since: when internal errors of the API server began; None: it has
+        none.
+    """
+
+    version: str = ""
+    known: str = ""
+    lists: bool = False
+    broke: bool = False
+    internal_since: float | None = None
+
+    def begin_again(self, known: str = "") -> None:
+        """Read all objects again."""
+        self.version, self.known = "", known
+        self.broke, self.internal_since = False, None
+
+    def came_to(self, version: str) -> None:
+        """Go on from a version."""
+        self.version = self.known = version
+        self.broke, self.internal_since = False, None
+
+
 async def watch_events(
-    pages: Callable[[], AsyncGenerator[ObjectPage, None]],
-    changes: Callable[[Mapping[str, str]], AnswerLines],
-    rejected: Callable[[], None],
+    requests: WatchRequests,
+    initial: InitialEvents,
     clock: IReactorTime,
     jitter: Callable[[], float],
 ) -> AsyncGenerator[WatchEvent, None]:
     """
     See `tunnel.api.IKubernetesClient.watch`.
 
-    :param pages: lists everything.
-    :param changes: begins one request of a watch, with these parameters.
-    :param rejected: the API server did not accept the credential.
+    :param initial: which groups stream initial objects, for all watches.
     """
-    version = ""
+    progress = _Progress()
     backoff = Backoff(jitter, RETRY_FIRST, RETRY_MOST)
+    is_reset = False
     while True:
         failed = True
         try:
-            if not version:
+            if progress.version and progress.broke:
+                await _check_version(requests, progress)
+            may_stream = initial.are_streamed(requests.group) and not progress.lists
+            streams = may_stream and not progress.version
+            if not progress.version and not is_reset:
+                is_reset = True
                 yield WatchEvent(WatchEventType.RESET)
+            if not progress.version and not streams:
                 listed = ""
-                async for page in pages():
+                async for page in requests.pages():
                     listed = page.resource_version
                     for one in page.objects:
+                        is_reset = False
                         yield WatchEvent(WatchEventType.ADDED, one)
-                version = listed
-                yield WatchEvent(WatchEventType.SYNCED, None, version)
+                progress.came_to(listed)
+                is_reset = False
+                yield WatchEvent(WatchEventType.SYNCED, None, listed)
             seconds = LASTS * (1 + jitter())
-            asked = {
-                "watch": "true",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": version,
-                "timeoutSeconds": f"{seconds:.0f}",
-            }
-            lines = changes(asked)
-            # A connection that was lost without a packet would be read forever.
-            late = clock.callLater(seconds + LATE, lines.close)
-            begun = clock.seconds()
-            try:
-                async for event in _changes(lines):
-                    version = event.resource_version
+            reading = _Request(requests, initial, clock, streams, seconds, progress)
+            async for event in reading.events():
+                if progress.version:
                     backoff.reset()
-                    yield event
-            finally:
-                cancel_call(late)
-                lines.close()
-                if lines.status == 401:
-                    rejected()
+                is_reset = False
+                yield event
             # A watch that ends at once, again and again, has failed, too.
-            failed = clock.seconds() - begun < 1
+            failed = reading.lasted < 1 and not reading.refused
+            progress.broke = reading.was_cut or reading.is_early
             if not failed:
                 backoff.reset()
         except CallError as error:
             if error.status in _FINAL:
                 raise
-            if error.status is Status.OUT_OF_RANGE:
-                # 410: the state to go on from is forgotten; all of it is listed again.
-                version = ""
+            _note_error(progress, error, clock.seconds())
         except UpstreamError:
-            pass
+            progress.broke = True
         if failed:
             await deferLater(clock, backoff.pause())
 
 
-async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:
-    """
-    Iterate over the events of one request.
+def _note_error(progress: _Progress, error: CallError, now: float) -> None:
+    """Decide where to go on after an error of the API server."""
+    if error.status is Status.OUT_OF_RANGE:
+        # 410, or a version that the API server does not have yet: streamed objects may
+        # begin at the version before, but if not even that works, anywhere.
+        progress.begin_again(known=progress.version)
+    elif error.status is Status.INTERNAL:
+        if progress.internal_since is None:
+            progress.internal_since = now
+        elif now - progress.internal_since >= INTERNAL_SECONDS:
+            progress.begin_again()
 
-    :raises CallError: the API server ended it with an error.
+
+async def _check_version(requests: WatchRequests, progress: _Progress) -> None:
     """
-    while (line := await lines.next()) is not None:
+    Begin again if the versions went back: etcd was restored from a backup.
+
+    The API server would accept the version from the future, and send nothing until its
+    own versions have passed it.
+    """
+    newest = await requests.newest()
+    try:
+        went_back = int(newest) < int(progress.version)
+    except ValueError:
+        # Aggregated API servers may have other versions, which cannot be compared.
+        return
+    if went_back:
+        progress.begin_again()
+
+
+@attrs.define(eq=False)
+class _Request:
+    """
+    One request of a watch.
+
+    :ivar streams: it begins with all objects.
+    :ivar seconds: how long it lasts.
+    """
+
+    _requests: WatchRequests
+    _initial: InitialEvents
+    _clock: IReactorTime
+    _streams: bool
+    _seconds: float
+    _progress: _Progress
+    #: The API server does not stream initial objects.
+    refused: bool = attrs.field(default=False, init=False)
+    #: agentk gave the connection up.
+    was_cut: bool = attrs.field(default=False, init=False)
+    _begun: float = attrs.field(default=0.0, init=False)
+    #: When the wait for the next line began; None: nobody waits.
+    _waits_since: float | None = attrs.field(default=None, init=False)
+    _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
+    _lines: AnswerLines = attrs.field(init=False)
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since the request began."""
+        return self._clock.seconds() - self._begun
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the request has not lasted yet as long as it should."""
+        return self.lasted < self._seconds - EARLY
+
+    async def events(self) -> AsyncGenerator[WatchEvent, None]:
+        """
+        Yield the events, until the request ends.
+
+        :raises CallError: the API server ended it with an error.
+        :raises UpstreamError: the connection broke.
+        """
+        asked = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._progress.version,
+            "timeoutSeconds": f"{self._seconds:.0f}",
+        }
+        if self._streams:
+            asked["sendInitialEvents"] = "true"
+            asked["resourceVersionMatch"] = "NotOlderThan"
+            asked["resourceVersion"] = self._progress.known
+        if not asked["resourceVersion"]:
+            del asked["resourceVersion"]
+        self._lines = lines = self._requests.changes(asked)
+        self._begun = self._clock.seconds()
+        # A connection that was lost without a packet would be read forever.
+        late = self._clock.callLater(self._seconds + LATE, self._cut)
+        if self._streams:
+            self._await_marker()
         try:
-            said: Any = json.loads(line)
-            if lines.status != 200:
-                raise error_of(lines.status, said)
-            changed = said["object"]
-            if said["type"] == "ERROR":
-                raise error_of(changed.get("code", 500), changed)
-            kind = _CHANGES[said["type"]]
-            version = changed["metadata"]["resourceVersion"]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise CallError(
-                Status.UNAVAILABLE, "API server: an event that cannot be read"
-            ) from None
-        except RecursionError:
-            # The object is nested too deeply, and would be read again from here
-            # forever: skip it, and report all others.
-            continue
-        whole = None if kind is WatchEventType.BOOKMARK else changed
-        yield WatchEvent(kind, whole, version)
-    if lines.status not in (0, 200):
-        raise error_of(lines.status, None)
+            async for change in self._changes():
+                if not self._streams:
+                    self._progress.came_to(change.event.resource_version)
+                    yield change.event
+                elif change.is_marker:
+                    self._end_of_initial()
+                    version = change.event.resource_version
+                    self._progress.came_to(version)
+                    yield WatchEvent(WatchEventType.SYNCED, None, version)
+                elif change.event.type in _NEVER_INITIAL:
+                    # It ignores the parameter, and goes on without an end.
+                    self._refuse()
+                    break
+                elif change.event.type is not WatchEventType.BOOKMARK:
+                    # Versions of initial objects come in any order.
+                    yield attrs.evolve(change.event, resource_version="")
+            if self._streams and not self.is_early:
+                self._refuse()
+        except CallError as error:
+            refused = lines.status in (400, 422)
+            if not self._streams or not (
+                refused or error.status is Status.OUT_OF_RANGE
+            ):
+                raise
+            if lines.status == 422:
+                self._refuse()
+            elif refused:
+                # Perhaps the selector is invalid: the list decides.
+                self.refused = self._progress.lists = True
+            # Begin anywhere; the next attempt is another request.
+            self._progress.begin_again()
+        finally:
+            self._end_of_initial()
+            cancel_call(late)
+            lines.close()
+            if lines.status == 401:
+                self._requests.rejected()
+
+    def _end_of_initial(self) -> None:
+        self._streams = False
+        cancel_call(self._marker_call)
+        self._marker_call = None
+
+    def _await_marker(self) -> None:
+        """List the objects instead if nothing comes for some time."""
+        since = self._waits_since
+        now = self._clock.seconds()
+        silent = 0.0 if since is None else now - since
+        if silent >= MARKER_SECONDS:
+            self._refuse()
+            self._lines.close()
+            return
+        left = MARKER_SECONDS - silent
+        self._marker_call = self._clock.callLater(left, self._await_marker)
+
+    def _cut(self) -> None:
+        self.was_cut = True
+        self._lines.close()
+
+    def _refuse(self) -> None:
+        self.refused = True
+        self._initial.refuse(self._requests.group)
+
+    async def _changes(self) -> AsyncGenerator[_Change, None]:
+        lines = self._lines
+        while True:
+            self._waits_since = self._clock.seconds()
+            line = await lines.next()
+            self._waits_since = None
+            if line is None:
+                break
+            if (change := _change_in(line, lines.status)) is not None:
+                yield change
+        if lines.status not in (0, 200):
+            raise error_of(lines.status, None)
+
+
+def _change_in(line: bytes, status: int) -> _Change | None:
+    """
+    Return the change in a line of an answer; None: its object is nested too deeply.
+
+    :raises CallError: it is an error of the API server.
+    """
+    try:
+        said: Any = json.loads(line)
+        if status != 200:
+            raise error_of(status, said)
+        changed = said["object"]
+        if said["type"] == "ERROR":
+            raise error_of(changed.get("code", 500), changed)
+        kind = _CHANGES[said["type"]]
+        metadata = changed["metadata"]
+        version = metadata["resourceVersion"]
+        is_bookmark = kind is WatchEventType.BOOKMARK
+        annotations = (metadata.get("annotations") or {}) if is_bookmark else {}
+        is_marker = annotations.get(_MARKER) == "true"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CallError(
+            Status.UNAVAILABLE, "API server: an event that cannot be read"
+        ) from None
+    except RecursionError:
+        # The watch would read it again from here forever: skip it, and report all
+        # others.
+        return None
+    return _Change(
+        WatchEvent(kind, None if is_bookmark else changed, version), is_marker
+    )

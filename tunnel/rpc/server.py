@@ -26,7 +26,7 @@ from tunnel.api import (
     ITracer,
     SpanKind,
 )
-from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.errors import CallError, ErrorCode, ProtocolError, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
@@ -49,7 +49,12 @@ def snake_case(name: str) -> str:
     return _WORD.sub("_", name).lower()
 
 
-#: Bytes of the metadata of an agent's call: agentk sends only the id of a trace.
+_TOO_MUCH = (
+    f"requests of this agent take more than {MAX_HELD // 1024**2} MiB; "
+    "wait for their responses"
+)
+
+#: Bytes of the metadata of an agent's call: agentk sends the id of a trace.
 MAX_AGENT_METADATA = 8192
 
 
@@ -118,9 +123,7 @@ class ServerCall:
         self._counted = 0
         #: Bytes of these that count as long as the call is open.
         self._call_size = 0
-        #: The reason to refuse the call; None if it may begin.
-        self._refusal: CallError | None = None
-        #: Whether the call has ended, though its caller may still send.
+        #: The call has ended, though its caller may go on sending.
         self._over = False
         self._request_class = GetMessageClass(method.input_type)
         self._inbox = Inbox()
@@ -141,17 +144,19 @@ class ServerCall:
         running.addErrback(self._failed)
 
     def _take_metadata(self, block: bytes) -> None:
-        try:
-            if self.agent is not None and len(block) > MAX_AGENT_METADATA:
-                text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
-                raise CallError(Status.INVALID_ARGUMENT, text)
-            self._count(CALL_SIZE + len(block))
-        except CallError as error:
-            self._inbox.end(error)
-            self._refusal = error
-        else:
-            self._call_size = CALL_SIZE + len(block)
-            self.metadata = decode_fields(block)
+        """
+        Count and read the metadata of the call.
+
+        :raises ProtocolError: kas takes no such call of an agent.  Its stream ends at
+            once: nothing would count what its caller leaves open.
+        """
+        if self.agent is not None and len(block) > MAX_AGENT_METADATA:
+            text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
+            raise ProtocolError(ErrorCode.MEMORY, text)
+        if not self._may_hold(CALL_SIZE + len(block)):
+            raise ProtocolError(ErrorCode.MEMORY, _TOO_MUCH)
+        self._call_size = CALL_SIZE + len(block)
+        self.metadata = decode_fields(block)
 
     def _traced(self, tracer: ITracer | None) -> Context:
         """
@@ -202,16 +207,17 @@ class ServerCall:
             self._inbox.end(error)
 
     def _count(self, size: int) -> None:
+        if not self._over and not self._may_hold(size):
+            raise CallError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
+
+    def _may_hold(self, size: int) -> bool:
+        """Count bytes for the agent; return False if they exceed its limit."""
         agent = self.agent
-        if agent is None or self._over:
-            return
-        if not self._memory.take(agent.agent_id, size):
-            text = (
-                f"requests of this agent take more than {MAX_HELD // 1024**2} MiB; "
-                "wait for their responses"
-            )
-            raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        self._counted += size
+        if agent is not None:
+            if not self._memory.take(agent.agent_id, size):
+                return False
+            self._counted += size
+        return True
 
     def _uncount(self, size: int) -> None:
         """Give back bytes of requests that are no longer held."""
@@ -224,7 +230,7 @@ class ServerCall:
         """Drop all further data from the caller."""
         self._over = True
         self._inbox.close()
-        self._call_size = 0
+        # The call itself counts until its caller has finished the stream.
         self._uncount(self._counted)
 
     def fin_received(self) -> None:
@@ -233,6 +239,9 @@ class ServerCall:
     def stream_closed(self, reason: Exception | None) -> None:
         """End the call, because the caller has finished or is gone."""
         cancel_call(self._timer)
+        self._call_size = 0
+        if self._over:
+            self._uncount(self._counted)
         if reason is not None:
             if self._span is not None:
                 self._span.end("the caller gave up")
@@ -258,8 +267,6 @@ class ServerCall:
             ) from None
 
     async def _run(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
         self.access = take_access(self.metadata, self._from_kas)
         if self._descriptor.client_streaming:
             argument: Any = self._requests()

@@ -1,13 +1,14 @@
 """
 The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
 
-protocol.py     TunnelProtocol: connects a transport, its session and its owner roles.py
-the role that a peer announces factory.py      TunnelFactory: creates the tunnels of a
-listener keepalive.py    Liveness: sends PINGs and detects dead connections; one sweep
-for all of them
+    protocol.py     TunnelProtocol: a transport and its session; its owner
+    roles.py        what a peer says that it is
+    factory.py      TunnelFactory: makes the tunnels of a listener
+    keepalive.py    Liveness: PINGs, and when a silent connection is dead; one sweep
+                    for all of them
 
-stream.py       StreamTransport: one stream as transport, consumer and producer
-resume.py       streams that survive the loss of their connection
+    stream.py       StreamTransport: one stream as transport, consumer and producer
+    resume.py       streams that survive the connection under them
 
-This package does not decide who may connect or where a call goes.
+Nothing here decides who may connect or where a call goes.
 """

@@ -211,9 +211,13 @@ class TunnelProtocol(Protocol):
         self.session.go_away(go_away)
         self.has_output()
 
-    def limit_turns(self, owner: Hashable) -> None:
-        """Limit the work for the peer in one turn to the share of *owner*."""
-        Poller.limit(self.transport, self._clock, owner)
+    def limit_turns(self, owner: Hashable, group: str = "") -> None:
+        """
+        Handle no more of the peer in a turn than the share of *owner* permits.
+
+        :param group: see `tunnel.util.poller.Poller.limit`.
+        """
+        Poller.limit(self.transport, self._clock, owner, group)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
         """Close the connection, and tell the peer why."""

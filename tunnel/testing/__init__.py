@@ -1,15 +1,18 @@
 """
 Both ends of a tunnel in memory, with back-pressure, for tests of modules.
 
-memory.py   `Pipe`: a connection of two transports that hold a bounded number of bytes
-and pause a writer of more ends.py     `connected` joins two greeted tunnels by one
-agents.py, users.py, audit.py, gitlab.py, network.py, leadership.py, calls.py fakes for
-each half of a module, by subject as in `tunnel.api` cluster.py  `FakeCluster`: a
-Kubernetes API with responses from the test objects.py  `FakeObjects`: the objects in
-that cluster store.py    `FakeStore`: the stores of modules repositories.py
-`FakeRepository`: a Git repository with commits from the test web.py requests for
-modules' pages spans.py    `FakeTracer`: records the spans of modules pair.py
-`ModulePair` runs both halves of a module against each other
+    memory.py   `Pipe`: a connection of two transports that hold a bounded number of
+                bytes and pause a writer of more
+    ends.py     `connected` joins two greeted tunnels by one
+    agents.py, users.py, audit.py, gitlab.py, network.py, leadership.py, calls.py
+                what each half of a module gets, by subject as in `tunnel.api`
+    cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
+    objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
+    store.py    `FakeStore` keeps what modules store
+    repositories.py  `FakeRepository`: Git as a test has it, commit by commit
+    web.py      requests of modules' pages
+    spans.py    `FakeTracer` keeps the spans of modules
+    pair.py     `ModulePair` runs both halves of a module against each other
 
 For example::
 
@@ -20,7 +23,7 @@ For example::
     pair.start()
     answer = pair.run(server.greet("agent-1", "world"))
 
-This package neither opens sockets nor waits for real time.
+Nothing here opens a socket or waits for real time.
 """
 
 from tunnel.testing.cluster import FakeCluster, FakeRequest

@@ -91,12 +91,22 @@ class Watcher:
     ) -> None:
         """Send the change of an object to the watch."""
         if self._wanted(resource, found):
-            told = _metadata_of(found) if self._partial else found
-            line = json.dumps({"type": kind, "object": told}).encode() + b"\n"
-            if self._send is None:
-                self._early.append(line)
-            else:
-                self._send(line)
+            self._write(kind, _metadata_of(found) if self._partial else found)
+
+    def mark(self, version: int) -> None:
+        """End the initial objects, at a version."""
+        metadata = {
+            "resourceVersion": str(version),
+            "annotations": {"k8s.io/initial-events-end": "true"},
+        }
+        self._write("BOOKMARK", {"metadata": metadata})
+
+    def _write(self, kind: str, found: KubernetesObject) -> None:
+        line = json.dumps({"type": kind, "object": found}).encode() + b"\n"
+        if self._send is None:
+            self._early.append(line)
+        else:
+            self._send(line)
 
 
 @attrs.define(eq=False)
@@ -130,7 +140,9 @@ class FakeObjects:
         self._events: deque[tuple[int, str, KubernetesResource, KubernetesObject]]
         self._events = deque()
         self._forgotten = 0
-        #: The remaining pages of lists, by their continue token.
+        #: Whether watches may begin with all objects, as since Kubernetes 1.34.
+        self.streams = True
+        #: Pages of lists that were begun, by what continues them.
         self._pages: Recent[str, list[KubernetesObject]] = Recent(MAX_LISTS)
         self._lists = 0
         self.watchers: set[Watcher] = set()
@@ -323,7 +335,11 @@ class FakeObjects:
         query: dict[str, str],
         partial: bool,
     ) -> Watcher:
-        since = int(query.get("resourceVersion") or 0)
+        initial = query.get("sendInitialEvents") == "true"
+        if initial and not self.streams:
+            message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden"
+            raise Refusal(422, "Invalid", message)
+        since = 0 if initial else int(query.get("resourceVersion") or 0)
         if 0 < since < self._forgotten:
             message = f"too old resource version: {since} ({self._version})"
             raise Refusal(410, "Expired", message)
@@ -333,6 +349,8 @@ class FakeObjects:
             since = self._version
             for _, stored in sorted(self._stored.items()):
                 watcher.tell("ADDED", stored.resource, stored.object)
+        if initial:
+            watcher.mark(self._version)
         for version, kind, resource, found in self._events:
             if version > since:
                 watcher.tell(kind, resource, found)

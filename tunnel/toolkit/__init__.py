@@ -1,21 +1,31 @@
 """
 Helpers for both programs and for modules; they are part of the stable API.
 
-backoff.py      pauses between attempts until.py        wait for a condition timers.py
-delayed calls: cancel them, advance them, or name them counts.py       counts by key,
-without zero entries single_flight.py one call at a time, whose result goes to all
-waiting callers peer_slots.py   slots for each peer, so that no peer delays the others
-token_bucket.py rate limits allowance.py    a number of actions in any period recent.py
-a table that forgets its oldest entry parallel.py     concurrent calls, at most a number
-of them at once for_each.py     call a function for each item; log exceptions and
-continue texts.py        texts of a peer, made safe packing.py      compresses bytes,
-and decompresses them with a limit traces.py       ids of traces, created and parsed
-(W3C traceparent) log_budget.py   a limit for log lines that any stranger can cause
-failure_log.py  a line for each error that a client sees, with the id of its trace
-yaml_directives.py  a limit of %TAG lines yaml_fault.py   position, reason and remedy of
-a YAML error expansion.py    limits of YAML values, counted with aliases expanded
-single_object.py checks one Kubernetes object that a peer sent, before it is applied
-addresses.py    addresses of clients, as limits count them urls.py         URLs that may
-receive secrets secret_file.py  files with shared secrets files.py        files: change
-detection, atomic replacement, secrets, error texts
+    backoff.py      pauses between attempts
+    until.py        wait for a condition
+    timers.py       delayed calls: cancelled, made sooner, and with names
+    counts.py       counts by key, without zero entries
+    single_flight.py
+                    one call at a time, whose result goes to all who wait for it
+    peer_slots.py   slots for each peer, so that none delays the others
+    token_bucket.py rate limits
+    allowance.py    a number of actions in any period
+    recent.py       a table that forgets its oldest entry
+    parallel.py     concurrent calls, at most a number of them at once
+    for_each.py     call a function for each item; log exceptions and continue
+    texts.py        texts of a peer, made safe
+    packing.py      bytes deflated, and inflated with a limit
+    traces.py       ids of traces, created and parsed (W3C traceparent)
+    log_budget.py   a limit for log lines that any stranger can cause
+    failure_log.py  a line for each error that a client sees, with the id of its trace
+    yaml_directives.py  limit of %TAG lines
+    yaml_fault.py   position, reason and remedy of a YAML error
+    expansion.py    limits of YAML values, counted with aliases expanded
+    single_object.py
+                    checks one Kubernetes object that a peer sent, before it is applied
+    addresses.py    addresses of clients, as limits count them
+    urls.py         URLs that may receive secrets
+    secret_file.py  files with shared secrets
+    webhook_secret.py  secrets with which other systems prove their webhooks
+    files.py        files: change detection, atomic replacement, secrets, error texts
 """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-__all__ = ["client_network"]
+from twisted.internet.interfaces import IAddress
+
+__all__ = ["client_network", "peer_network"]
 
 #: Leading bits of an IPv6 address that name one customer of a provider, who can use
 #: all addresses that begin with them.
@@ -28,3 +30,8 @@ def client_network(host: str) -> str:
     if address.version == 4:
         return str(address)
     return str(int(address) >> (128 - _NETWORK))
+
+
+def peer_network(peer: IAddress) -> str:
+    """Return the part of a peer's address that is limited: see `client_network`."""
+    return client_network(getattr(peer, "host", ""))

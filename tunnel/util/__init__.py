@@ -1,6 +1,6 @@
 """
 Input and output of many connections.
 
-poller.py       the sockets that carry requests, polled together flusher.py      one
-flush per reactor turn
+    poller.py       the sockets that carry requests, polled together
+    flusher.py      one flush per reactor turn
 """

@@ -6,8 +6,9 @@ six calls. A `Poller` is one descriptor for the reactor, which becomes readable 
 of its sockets has an event, and calls all of them in one loop. GETs of 200 B cost kas
 and agentk 8 % less CPU with it on 64 connections, 10 % on 16, 2 to 6 % on one::
 
-reactor ──> Poller ──> transport of Twisted ──> protocol └──────> ... └──────> `after`:
-calls after all of them
+    reactor ──> Poller ──> transport of Twisted ──> protocol
+                  └──────> ...
+                  └──────> `after`: calls after all of them
 
 It uses Twisted's public interfaces: `IReadDescriptor` towards the reactor,
 `IReactorFDSet` towards the transports, whose public ``reactor`` it becomes. On systems
@@ -39,15 +40,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import classImplements
 
-from tunnel.toolkit.addresses import client_network
+from tunnel.toolkit.addresses import peer_network
 from tunnel.toolkit.for_each import for_each
 from tunnel.toolkit.recent import Recent
 
 __all__ = [
+    "GROUP_SECONDS",
     "MAX_EVENTS",
     "SEVERAL_TURNS",
     "SHARE_SECONDS",
-    "STRANGERS_SECONDS",
     "Poller",
     "TurnShare",
 ]
@@ -64,9 +65,13 @@ MAX_EVENTS: Final = 256
 #: each turn; more work for one owner in a turn is rare without an attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Seconds of a turn for all unauthenticated clients, because one client may have any
-#: number of addresses.
-STRANGERS_SECONDS: Final = 0.03
+#: Seconds of a turn for all owners of a group: all users, all agents, or all clients of
+#: a port that have not proved who they are.  One person may have any number of
+#: addresses, agents and jobs.
+GROUP_SECONDS: Final = 0.025
+
+#: Seconds after which half of the time that an owner used is forgotten.
+USED_SECONDS: Final = 1.0
 
 #: Owners of shares that are remembered, 150 bytes each.
 MAX_OWNERS: Final = 20_000
@@ -99,19 +104,23 @@ class TurnShare:
     Without it, all other sockets would have to wait for the events of an owner with
     hundreds of sockets.
 
-    :ivar turn: the number of the turn to which *left* applies.
-    :ivar left: the remaining seconds in that turn.
-    :ivar group: the share of all owners of a kind, which includes this one; None if
-        this share is independent.
+    :ivar turn: the number of the turn that *left* is about.
+    :ivar left: seconds of that turn that are left.
+    :ivar group: the share of all owners of a kind, of which this is a part; None: this
+        share depends on no other.
+    :ivar used: seconds that were used lately.
+    :ivar used_at: when some of these were forgotten.
     """
 
-    # `Poller.turn` accesses them for each event, and a method would cost more.
-    __slots__ = ("group", "left", "turn")
+    # `Poller.turn` reads and writes them for each event: a method would cost more.
+    __slots__ = ("group", "left", "turn", "used", "used_at")
 
     def __init__(self, group: TurnShare | None = None) -> None:
         self.turn = -1
         self.left = 0.0
         self.group = group
+        self.used = 0.0
+        self.used_at = 0.0
 
 
 class Poller:
@@ -141,9 +150,9 @@ class Poller:
         self._wanted: dict[int, int] = {}
         #: By owner. New connections of a forgotten owner get a new share.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
-        self._strangers = TurnShare()
-        #: Whether sockets are being called; and the function to call after the last of
-        #: them.
+        #: Shares of groups: of strangers by port, and of proven owners by name.
+        self._groups: dict[int | str, TurnShare] = {}
+        #: Sockets are being called, and this is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
         #: Descriptor for everything outside this poller; -1 if it does not lead.
@@ -191,18 +200,21 @@ class Poller:
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
                     # A client, which may be a stranger.
-                    network = client_network(transport.getPeer().host)
-                    owner = network, transport.getHost().port
-                    poller._limit(member, owner, poller._strangers)
+                    network = peer_network(transport.getPeer())
+                    port = transport.getHost().port
+                    poller._limit(member, (network, port), port)
 
     @classmethod
-    def limit(cls, transport: object, clock: Any, owner: Hashable) -> None:
+    def limit(
+        cls, transport: object, clock: Any, owner: Hashable, group: str = ""
+    ) -> None:
         """
         From now on, handle events of a connection only within the share of its owner.
 
-        :param transport: a transport that is polled here; others are ignored.
-        :param owner: the authenticated peer; all connections with the same owner have
-            one share.
+        :param transport: of a connection that is polled here; another one is ignored.
+        :param owner: who the peer proved to be; all connections with the same owner
+            have one share.
+        :param group: all owners of a group have one more share; empty: no group.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()
@@ -210,10 +222,13 @@ class Poller:
             return
         member = poller._members.get(handle.fileno())
         if member is not None:
-            poller._limit(member, owner, None)
+            poller._limit(member, owner, group)
 
-    def _limit(self, member: Any, owner: Hashable, group: TurnShare | None) -> None:
-        share = self._shares.get(owner) or TurnShare(group)
+    def _limit(self, member: Any, owner: Hashable, group: int | str) -> None:
+        share = self._shares.get(owner)
+        if share is None:
+            of_group = self._groups.setdefault(group, TurnShare()) if group else None
+            share = TurnShare(of_group)
         if member.share is None:
             # Reads become larger when they are fast.
             member.read_size = SMALLEST_READ
@@ -336,15 +351,13 @@ class Poller:
         if len(events) > 1:
             self._several = SEVERAL_TURNS
         self.dispatching = True
-        self._turn = turn = self._turn + 1
+        self._turn += 1
         now = self._seconds()
         # In a turn with one event, nothing else waits.
         cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
         if self._late:
-            # The kernel reports sockets in the same order in each turn.
-            order = {fd: place for place, fd in enumerate(self._late)}
-            events.sort(key=lambda event: order.get(event[0], MAX_EVENTS))
-            self._late = []
+            self._sort(events)
+        several = len(events) > 1
         for fd, event in events:
             member = members.get(fd)
             if member is None:
@@ -353,16 +366,7 @@ class Poller:
                 continue
             share = member.share
             if share is not None:
-                if share.turn != turn:
-                    share.turn, share.left = turn, SHARE_SECONDS
-                elif share.left <= 0:
-                    # CPU time, because other processes may have had the core in the
-                    # meantime.
-                    share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
-                group = share.group
-                if share.left <= 0 or (
-                    group is not None and not self._has_time(group, cpu_begin)
-                ):
+                if several and not self._has_time(share, cpu_begin):
                     self._late.append(fd)
                     continue
                 if now < 0:
@@ -386,6 +390,7 @@ class Poller:
             else:
                 begin, now = now, self._seconds()
                 spent = now - begin
+                share.used += spent
                 share.left -= spent
                 if share.group is not None:
                     share.group.left -= spent
@@ -398,12 +403,47 @@ class Poller:
             self._call_after()
         return rest
 
-    def _has_time(self, group: TurnShare, cpu_begin: float) -> bool:
-        """Tell whether the share of a group has time left in this turn."""
-        if group.turn != self._turn:
-            group.turn, group.left = self._turn, STRANGERS_SECONDS
+    def _sort(self, events: list[tuple[int, int]]) -> None:
+        """
+        Put sockets that had no time in the last turn first, in their order.
+
+        The kernel reports sockets in the same order in each turn.  Of a group, the
+        owner that used least lately comes first: a new client, or a user with a short
+        request, does not wait for all who flood.
+        """
+        order = {fd: place for place, fd in enumerate(self._late)}
+        self._late = []
+        members, now = self._members, self._seconds()
+
+        def rank(event: tuple[int, int]) -> tuple[float, int]:
+            member = members.get(event[0])
+            share = None if member is None else member.share
+            used = 0.0
+            if share is not None and share.group is not None:
+                share.used *= 0.5 ** ((now - share.used_at) / USED_SECONDS)
+                share.used_at = now
+                used = share.used
+            return used, order.get(event[0], MAX_EVENTS)
+
+        events.sort(key=rank)
+
+    def _has_time(self, share: TurnShare, cpu_begin: float) -> bool:
+        """Tell whether a share, and its group, have time left in this turn."""
+        turn = self._turn
+        if share.turn != turn:
+            share.turn, share.left = turn, SHARE_SECONDS
+        elif share.left <= 0:
+            # Other processes may have had the core meanwhile.
+            share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
+            if share.left <= 0:
+                return False
+        group = share.group
+        if group is None:
+            return True
+        if group.turn != turn:
+            group.turn, group.left = turn, GROUP_SECONDS
         elif group.left <= 0:
-            group.left = STRANGERS_SECONDS - (self._cpu_seconds() - cpu_begin)
+            group.left = GROUP_SECONDS - (self._cpu_seconds() - cpu_begin)
         return group.left > 0
 
     def _call_after(self) -> None:

@@ -1,13 +1,14 @@
 """
 The protocol without I/O: bytes in, events out; commands in, bytes out.
 
-limits.py    all limits of a connection, with their reasons framing.py   bytes -> frames
-and back window.py    the sizes of a connection's windows stream.py    one stream:
-states, credit, waiting data; and the table of all streams events.py    events from a
-session to its owner outbox.py    data that waits to be sent on a connection, and its
-order session.py   the whole: commands to a connection, and bytes from its peer
+    limits.py    every bound of a connection, each with its reason
+    framing.py   bytes -> frames and back
+    window.py    how large the windows of a connection should be
+    stream.py    one stream: states, credit, what waits; and the table of all of them
+    events.py    what a session tells its owner
+    outbox.py    what waits to be sent on a connection, and who is next
+    session.py   all of it: what a connection is asked to do, and what its peer does
 
-This package neither reads a clock nor uses a transport, and errors of the peer do not
-raise exceptions. docs/protocol.rst is the specification; section numbers in comments
-refer to it.
+Nothing in here reads a clock, touches a transport or raises for what a peer did.
+docs/protocol.rst is the specification; section numbers in comments refer to it.
 """

@@ -1,6 +1,6 @@
 """`twistd agentk`, and the agent halves of the modules that come with it."""
 
-from tunnel.plugin import AgentModule
+from tunnel.plugin import AgentModule, GitSection
 from tunnel.program.maker import ProgramMaker
 
 agentk = ProgramMaker("agentk", "The agent that connects a Kubernetes cluster to kas.")
@@ -9,7 +9,15 @@ kubernetes_api_agent = AgentModule(
     "kubernetes_api", "modules.kubernetes_api.agent.KubernetesApiAgent", default=True
 )
 
-gitops_agent = AgentModule("gitops", "modules.gitops.agent.module.GitopsAgent")
+gitops_agent = AgentModule(
+    "gitops",
+    "modules.gitops.agent.module.GitopsAgent",
+    sections=(
+        GitSection(
+            "gitops", "modules.gitops.wire.settings.GitopsSection", "manifests from Git"
+        ),
+    ),
+)
 
 agent_configuration_agent = AgentModule(
     "agent_configuration",

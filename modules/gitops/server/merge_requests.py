@@ -11,19 +11,19 @@ agent.
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Callable
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
+from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.web.resource import Resource
+from twisted.web.iweb import IRequest
 
 from modules.gitops.server.comment_text import MARK, Asked, comment
 from modules.gitops.server.comments import Comments
@@ -38,9 +38,9 @@ from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.peer_slots import PeerSlots
 from tunnel.toolkit.recent import Recent
-from tunnel.toolkit.secret_file import read_secret
 from tunnel.toolkit.texts import clean
 from tunnel.toolkit.timers import cancel_call
+from tunnel.toolkit.webhook_secret import carries_secret
 
 __all__ = ["MergeRequests"]
 
@@ -121,15 +121,15 @@ class MergeRequest:
         return kind == "name" and bool(ref.name == f"refs/heads/{self.target}")
 
 
-class MergeRequests(Resource):
+class MergeRequests:
     """
-    The resource for GitLab's webhook, which previews merge requests.
+    The webhook for events of GitLab's merge requests, and the previews that it causes.
 
     :param may_read: tells whether an agent may read the project with an id, or the
         repository with a name; only such agents contribute to comments there.
     """
 
-    isLeaf = True
+    app: ClassVar[Klein] = Klein()
     _log = Logger()
 
     def __init__(
@@ -139,7 +139,6 @@ class MergeRequests(Resource):
         random: Callable[[], float],
         may_read: Callable[[ConnectedAgent, int, str], bool],
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._may_read = may_read
         self._api = api
         self._settings = settings
@@ -164,9 +163,10 @@ class MergeRequests(Resource):
         for one in tuple(self._working.values()):
             one.cancel()
 
-    def render_POST(self, request: Any) -> bytes:
-        """Handle an event of GitLab."""
-        if not self._knows_secret(request):
+    @app.route("/", methods=["POST"], strict_slashes=False)
+    def event(self, request: IRequest) -> bytes:
+        """Take an event of GitLab, and preview its merge request."""
+        if not carries_secret(request, self._settings.webhook_secret_file):
             return _answer(request, 401, "the secret is missing or wrong")
         body = request.content.read(MAX_BODY + 1)
         if len(body) > MAX_BODY:
@@ -190,15 +190,6 @@ class MergeRequests(Resource):
         self._waiting.setdefault(project_id, {})[number] = None
         self._begin()
         return _answer(request, 202, "it will be previewed")
-
-    def _knows_secret(self, request: Any) -> bool:
-        try:
-            secret = read_secret(self._settings.webhook_secret_file)
-        except ValueError as error:
-            self._log.error("{problem}", problem=str(error))
-            return False
-        given = request.getHeader(b"x-gitlab-token") or b""
-        return hmac.compare_digest(given, secret)
 
     def _begin(self) -> None:
         """Start waiting merge requests, each for one commit at a time."""
@@ -469,7 +460,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _answer(request: Any, code: int, text: str) -> bytes:
+def _answer(request: IRequest, code: int, text: str) -> bytes:
     request.setResponseCode(code)
     request.setHeader(b"content-type", b"text/plain; charset=utf-8")
     return text.encode() + b"\n"

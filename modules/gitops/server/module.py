@@ -144,7 +144,8 @@ class GitopsServer:
                 lambda: self._random(),
                 self._may_read,
             )
-            api.web.mount("/gitops/merge-requests", self._merge_requests)
+            resource = self._merge_requests.app.resource()
+            api.web.mount("/gitops/merge-requests", resource)
         api.events.subscribe(GitPushed, self._pushed)
         api.events.subscribe(AgentMoved, self._moved)
         api.events.subscribe(Draining, self._drain)

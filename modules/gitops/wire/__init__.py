@@ -1,9 +1,11 @@
 """
-Definitions that both halves of GitOps share.
+What both halves of GitOps know.
 
-rpc.proto       requests of agentk to kas, with GitLab's names and numbers control.proto
-requests of operators to agentk reports.proto   reports of agentk to kas: drift, prunes,
-failing projects settings.py     the section ``gitops`` of the agent's configuration
-commit_id.py    ids of commits fingerprint.py  the digest of the files of a commit
-effect.py       effects on an object, as a preview names them
+    rpc.proto       requests of agentk to kas, with GitLab's names and numbers
+    control.proto   requests of operators to agentk
+    reports.proto   reports of agentk to kas: drift, prunes, failing projects
+    settings.py     ``gitops`` in the agent's file: which projects, and how
+    commit_id.py    ids of commits
+    fingerprint.py  the digest of the files of a commit
+    effect.py       effects on an object, as a preview names them
 """

@@ -602,9 +602,9 @@ def test_requests_that_fill_memory() -> None:
     half = MAX_MESSAGE // 2
     call_size = CALL_SIZE + half
     sent = [send(tunnels[number % 2], half) for number in range(MAX_HELD // call_size)]
-    rest = MAX_HELD - len(sent) * call_size - CALL_SIZE
+    rest = MAX_HELD - len(sent) * call_size - 2 * CALL_SIZE - 50
     sent.append(send(tunnels[0], rest))
-    assert memory.held("7") == MAX_HELD
+    assert memory.held("7") == MAX_HELD - CALL_SIZE - 50
     over, refused = send(tunnels[0], 100)
     assert b"take more than 64 MiB" in refused.headers[-1]
     # kas drops what follows, though the agent may send on.
@@ -612,7 +612,8 @@ def test_requests_that_fill_memory() -> None:
     tunnels[0].pipe.flush()
     call: Any = tunnels[0].there._streams[over.stream_id].receiver
     assert not call._inbox._buffer
-    assert memory.held("7") == MAX_HELD
+    assert memory.held("7") == MAX_HELD - 50
+    over.reset(ErrorCode.CANCELLED, "")
     send(other, 100)
     assert memory.held("8") == CALL_SIZE + 100
     for stream, _ in sent:
@@ -655,14 +656,36 @@ def test_calls_without_requests() -> None:
     stream, _ = begin(b"a: b\r\n" * 10)
     assert memory.held("7") == CALL_SIZE + 60
     _, refused = begin(b"a: b\r\n" * 2000)
-    assert b"metadata of an agent has at most 8192 bytes" in refused.headers[-1]
+    assert "metadata of an agent has at most 8192 bytes" in str(refused.closed[-1])
     memory.take("7", MAX_HELD - memory.held("7"))
     _, refused = begin(b"")
-    assert b"take more than 64 MiB" in refused.headers[-1]
+    assert "take more than 64 MiB" in str(refused.closed[-1])
+    # Nothing is left of the refused calls, though their callers did not finish.
+    assert len(agent.there._streams) == 1
     before = memory.held("7")
     stream.reset(ErrorCode.CANCELLED, "")
     agent.pipe.flush()
     assert memory.held("7") == before - CALL_SIZE - 60
+
+
+def test_answered_calls_that_their_callers_keep() -> None:
+    """They count until the agent finishes them."""
+    world = World()
+    world.dispatcher.handle("test", ECHO, echo.Echo())
+    agent = world.dial(hello(credential=b"7"))
+    memory = world.dispatcher._memory
+    receiver = RecordingReceiver()
+    open_ = pb.Open(method=f"/{ECHO.full_name}/Say")
+    stream = agent.tunnel.open_stream(open_, receiver)
+    request = Text(text="x").SerializeToString()
+    stream.write(len(request).to_bytes(4, "big") + request)
+    for _ in range(3):
+        agent.pipe.flush()
+    assert b"status: 0" in receiver.headers[-1]
+    assert memory.held("7") == CALL_SIZE
+    stream.finish()
+    agent.pipe.flush()
+    assert memory.held("7") == 0
 
 
 def test_requests_that_were_answered() -> None:

@@ -19,9 +19,10 @@ from zope.interface import implementer
 from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
-from kas.identity.failed_checks import Asker, FailedChecks, address_of
+from kas.identity.failed_checks import Asker, FailedChecks
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
+from tunnel.toolkit.addresses import peer_network
 
 ACCESS = Access("x:1", "1", "prod")
 LIMIT = 5
@@ -266,13 +267,13 @@ class FailedChecksTests(SynchronousTestCase):
         """One customer of a provider is one address."""
 
         def v6(host: str) -> str:
-            return address_of(IPv6Address("TCP", host, 1))
+            return peer_network(IPv6Address("TCP", host, 1))
 
-        self.assertEqual(address_of(IPv4Address("TCP", "192.0.2.1", 1)), "192.0.2.1")
+        self.assertEqual(peer_network(IPv4Address("TCP", "192.0.2.1", 1)), "192.0.2.1")
         self.assertEqual(v6("::ffff:192.0.2.1"), "192.0.2.1")
         self.assertEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:2:ffff::9"))
         self.assertNotEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:3::1"))
-        self.assertEqual(address_of(UNIXAddress("/run/kas")), "local")
+        self.assertEqual(peer_network(UNIXAddress("/run/kas")), "local")
 
 
 # The queue of one address.

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import attrs
 import pytest
 import yaml
 from twisted.internet.defer import Deferred
@@ -19,9 +20,15 @@ from modules.agent_configuration.document import (
     path_of,
     read_document,
 )
-from modules.agent_configuration.schema import MAX_ENTRIES, ConfigurationFile
-from tunnel.config import json_schema
-from tunnel.errors import CallError, Status
+from modules.agent_configuration.schema import (
+    MAX_ENTRIES,
+    ConfigurationFile,
+    file_schema,
+)
+from tunnel.config import as_written, field, json_schema
+from tunnel.config import read as config_read
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.plugin import GitSection
 from tunnel.testing import FakeRepository
 
 PATH = ".gitlab/agents/prod/config.yaml"
@@ -231,6 +238,7 @@ def test_message() -> None:
         "remote_development": 9,
         "flux": 10,
         "gitlab_external_url": 11,
+        "more": 1000,
     }
 
 
@@ -384,3 +392,41 @@ def test_json_schema() -> None:
     manifest = gitops["properties"]["manifest_projects"]["items"]["properties"]
     assert manifest["reconcile_timeout"]["default"] == "3600s"
     assert manifest["dry_run_strategy"]["enum"] == ["none", "client", "server"]
+
+
+@attrs.frozen(kw_only=True)
+class SectionOfThirdParty:
+    """A section that a package of others declares."""
+
+    size: int = field(default=1, doc="how much")
+
+
+def section(name: str, schema: str = f"{__name__}.SectionOfThirdParty") -> GitSection:
+    return GitSection(name, schema, "things of others")
+
+
+def test_sections_of_modules() -> None:
+    """kas checks them, and sends them to agentk under their names."""
+    schema = file_schema([section("acme")])
+    found = config_read("acme: {size: 3}\n", "config.yaml", schema)
+    message = Document("c1", as_written(found)).message
+    assert dict(message.more) == {"acme": '{"size": 3}'}
+    with pytest.raises(ConfigurationError) as caught:
+        config_read("acme: {size: x}\n", "config.yaml", schema)
+    assert caught.value.problems[0].startswith("config.yaml:1:14: acme.size: ")
+
+
+def test_sections_that_cannot_be() -> None:
+    """All of them are reported together."""
+    sections = [
+        section("acme"),
+        section("acme"),
+        section("observability"),
+        section("other", "no_such_package.Section"),
+    ]
+    with pytest.raises(ConfigurationError) as caught:
+        file_schema(sections)
+    first, second, third = caught.value.problems
+    assert first == "two modules have the section acme"
+    assert second == "two modules have the section observability"
+    assert third.startswith("section other: importing no_such_package.Section: ")

@@ -239,6 +239,8 @@ class HalvesTests(SynchronousTestCase):
         self.repository.commit({FILE: DEBUG})
         self.pushed()
         self.assertFalse(self.successResultOf(told_at(commit)))
+        # It may be a fork that had the commit, too.
+        self.assertTrue(self.successResultOf(told_at("e" * 40)))
 
     def test_told_at_another_repository_while_this_one_is_away(self) -> None:
         """Files of other repositories do not wait for it."""
@@ -248,6 +250,29 @@ class HalvesTests(SynchronousTestCase):
         address = GitAddress(url="https://git.example.org/other.git")
         other = self.server.delivered(AGENT, address, "e" * 40)
         self.assertTrue(self.successResultOf(Deferred.fromCoroutine(other)))
+
+    def test_told_at_another_repository_while_this_one_is_silent(self) -> None:
+        """Files of other repositories wait two seconds, and not again for a minute."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        silence: list[Deferred[str]] = []
+
+        async def resolve(ref: str) -> str:
+            silence.append(Deferred())
+            return await silence[-1]
+
+        self.patch(self.repository, "resolve", resolve)
+        address = GitAddress(url="https://git.example.org/other.git")
+
+        def told_at(commit: str) -> Deferred[bool]:
+            wanted = self.server.delivered(AGENT, address, commit)
+            return Deferred.fromCoroutine(wanted)
+
+        asked = told_at("e" * 40)
+        self.assertNoResult(asked)
+        self.pass_time(2)
+        self.assertTrue(self.successResultOf(asked))
+        self.assertTrue(self.successResultOf(told_at("f" * 40)))
 
     def test_told_at_a_commit_that_cannot_be_read(self) -> None:
         self.repository.commit({FILE: DEBUG})

@@ -11,12 +11,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
-from twisted.internet.testing import EventLoggingObserver
+from twisted.internet.testing import EventLoggingObserver, StringTransport
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.server import NOT_DONE_YET, Request
-from twisted.web.test.requesthelper import DummyChannel
+from twisted.web.server import Site
 from zope.interface.verify import verifyObject
 
 from modules.notifications import rpc_pb2, server
@@ -143,21 +142,32 @@ class NotificationsTests(SynchronousTestCase):
     def test_webhook_whose_caller_left(self) -> None:
         """The push is published all the same, and nothing is said to it."""
         for outcome in (None, CallError(Status.UNAVAILABLE, "away")):
-            request: Any = Request(DummyChannel(), False)
-            request.requestHeaders.addRawHeader("X-Gitlab-Token", SECRET)
-            request.postpath = [b"clusters"]
             waiting: Deferred[None] = Deferred()
+            ended: list[str] = []
 
-            async def pushed(name: str, waiting: Deferred[None] = waiting) -> None:
-                await waiting
+            async def pushed(
+                name: str, waiting: Deferred[None] = waiting, ended: list[str] = ended
+            ) -> None:
+                try:
+                    await waiting
+                finally:
+                    ended.append(name)
 
-            page = Webhook(self.file, pushed)
-            self.assertEqual(page.render_POST(request), NOT_DONE_YET)
-            request.connectionLost(Failure(ConnectionLost()))
+            site: Any = Site(Webhook(self.file, pushed).app.resource())
+            site.noisy = False
+            connection: Any = site.buildProtocol(None)
+            transport = StringTransport()
+            connection.makeConnection(transport)
+            head = f"POST /clusters HTTP/1.0\r\nX-Gitlab-Token: {SECRET}\r\n\r\n"
+            connection.dataReceived(head.encode())
+            connection.connectionLost(Failure(ConnectionLost()))
+            self.assertEqual(transport.value(), b"")
+            self.assertEqual(ended, [])
             if outcome is None:
                 waiting.callback(None)
             else:
                 waiting.errback(outcome)
+            self.assertEqual(ended, ["clusters"])
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_webhook_of_strangers(self) -> None:

@@ -17,9 +17,12 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
 
 from tests.kas.api.clients import ExternalCase, Http2Client, token
 from tunnel.testing import Pipe
+from tunnel.toolkit.log_budget import LINES_AT_ONCE
 
 CALM = ErrorCodes.ENHANCE_YOUR_CALM
 
@@ -123,6 +126,19 @@ class FloodTests(_Case):
         self.assertTrue(client.lost)
         most = int(self.limits.refusals_unproven.burst)
         self.assertLessEqual(len(begun), most + 1)
+
+    def test_lines_that_strangers_cause(self) -> None:
+        """They fill no disk, whatever they send."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        for _ in range(2 * LINES_AT_ONCE):
+            _, pipe = self.http2()
+            for server in tuple(cast(Any, self.factory.http2)):
+                server.fail(ErrorCodes.PROTOCOL_ERROR, "nonsense")
+            pipe.flush()
+        lines = [one for one in observer if "closed a connection" in one["log_format"]]
+        self.assertEqual(len(lines), LINES_AT_ONCE)
 
     def refused(self, client: Http2Client, pipe: Pipe, times: int) -> None:
         """So many calls are refused, and the next one ends the connection."""

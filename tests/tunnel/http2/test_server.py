@@ -10,6 +10,7 @@ from h2.errors import ErrorCodes
 from h2.events import PingAckReceived, PingReceived, TrailersReceived
 from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame, PingFrame
+from twisted.internet.address import IPv6Address
 from twisted.logger import capturedLogs
 
 from kas.api.limits import DEFAULT_LIMITS
@@ -17,6 +18,7 @@ from tests.kas.api.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.grpc.messages import envelope
+from tunnel.http2 import server
 from tunnel.http2.stream import Http2Stream
 from tunnel.rpc.messages import MAX_PENDING
 
@@ -42,6 +44,20 @@ class LifeTests(ExternalCase):
         self.clock.advance(self.limits.unproven)
         pipe.flush()
         self.assertFalse(good.lost)
+
+    def test_turns_of_one_network(self) -> None:
+        """Clients of an IPv6 network share their turns: it has 2**64 addresses."""
+        owners = Mock()
+        self.patch(server, "Poller", owners)
+        for host in ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"):
+            client, pipe = self.http2()
+            transport: Any = pipe.transports[1]
+            transport._address = IPv6Address("TCP", host, 1)
+            client.send(client.open("Say"), "hello", end=True)
+            pipe.flush()
+        one, same, other = (call.args[2] for call in owners.limit.call_args_list)
+        self.assertEqual(one, same)
+        self.assertNotEqual(one, other)
 
     def test_ping(self) -> None:
         """Silence is asked about; who answers stays."""

@@ -16,7 +16,13 @@ from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
 from tunnel.kubernetes import KubernetesClients
 from tunnel.kubernetes.answers import MAX_LINE, MAX_WAITING
-from tunnel.kubernetes.watch import LASTS, LATE, RETRY_MOST
+from tunnel.kubernetes.watch import (
+    INTERNAL_SECONDS,
+    LASTS,
+    LATE,
+    MARKER_SECONDS,
+    RETRY_MOST,
+)
 
 PODS = KubernetesResource("", "v1", "Pod", "pods", True)
 
@@ -54,8 +60,11 @@ def line(kind: str, found: Any) -> bytes:
     return chunk(json.dumps({"type": kind, "object": found}).encode() + b"\n")
 
 
-class WatchTests(SynchronousTestCase):
-    """`KubernetesClient.watch`."""
+class WatchCase(SynchronousTestCase):
+    """`KubernetesClient.watch`, and an API server on a wire."""
+
+    #: Whether the API server streams initial objects.
+    streams = False
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -64,6 +73,9 @@ class WatchTests(SynchronousTestCase):
         clients = KubernetesClients(
             cast(Any, self.cluster), pool, self.clock, lambda: 0.0
         )
+        self.clients = clients
+        if not self.streams:
+            clients.initial_events.refuse("")
         self.events = clients.as_agentk().watch(PODS, "a", label_selector="x=y")
         self.seen: list[str] = []
         self.reading: Deferred[None] | None = None
@@ -107,6 +119,10 @@ class WatchTests(SynchronousTestCase):
     def taken(self) -> list[str]:
         seen, self.seen = self.seen, []
         return seen
+
+
+class WatchTests(WatchCase):
+    """An API server that lists objects, page by page."""
 
     def begin(self) -> None:
         """All that there is was listed, and a watch begun."""
@@ -163,10 +179,77 @@ class WatchTests(SynchronousTestCase):
         self.cluster.connections.wires[0].lose()
         for _ in range(9):
             pauses.append(self.pause())
-            self.assertIn("resourceVersion=7", self.asked())
+            # Whether etcd was restored meanwhile.
+            self.assertTrue(self.asked().endswith("&limit=1"))
             self.origin.lose(clean=False)
         self.assertEqual(pauses[:4], [0.25, 0.5, 1.0, 2.0])
         self.assertEqual(pauses[-1], RETRY_MOST / 2)
+        self.pause()
+        self.asked()
+        self.answer(listed("9"))
+        self.assertIn("resourceVersion=7", self.asked())
+
+    def test_restored_etcd(self) -> None:
+        """Versions that went back: all is listed again."""
+        self.begin()
+        self.origin.lose(clean=False)
+        self.cluster.connections.wires[0].lose()
+        self.pause()
+        self.asked()
+        self.answer(listed("3"))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(listed("3", "two"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED two", "SYNCED 3"])
+
+    def test_restored_while_the_api_server_starts(self) -> None:
+        """Versions are compared until the watch goes on."""
+        self.begin()
+        self.origin.lose(clean=False)
+        self.cluster.connections.wires[0].lose()
+        self.pause()
+        self.asked()
+        self.answer(listed("9"))
+        self.assertIn("resourceVersion=7", self.asked())
+        self.answer(whole({"message": "starting"}, 503))
+        self.pause()
+        self.assertTrue(self.asked().endswith("&limit=1"))
+        self.answer(listed("3"))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+
+    def test_versions_that_cannot_be_compared(self) -> None:
+        """The watch goes on: aggregated API servers may have any."""
+        self.begin()
+        self.origin.lose(clean=False)
+        self.cluster.connections.wires[0].lose()
+        self.pause()
+        self.asked()
+        self.answer(listed("a3"))
+        self.assertIn("resourceVersion=7", self.asked())
+
+    def test_internal_errors(self) -> None:
+        """After a minute of them all is listed again."""
+        self.begin()
+        failed = whole({"message": "no"}, 500)
+        self.answer(line("ERROR", {"code": 500, "message": "no"}))
+        began = self.clock.seconds()
+        while self.clock.seconds() - began < INTERNAL_SECONDS + RETRY_MOST:
+            self.pause()
+            if "watch" not in self.asked():
+                break
+            self.answer(failed)
+        self.assertGreaterEqual(self.clock.seconds() - began, INTERNAL_SECONDS)
+        self.answer(listed("9", "two"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED two", "SYNCED 9"])
+
+    def test_a_version_that_is_too_large(self) -> None:
+        """A restored etcd, or a replica that is behind: all is listed again."""
+        self.begin()
+        cause = {"reason": "ResourceVersionTooLarge", "message": "too large"}
+        details = {"causes": [cause], "retryAfterSeconds": 1}
+        status = {"code": 504, "message": "too large", "details": details}
+        self.answer(line("ERROR", status))
+        self.clock.advance(RETRY_MOST)
+        self.assertTrue(self.asked().endswith("&limit=500"))
 
     def test_refused_for_good(self) -> None:
         """What trying again does not mend is the reader's."""
@@ -195,7 +278,10 @@ class WatchTests(SynchronousTestCase):
         self.clock.advance(LASTS + LATE)
         self.assertTrue(first.disconnecting)
         first.settle()
-        self.clock.advance(RETRY_MOST)
+        self.pause()
+        # Its API server may have gone without a word, and etcd been restored.
+        self.assertTrue(self.asked().endswith("&limit=1"))
+        self.answer(listed("9"))
         self.assertIn("resourceVersion=7", self.asked())
 
     def test_slow_reader(self) -> None:
@@ -255,3 +341,124 @@ class WatchTests(SynchronousTestCase):
         self.reading.addErrback(lambda _: None)
         self.reading.cancel()
         self.assertTrue(self.origin.disconnecting)
+
+
+class StreamTests(WatchCase):
+    """An API server that streams the initial objects."""
+
+    streams = True
+
+    def stream(self, known: str = "") -> None:
+        """The objects are requested as part of the watch."""
+        target = self.asked()
+        self.assertIn("&sendInitialEvents=true&resourceVersionMatch=NotOlder", target)
+        wanted = f"&resourceVersion={known}&" if known else "&timeoutSeconds"
+        self.assertIn(wanted, target)
+        if not known:
+            self.assertNotIn("resourceVersion=", target)
+
+    def marker(self, version: str) -> bytes:
+        annotations = {"k8s.io/initial-events-end": "true"}
+        metadata = {"resourceVersion": version, "annotations": annotations}
+        return line("BOOKMARK", {"metadata": metadata})
+
+    def test_one_request(self) -> None:
+        """Objects, their end, and changes; only the end has a version."""
+        self.read()
+        self.stream()
+        self.answer(
+            HEAD, line("ADDED", pod("two", "9")), line("ADDED", pod("one", "3"))
+        )
+        self.assertEqual(self.taken(), ["RESET", "ADDED two", "ADDED one"])
+        self.answer(line("BOOKMARK", {"metadata": {"resourceVersion": "9"}}))
+        self.assertEqual(self.taken(), [])
+        self.answer(self.marker("12"), line("MODIFIED", pod("one", "13")))
+        self.assertEqual(self.taken(), ["SYNCED 12", "MODIFIED one 13"])
+        self.clock.advance(LASTS)
+        self.answer(chunk(b""))
+        self.assertIn("resourceVersion=13", self.asked())
+
+    def test_a_broken_connection(self) -> None:
+        """Before the end, all begins again."""
+        self.read()
+        self.stream()
+        self.answer(HEAD, line("ADDED", pod("one", "3")))
+        self.origin.lose(clean=False)
+        self.taken()
+        self.pause()
+        self.stream()
+        self.answer(HEAD, self.marker("12"))
+        self.assertEqual(self.taken(), ["RESET", "SYNCED 12"])
+
+    def test_one_that_refuses(self) -> None:
+        """The objects are listed, and so are those of other watches of the group."""
+        self.read()
+        self.stream()
+        self.answer(whole({"message": "sendInitialEvents is forbidden"}, 422))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(listed("7", "one"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
+        self.assertFalse(self.clients.initial_events.are_streamed(""))
+        self.assertTrue(self.clients.initial_events.are_streamed("apps"))
+
+    def test_one_that_ignores_it(self) -> None:
+        """Some never send the end: after some silence the objects are listed."""
+        self.read()
+        self.stream()
+        self.answer(HEAD, line("ADDED", pod("one", "3")))
+        self.clock.advance(MARKER_SECONDS - 1)
+        self.answer(line("ADDED", pod("two", "4")))
+        self.clock.advance(MARKER_SECONDS - 1)
+        self.taken()
+        self.clock.advance(1)
+        self.clock.advance(1)
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(listed("7", "one"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
+
+    def test_one_that_ignores_it_and_is_busy(self) -> None:
+        """A change before the end of the initial objects says so as well."""
+        self.read()
+        self.stream()
+        self.answer(HEAD, line("ADDED", pod("one", "3")))
+        self.taken()
+        self.answer(line("MODIFIED", pod("one", "4")))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(listed("7", "one"))
+        self.assertEqual(self.taken(), ["RESET", "ADDED one", "SYNCED 7"])
+
+    def test_one_that_ends_without_a_marker(self) -> None:
+        """The next request lists the objects."""
+        self.read()
+        self.stream()
+        self.answer(HEAD)
+        for number in range(int(LASTS / 6)):
+            self.answer(line("ADDED", pod(f"p{number}", "3")))
+            self.clock.advance(6)
+        self.answer(chunk(b""))
+        self.taken()
+        self.assertTrue(self.asked().endswith("&limit=500"))
+
+    def test_a_wrong_selector(self) -> None:
+        """It is the reader's, and says nothing of the group."""
+        self.read()
+        self.stream()
+        self.answer(whole({"message": "unable to parse"}, 400))
+        self.assertTrue(self.asked().endswith("&limit=500"))
+        self.answer(whole({"message": "unable to parse"}, 400))
+        assert self.reading is not None
+        error = self.failureResultOf(self.reading, CallError).value
+        self.assertEqual(error.status, Status.INVALID_ARGUMENT)
+        self.assertTrue(self.clients.initial_events.are_streamed(""))
+
+    def test_forgotten_version(self) -> None:
+        """From there on, and if that is forgotten as well, from anywhere."""
+        gone = {"kind": "Status", "code": 410, "message": "too old"}
+        self.read()
+        self.stream()
+        self.answer(HEAD, self.marker("12"), line("ERROR", gone))
+        self.clock.advance(RETRY_MOST)
+        self.stream(known="12")
+        self.answer(whole(gone, 410))
+        self.clock.advance(RETRY_MOST)
+        self.stream()

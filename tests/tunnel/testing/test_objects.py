@@ -89,6 +89,7 @@ class ObjectsTests(SynchronousTestCase):
 
     def test_forget(self) -> None:
         """A watch that goes on from a version that is forgotten begins again."""
+        self.objects.streams = False
         self.objects.put(config_map("a", "m"))
 
         async def look() -> None:

@@ -381,11 +381,8 @@ class Act:
         """
         Set or remove the claim on an object.
 
-        A refusal is ignored: without the permission to annotate, no object is handed
-        over.
-
-        :raises CallError: the API server cannot decide now.  The inventory must not get
-            the commit then: its owner would delete the object, which seems unclaimed.
+        A failure is ignored: the owner of the object waits for the annotation for some
+        time, because the inventory has the claim, and the next pass tries again.
         """
         assert action.manifest is not None
         key, annotations = action.key, {CLAIMED_BY: claimed_by}
@@ -408,14 +405,10 @@ class Act:
             except CallError as error:
                 # Also a permission may come with the same commit, a moment later.
                 denied = error.status is Status.PERMISSION_DENIED
-                if not (denied or error.status in UNDECIDED):
-                    # The next full comparison tries again.
+                again = denied or error.status in (*UNDECIDED, Status.ABORTED)
+                if not left or not again or (denied and self._may_not_annotate):
+                    self._may_not_annotate = self._may_not_annotate or denied
                     return
-                if denied and (self._may_not_annotate or not left):
-                    self._may_not_annotate = True
-                    return
-                if not left:
-                    raise
             await deferLater(self._clock, backoff.failed())
 
     # Previous states of objects.
@@ -524,12 +517,7 @@ class Act:
             applied = recreated
         claimed = action.seen is not None and action.seen.claimed_by
         if claimed == self._settings.inventory_id and not action.takes:
-            try:
-                await self._annotate(action, None)
-            except CallError:
-                # The next full comparison tries again. Until then a claim on an object
-                # that this inventory owns has no effect.
-                self._settled.pop(key, None)
+            await self._annotate(action, None)
         found = applied_version(applied["metadata"])
         known = self._settled[key] = Settled(digest, found.fields)
         self._note_applied(key, action.manifest, found.uid, known)
@@ -722,20 +710,9 @@ class Act:
                 return False
             if owner := owner_of(live):
                 return owner == own
-            metadata = {
-                "uid": action.uid,
-                "resourceVersion": live["metadata"].get("resourceVersion", ""),
-                "annotations": {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None},
-            }
-            self._check_leads()
+            mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
             try:
-                await self._client.patch(
-                    resource,
-                    key.name,
-                    {"metadata": metadata},
-                    key.namespace,
-                    field_manager=FIELD_MANAGER,
-                )
+                await self._annotate_unchanged(key, live, resource, mark)
             except CallError as error:
                 # Another client changed the object in the meantime.
                 if error.status is not Status.ABORTED:
@@ -869,6 +846,9 @@ class Act:
     async def _leave(self, key: ObjectKey, action: Action, failed: bool) -> None:
         """Handle an object that leaves Git without being deleted."""
         if action.verb is Verb.FORGET:
+            if why := await self._drop_claim(key, action):
+                self._came_to(key, Outcome.BLOCKED, why)
+                return
             self._entries.pop(key, None)
             self._came_to(key, Outcome.FORGOTTEN, action.reason)
         elif action.verb is Verb.BLOCK:
@@ -878,28 +858,61 @@ class Act:
         elif failed:
             self._came_to(key, Outcome.BLOCKED, NOT_WHILE_FAILING)
 
+    async def _drop_claim(self, key: ObjectKey, action: Action) -> str:
+        """
+        Remove our claim from an object of another inventory that left Git here.
+
+        The other one may be about to release the object for us: it reads the claim when
+        it makes its plan, and may wait for minutes after that.  Whichever of the two
+        writes later fails, because both name the object's version.
+
+        :returns: why the object cannot be forgotten now; empty if it can.
+        """
+        live, own = action.live, self._settings.inventory_id
+        if live is None or not owner_of(live) or claimed_by(live) != own:
+            return ""
+        try:
+            resource = await self._resource_of(live)
+            await self._annotate_unchanged(key, live, resource, {CLAIMED_BY: None})
+        except CallError as error:
+            if error.status in (*UNDECIDED, Status.ABORTED):
+                return words_of(key, error)
+        return ""
+
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Remove our annotations; everything else stays."""
         assert action.live is not None
         given_by = self._settings.inventory_id if action.gives else None
-        metadata = {
-            "uid": action.uid,
-            "resourceVersion": action.live["metadata"].get("resourceVersion"),
-            "annotations": {OWNER: None, GIVEN_BY: given_by},
-        }
-        patch = {"metadata": metadata}
-        self._check_leads()
+        ours = {OWNER: None, GIVEN_BY: given_by}
         try:
             resource = await self._resource_of(action.live)
-            await self._client.patch(
-                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
-            )
+            await self._annotate_unchanged(key, action.live, resource, ours)
         except CallError as error:
             if error.status is not Status.NOT_FOUND:
                 self._came_to(key, Outcome.FAILED, error.message)
                 return
         self._entries.pop(key, None)
         self._came_to(key, Outcome.DETACHED, action.reason)
+
+    async def _annotate_unchanged(
+        self,
+        key: ObjectKey,
+        live: KubernetesObject,
+        resource: KubernetesResource,
+        annotations: Mapping[str, str | None],
+    ) -> None:
+        """
+        Change annotations of an object that is still as it was read; None removes one.
+
+        :raises CallError: ABORTED if another client changed the object since then.
+        """
+        self._check_leads()
+        names = ("uid", "resourceVersion")
+        metadata = {name: live["metadata"].get(name, "") for name in names}
+        patch = {"metadata": {**metadata, "annotations": annotations}}
+        await self._client.patch(
+            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+        )
 
     async def _resource_of(self, live: KubernetesObject) -> KubernetesResource:
         return await self._client.resource(live["apiVersion"], live["kind"])

@@ -1,7 +1,8 @@
 """
 Changes by other clients since a commit was applied.
 
-watches.py         watches on the kinds of all projects, for metadata only drift.py
-finds drift, and repairs it change_authors.py  who changed an object through kas
-audit_log.py       ... and who changed it in another way
+    watches.py         watches on the kinds of all projects, metadata alone
+    drift.py           finds drift, and repairs it
+    change_authors.py  who changed an object through kas
+    audit_log.py       ... and who changed it in another way
 """

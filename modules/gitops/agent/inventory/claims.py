@@ -48,7 +48,11 @@ from modules.gitops.agent.inventory.inventory import (
     entry_of,
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, claimed_by
+from modules.gitops.agent.objects.prune_guards import (
+    CLAIMED_BY,
+    claimed_by,
+    given_by,
+)
 from modules.gitops.agent.source.snapshot import followed_in
 from tunnel.api import (
     IKubernetesClient,
@@ -65,6 +69,10 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 #: ConfigMaps of one page, without and with their content, of up to a quarter of a
 #: megabyte and a megabyte; JSON may take six times as much.
 PAGE, WHOLE_PAGE = 8, 2
+
+#: ConfigMaps of inventories at the same commit that are read for claims without
+#: annotations, at most 100 MB a pass.  Other users may create more of them.
+MAX_WANTING = 100
 
 #: ConfigMaps that are read.
 MAX_SEEN = 4000
@@ -192,13 +200,15 @@ class _Facts:
 
     :ivar own: ids of inventories of this agentk.
     :ivar behind: commit and writer of inventories that may still reach our commit.
-    :ivar same: those of them that certainly follow the same repository.
+    :ivar at_commit: inventories of the same source that are at our commit.
+    :ivar same: inventories in *behind* that certainly follow the same repository.
     :ivar is_all: whether all inventories were read.
     :ivar may_list: whether agentk may read them.
     """
 
     own: set[str] = attrs.field(factory=set)
     behind: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    at_commit: set[str] = attrs.field(factory=set)
     same: set[str] = attrs.field(factory=set)
     is_all: bool = True
     may_list: bool = True
@@ -283,6 +293,10 @@ class Claims:
             for inventory, (commit, _) in facts.behind.items()
             if inventory not in own
         }
+        rest = {key: one for key, one in objects.items() if key not in found}
+        if rest:
+            for inventory in await self._wanting(facts.at_commit - own, rest):
+                behind[inventory] = f"{self._commit} without annotations"
         if not facts.is_all:
             behind[_UNSEEN] = ""
         last, waiting = self._waits.look(objects, behind, self._commit, self._now)
@@ -335,7 +349,9 @@ class Claims:
                 # The first part of each inventory has the mark.
                 if self._is_own(said):
                     facts.own.add(inventory)
-                elif self._is_behind(said):
+                elif self._may_follow_same(said) and said.get(COMMIT) == self._commit:
+                    facts.at_commit.add(inventory)
+                elif self._may_follow_same(said):
                     commit, writer = said.get(COMMIT, ""), said.get(WRITER, "")
                     facts.behind[inventory] = commit[:MAX_ID], writer[:MAX_ID]
                     if _is_same(said.get(SOURCE, ""), self._source):
@@ -411,14 +427,52 @@ class Claims:
             return dict.fromkeys(keys, Claim(why, False))
         return found
 
-    def _is_behind(self, annotations: Mapping[str, str]) -> bool:
-        """Tell whether an inventory may still reach our commit."""
+    def _may_follow_same(self, annotations: Mapping[str, str]) -> bool:
+        """Tell whether an inventory may have, or reach, our commit."""
         return (
             PARTS in annotations
             and bool(self._source)
             and _may_be_same(annotations.get(SOURCE, ""), self._source)
-            and annotations.get(COMMIT) != self._commit
         )
+
+    async def _wanting(
+        self,
+        inventories: Collection[str],
+        objects: Mapping[ObjectKey, KubernetesObject],
+    ) -> Collection[str]:
+        """
+        Return the inventories at our commit that claim objects without annotations.
+
+        The annotations may come a moment later: the API server may have refused them,
+        and agents that want the same object overwrite each other's.  Inventories that
+        are too many to be read may claim the objects, too.
+        """
+        found, seen = set[str](), 0
+        for inventory in sorted(inventories):
+            if seen >= MAX_WANTING:
+                found.add(inventory)
+                continue
+            pages = self._client.list(
+                _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
+            )
+            async for page in pages:
+                seen += len(page)
+                if seen > MAX_WANTING or any(self._wants(one, objects) for one in page):
+                    found.add(inventory)
+                    break
+        return found
+
+    def _wants(
+        self, part: KubernetesObject, objects: Mapping[ObjectKey, KubernetesObject]
+    ) -> bool:
+        """Tell whether one part of an inventory claims any of *objects*."""
+        data = part.get("data") or {}
+        for key, live in objects.items():
+            entry = entry_of(data, key)
+            of_us = (self._inventory_id, given_by(live))
+            if entry is not None and entry.claimed in of_us and entry.claimed:
+                return True
+        return False
 
 
 def _said(part: KubernetesObject) -> Mapping[str, str]:

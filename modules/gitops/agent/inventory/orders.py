@@ -1,7 +1,7 @@
 """
 Orders that operators give for a project through `kasctl gitops`, and its history.
 
-Secret gitops-orders-ID     data: orders, one JSON object
+    Secret gitops-orders-ID     data: orders, one JSON object
 
 They are kept apart from the inventory, which many users may write: an order decides
 what agentk applies with its own permissions.

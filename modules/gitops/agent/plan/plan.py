@@ -196,6 +196,11 @@ class SourceSettings:
 Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
+#: Verbs after which this source has an object no longer, unless another project or
+#: agent has it in Git and takes it.
+_LETS_GO = (Verb.PRUNE, Verb.DETACH)
+
+
 async def nothing_given(key: ObjectKey, owner: str) -> bool:
     """Return False: no source has given up any object."""
     return False
@@ -251,16 +256,16 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     ]
     leaving = [
         attrs.evolve(one, verb=Verb.BLOCK, reason=why)
-        if one.verb is Verb.PRUNE and (why := stays(one.key))
+        if one.verb in _LETS_GO and (why := stays(one.key))
         else one
         for one in leaving
     ]
-    pruned = {
+    going = {
         one.key: one.live
         for one in leaving
-        if one.verb is Verb.PRUNE and one.live is not None
+        if one.verb in _LETS_GO and one.live is not None
     }
-    claimed = await claims(pruned)
+    claimed = await claims(going)
     leaving = [
         attrs.evolve(
             one,
@@ -425,6 +430,10 @@ def _wanting(
         if not owner and was and seen.claimed_by == settings.inventory_id:
             # The former inventory has released the object without deleting it.
             return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+        claimer = seen.claimed_by if seen.given_by and not owner else ""
+        if claimer in settings.siblings and await given(key, claimer):
+            why = "it was given to another project of this agent, which gave it up"
+            return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if not owner and seen.given_by == settings.inventory_id:
             # The manifest returned to this source before the other agent took the
             # object.
@@ -449,8 +458,10 @@ def _wanting(
                 f"project {sibling} of this agent has it: remove its manifest from "
                 "one of the two projects"
             )
-        # This tells another agent that is about to prune it that it is wanted here.
-        claims = owner if len(owner) <= MAX_OWNER else ""
+        # Another agent that prunes it sees that it is wanted here, also one that it was
+        # given to and that has not taken it.
+        former = owner or (seen.given_by if seen.claimed_by else "")
+        claims = former if len(former) <= MAX_OWNER else ""
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
 
     return look

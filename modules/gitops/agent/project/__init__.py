@@ -1,15 +1,20 @@
 """
 One project of an agent.
 
-project.py       when the project works on which commit, and its orders reconcile.py
-brings the cluster to the state of one commit context.py       what all projects of an
-agentk share stores.py        inventory, orders and backups of a project journal.py
-log lines of a project transfers.py     objects that move between projects or agents, in
-one pass dependencies.py  which projects wait for which others leftovers.py     objects
-of inventories whose project is gone preview.py       the effects of a commit; changes
-nothing control.py       answers operators messages.py      objects and drift as
-messages reports.py       reports drift to kas and as events of the objects pruned.py
-reports prunes to the audit log of kas failing.py       reports failing projects to kas
-receivers.py     tells objects of Flux and Argo CD about commits metrics.py
-metrics of all projects
+    project.py       when the project works on which commit, and its orders
+    reconcile.py     brings the cluster to the state of one commit
+    context.py       what all projects of an agentk share
+    stores.py        what agentk keeps of a project in the cluster
+    journal.py       log lines of a project
+    transfers.py     objects that move between projects or agents, in one pass
+    dependencies.py  which projects wait for which others
+    leftovers.py     objects of inventories whose project is gone
+    preview.py       the effects of a commit; changes nothing
+    control.py       answers operators
+    messages.py      objects and drift as messages
+    reports.py       reports drift to kas and as events of the objects
+    pruned.py        reports prunes to the audit log of kas
+    failing.py       reports failing projects to kas
+    receivers.py     tells objects of Flux and Argo CD about commits
+    metrics.py       metrics of all projects
 """

@@ -26,7 +26,7 @@ from modules.gitops.agent.inventory.inventory import (
 )
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import owner_of
+from modules.gitops.agent.objects.prune_guards import owner_of, was_given
 from modules.gitops.agent.project.project import Project
 from modules.gitops.agent.source.snapshot import Location, followed_in
 from tunnel.api import IKubernetesClient, KubernetesResource
@@ -177,7 +177,7 @@ class Leftovers:
         self, inventory: str, store: InventoryStore
     ) -> tuple[list[ObjectKey], bool]:
         """
-        Return the objects that a former inventory still owns.
+        Return the objects that a former inventory still owns, or was given.
 
         Objects that a project has in Git are left out: it takes them, or reports why
         not.
@@ -196,7 +196,10 @@ class Leftovers:
             live = await live_object(
                 self._client, kinds.get((key.group, key.kind)), key
             )
-            if live is not None and owner_of(live) == inventory:
+            claimed = entries[key].claimed
+            if live is not None and (
+                owner_of(live) == inventory or was_given(live, claimed, inventory)
+            ):
                 is_empty = False
                 if not is_wanted:
                     found.append(key)

@@ -1,7 +1,7 @@
 """
 A manifest project, for as long as this agentk leads.
 
-`Commits` ──the newest commit──> reconciled, again and again
+    `Commits` ──the newest commit──> reconciled, again and again
 
 A new commit replaces the commit in progress at once, whatever the latter waits for: the
 inventory lists all objects that it may have changed.

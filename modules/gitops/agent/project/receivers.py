@@ -4,8 +4,8 @@ Notifies objects of other engines of each commit.
 A GitRepository of Flux or an Application of Argo CD polls Git every few minutes, and no
 webhook reaches a cluster behind NAT to notify it earlier. kas knows of the push:
 
-kas ──the commit──> an annotation that makes the engine poll Git now, or a field with
-the commit to use
+    kas ──the commit──> an annotation that makes the engine poll Git now, or a field
+                        with the commit to use
 """
 
 from __future__ import annotations

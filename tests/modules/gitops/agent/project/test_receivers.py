@@ -11,8 +11,8 @@ from modules.gitops.agent.project import control
 from modules.gitops.agent.source.pause import ASK_MOST
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.api import KubernetesResource
 from tunnel.errors import CallError, ConfigurationError, Status
 

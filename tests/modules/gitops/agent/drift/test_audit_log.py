@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops.agent.drift import audit_log
 from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
 from modules.gitops.agent.objects.differences import Writer
-from tests.modules.gitops.test_change_authors import KEY, MAPS
+from tests.modules.gitops.agent.drift.test_change_authors import KEY, MAPS
 
 #: 1970-01-01T00:01:40Z.
 NOW = 110.0

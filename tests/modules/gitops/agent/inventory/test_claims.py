@@ -32,8 +32,12 @@ from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, GIVEN_BY, OWNER
 from modules.gitops.agent.plan.plan import MAX_OWNER
 from modules.gitops.agent.project.reconcile import Report
+from tests.modules.gitops.agent.project.test_reconcile import (
+    ReconcileCase,
+    config_maps,
+    object_,
+)
 from tests.modules.gitops.halves import text
-from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
 from tunnel.errors import CallError, Status
 
 STAYS, MOVES = object_("stays"), object_("moves")
@@ -50,6 +54,17 @@ class _Refused:
 
     async def patch(self, *given: Any, **more: Any) -> Any:
         raise CallError(Status.PERMISSION_DENIED, "forbidden")
+
+
+class _Patching(_Refused):
+    """A client whose patches go another way."""
+
+    def __init__(self, client: Any, patch: Any) -> None:
+        super().__init__(client)
+        self._patch = patch
+
+    async def patch(self, *given: Any, **more: Any) -> Any:
+        return await self._patch(*given, **more)
 
 
 class _RefusedAtFirst(_Refused):
@@ -79,6 +94,17 @@ class _Blind(_Refused):
         if more.get("label_selector", "").startswith(self._selector):
             raise CallError(Status.PERMISSION_DENIED, "forbidden")
         async for page in self._client.list(*given, **more):
+            yield page
+
+
+class _Counting(_Refused):
+    """A client that counts listed objects."""
+
+    seen = 0
+
+    async def list(self, *given: Any, **more: Any) -> Any:
+        async for page in self._client.list(*given, **more):
+            self.seen += len(page)
             yield page
 
 
@@ -253,10 +279,13 @@ class ClaimsTests(ReconcileCase):
         asked = self.asked("one", "c2")
 
         async def late(objects: Any) -> Any:
+            # Before it looks, agent 2 is at the same commit, without a claim.
+            self.apply("two", *config_maps(1), commit="c2")
+            found = await asked.of(objects)
             second = self.reconciler(**self.of_agent("two"))
             files = [("a.yaml", text(*config_maps(1), MOVES).encode())]
             await second.run("c2", read_source(files))
-            return await asked.of(objects)
+            return found
 
         report = self.apply("one", STAYS, commit="c2", claims=late)
         self.assertEqual(report.blocked[0].reason, CLAIMED_MEANWHILE)
@@ -501,16 +530,23 @@ class ClaimsTests(ReconcileCase):
         self.assertIn("it is of no inventory", report.failed[0].reason)
 
     def test_a_claim_that_may_not_be_made(self) -> None:
-        """One who may not change the object is not handed it."""
+        """One who may not change the object for some time is not handed it."""
         self.begin()
         client = _Refused(self.client)
         self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.time += OTHERS_SECONDS
         self.apply("one", STAYS, commit="c2")
         self.assertIsNone(self.live("moves"))
 
     def test_a_claim_that_is_refused_for_a_moment(self) -> None:
         """An overloaded API server, or a permission that comes a moment later."""
-        for status in (Status.RESOURCE_EXHAUSTED, Status.PERMISSION_DENIED):
+        for status in (
+            Status.RESOURCE_EXHAUSTED,
+            Status.PERMISSION_DENIED,
+            Status.ABORTED,
+        ):
             uid = self.begin()
             client: Any = _RefusedAtFirst(self.client, status, 1)
             self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
@@ -522,12 +558,13 @@ class ClaimsTests(ReconcileCase):
             self.setUp()
 
     def test_a_claim_while_the_api_server_is_overloaded(self) -> None:
-        """The inventory does not get the commit, and the object stays."""
+        """The object stays, and others are applied."""
         self.begin()
-        client: Any = _RefusedAtFirst(self.client, Status.RESOURCE_EXHAUSTED, 1000)
-        with self.assertRaises(CallError):
-            self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
-        self.assertEqual(client.refusals, ANNOTATE_TIMES)
+        times = ANNOTATE_TIMES
+        client: Any = _RefusedAtFirst(self.client, Status.RESOURCE_EXHAUSTED, times)
+        self.apply("two", *config_maps(1, 2), MOVES, commit="c2", client=client)
+        self.assertEqual(client.refusals, times)
+        self.assertIsNotNone(self.live("m002"))
         report = self.apply("one", STAYS, commit="c2")
         self.assertIn("may still claim it", report.blocked[0].reason)
         self.assertIsNotNone(self.live("moves"))
@@ -541,6 +578,116 @@ class ClaimsTests(ReconcileCase):
         self.apply("one", STAYS, commit="c3")
         report = self.apply("two", *config_maps(1), commit="c3")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+        self.assertIsNone(self.live("moves"))
+
+    def test_to_a_third_agent_before_it_was_taken(self) -> None:
+        """The third one claims it, and takes it once the second one lets it go."""
+        self.waits["three"] = Waits()
+        uid = self.begin()
+        self.apply("three", *config_maps(2), commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        report = self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(len(report.failed), 1)
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), commit="c3")
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("three", []))
+
+    def test_claims_that_overwrite_each_other(self) -> None:
+        """The second one waits for the third one, whose inventory has the claim."""
+        self.waits["three"] = Waits()
+        uid = self.begin()
+        self.apply("three", *config_maps(2), commit="c1")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        live = self.live("moves")
+        live["metadata"]["annotations"][CLAIMED_BY] = "two"
+        self.objects.put(live)
+        self.apply("one", STAYS, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.BLOCKED)
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.FORGOTTEN)
+        self.apply("three", *config_maps(2), MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("three", []))
+
+    def test_a_webhook_that_is_away(self) -> None:
+        """Other objects are applied, and the owner waits for the annotation."""
+        uid = self.begin()
+        client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, ANNOTATE_TIMES)
+        changed = object_("m001", data={"new": "1"})
+        self.apply("two", changed, MOVES, commit="c2", client=client)
+        self.assertEqual(client.refusals, ANNOTATE_TIMES)
+        self.assertEqual(self.live("m001")["data"], {"new": "1"})
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.apply("two", changed, MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", changed, MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_a_claim_among_many_at_the_same_commit(self) -> None:
+        """Inventories that are too many to be read delay the delete once."""
+        self.patch(claims, "MAX_WANTING", 2)
+        uid = self.begin()
+        client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, ANNOTATE_TIMES)
+        self.apply("two", *config_maps(1), MOVES, commit="c2", client=client)
+        said = {PARTS: "1", SOURCE: "apps", COMMIT: "c2"}
+        for number in range(3):
+            self.plant(f"{number}", f"a{number}", annotations=said)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_many_parts_at_the_same_commit(self) -> None:
+        """Agentk stops reading them, and waits once."""
+        self.patch(claims, "MAX_WANTING", 4)
+        self.begin()
+        for number in range(20):
+            self.plant(f"{number}", "a")
+        client: Any = _Counting(self.client)
+        asked = attrs.evolve(self.asked("one", "c2"), client=client)
+        self.assertEqual(self.pair.run(asked._wanting(["a", "b"], {})), {"a", "b"})
+        self.assertEqual(client.seen, 3 * claims.WHOLE_PAGE)
+
+    def test_a_claim_that_is_dropped(self) -> None:
+        """The object says so: its owner may have planned to give it away."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        before = self.live("moves")["metadata"]["resourceVersion"]
+        self.apply("two", *config_maps(1), commit="c3")
+        live = self.live("moves")["metadata"]
+        self.assertNotIn(CLAIMED_BY, live["annotations"])
+        self.assertNotEqual(live["resourceVersion"], before)
+
+    def test_given_while_the_claim_is_dropped(self) -> None:
+        """The object has changed: the next pass deletes it."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        patch, gave = self.client.patch, list[int]()
+
+        async def overtaken(*given: Any, **more: Any) -> Any:
+            if not gave:
+                gave.append(1)
+                live = self.live("moves")
+                live["metadata"]["annotations"] |= {GIVEN_BY: "one"}
+                del live["metadata"]["annotations"][OWNER]
+                self.cluster.objects.put(live)
+            return await patch(*given, **more)
+
+        client: Any = _Patching(self.client, overtaken)
+        report = self.apply("two", *config_maps(1), commit="c3", client=client)
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.BLOCKED)
+        self.apply("one", STAYS, commit="c3")
+        self.apply("two", *config_maps(1), commit="c3")
         self.assertIsNone(self.live("moves"))
 
     def test_given_by_another_one(self) -> None:

@@ -21,8 +21,8 @@ from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.project.project import AGAIN
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.testing.objects import Refusal
 

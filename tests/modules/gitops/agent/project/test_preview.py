@@ -15,8 +15,8 @@ from modules.gitops.agent.source.decryption import Decryptor
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import rpc_pb2
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeRequest
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from modules.gitops.agent.inventory import listing
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 
 
 class ListingTests(HalvesTestCase):

@@ -20,8 +20,8 @@ from modules.gitops.server.control_server import CONTROL
 from modules.gitops.server.reported import MAX_PRUNES, REPORTS
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import reports_pb2
+from tests.modules.gitops.agent.project.test_reconcile import config_maps
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps
 from tunnel.errors import CallError, Status
 
 

@@ -26,7 +26,7 @@ from modules.gitops.agent.project.preview import preview_of
 from modules.gitops.agent.project.reconcile import Reconciler, Report
 from modules.gitops.agent.source import threads
 from modules.gitops.wire.settings import PruneLimits
-from tests.modules.gitops.test_server import Asker
+from tests.modules.gitops.server.test_module import Asker
 from tunnel.api import KubernetesObject, KubernetesResource
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair

@@ -24,9 +24,9 @@ from modules.gitops.agent.source.snapshot import Location
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2, rpc_pb2
 from modules.gitops.wire.settings import ManifestProject
+from tests.modules.gitops.agent.project.test_reconcile import object_
+from tests.modules.gitops.agent.test_module import Hanging
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_agent import Hanging
-from tests.modules.gitops.test_reconcile import object_
 from tunnel.api import ConfigurationRefused
 from tunnel.errors import CallError, Status
 
@@ -38,6 +38,8 @@ RENDERED = {"id": "twin", "source": {"kind": "kustomize", "path": "b"}}
 
 STAYS, MOVES = object_("stays"), object_("moves", data={"n": "1"})
 OWN = object_("own")
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @attrs.define
@@ -99,6 +101,26 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.owner(), self.project("apps").inventory)
         return uid
 
+    def begin_account(self) -> str:
+        """The uid of the object, which the account of another project may not patch."""
+        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
+        self.other.commit({"b.yaml": text(object_("theirs"))})
+        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
+        self.configure(a, b)
+        self.passes(5)
+        self.deny_patch()
+        uid: str = self.live("moves")["metadata"]["uid"]
+        return uid
+
+    def deny_patch(self) -> None:
+        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
+        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+
+    def review(self, allowed: bool) -> None:
+        """Answer reviews of an account's permissions."""
+        answer = {"status": {"allowed": allowed}}
+        self.cluster.answer("POST", REVIEWS, answer, 201)
+
     def test_a_preview_changes_nothing_of_a_pass(self) -> None:
         """The same plan, which a pass remembers answers for, leaves no trace."""
         self.begin(A, B)
@@ -152,26 +174,41 @@ class HandoverTests(HalvesTestCase):
                 self.cluster.objects.remove("v1", "ConfigMap", one, "default")
             self.cluster.requests.clear()
 
+    def test_one_that_is_kept(self) -> None:
+        """An object that is never deleted is handed over all the same."""
+        kept = object_("moves", data={"n": "1"})
+        kept["metadata"]["annotations"] = {
+            "cli-utils.sigs.k8s.io/on-remove": "keep",
+        }
+        self.apps.commit({"a/a.yaml": text(STAYS, kept), "b/b.yaml": ""})
+        twin = {**B, "depends_on": ["apps"]}
+        self.configure(A, twin)
+        self.passes(5)
+        uid = self.live("moves")["metadata"]["uid"]
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(kept)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), self.project("twin").inventory)
+        # And out of Git: it stays, and is of no project any more.
+        self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
+        self.pushed()
+        self.passes(2 * TRY_MOST)
+        self.assertNotIn(OWNER, self.live("moves")["metadata"]["annotations"])
+        self.assertEqual(self.deleted(), [])
+
     def test_one_that_may_not_take_it(self) -> None:
         """A team cannot keep objects of others, as a right that it is to lose."""
-        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
-        self.other.commit({"b.yaml": text(object_("theirs"))})
-        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
-        self.configure(a, b)
-        self.passes(5)
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        self.begin_account()
         for allowed in (True, False):
-            answer = {"status": {"allowed": allowed}}
-            self.cluster.answer("POST", reviews, answer, 201)
+            self.review(allowed)
             self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
             self.pushed("other")
             self.apps.commit({"a.yaml": text(STAYS)})
             self.pushed()
             self.passes(3 * TRY_MOST)
             self.assertEqual(self.deleted(), [] if allowed else ["moves"])
-        asked = [one for one in self.cluster.requests if one.path == reviews]
+        asked = [one for one in self.cluster.requests if one.path == REVIEWS]
         self.assertEqual(
             {one.user for one in asked}, {"system:serviceaccount:team:deployer"}
         )
@@ -438,17 +475,8 @@ class HandoverTests(HalvesTestCase):
 
     def test_an_account_that_gets_the_right_later(self) -> None:
         """The object stays for two minutes, in which the right usually comes."""
-        a, b = {"id": "apps"}, {"id": "other", "service_account": "team/deployer"}
-        self.other.commit({"b.yaml": text(object_("theirs"))})
-        self.apps.commit({"a.yaml": text(STAYS, MOVES)})
-        self.configure(a, b)
-        self.passes(5)
-        uid = self.live("moves")["metadata"]["uid"]
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
-        reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        denied = {"status": {"allowed": False}}
-        self.cluster.answer("POST", reviews, denied, 201)
+        uid = self.begin_account()
+        self.review(False)
         self.other.commit({"b.yaml": text(object_("theirs"), MOVES)})
         self.pushed("other")
         self.apps.commit({"a.yaml": text(STAYS)})
@@ -838,8 +866,7 @@ class HandoverTests(HalvesTestCase):
         former = f"inventory-{self.project('apps').inventory}"
         followed = self.live(former)["metadata"]["annotations"][SOURCE]
         # One object may not be taken yet.
-        path = "/api/v1/namespaces/default/configmaps/moves?fieldManager=agentk"
-        self.cluster.answer("PATCH", f"{path}&force=false", {}, 403)
+        self.deny_patch()
         self.configure({**A, "id": "twin"})
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)

@@ -15,8 +15,8 @@ from modules.gitops.agent.drift.watches import (
     KindWatches,
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
+from tests.modules.gitops.agent.project.test_reconcile import config_maps
 from tests.modules.gitops.halves import HalvesTestCase
-from tests.modules.gitops.test_reconcile import config_maps
 from tunnel.testing import FakeRequest
 from tunnel.testing.cluster import _Connection
 

@@ -14,9 +14,13 @@ from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.server.control_server import CONTROL, Operators
 from modules.gitops.wire import control_pb2 as pb
+from tests.modules.gitops.agent.plan.test_recreate import ALLOWED, fixed
+from tests.modules.gitops.agent.project.test_reconcile import (
+    ReconcileCase,
+    config_maps,
+    object_,
+)
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
-from tests.modules.gitops.test_recreate import ALLOWED, fixed
 from tunnel.errors import CallError, Status
 from tunnel.testing.objects import Refusal
 

@@ -27,8 +27,8 @@ from modules.gitops.server.reported import AgentDrift
 from modules.gitops.server.webhooks import DriftWebhook
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire import reports_pb2
-from tests.modules.gitops.test_drift import DriftTestCase
-from tests.modules.gitops.test_reconcile import config_maps, object_
+from tests.modules.gitops.agent.drift.test_drift import DriftTestCase
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.kubernetes.client import TIMEOUT
 from tunnel.testing.ends import AGENT

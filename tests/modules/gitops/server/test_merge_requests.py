@@ -23,8 +23,8 @@ from modules.gitops.server.config import (
 )
 from modules.gitops.wire import control_pb2 as pb
 from tests.fakes.notes import FakeNotes
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import OTHER, URL, HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.api import RepositorySettings
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT

@@ -26,7 +26,7 @@ from modules.gitops.agent.inventory.orders import AppliedCommit, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
-from tests.modules.gitops.test_server import Asker
+from tests.modules.gitops.server.test_module import Asker
 from tunnel.errors import CallError, Status
 from tunnel.testing import FakeCluster, ModulePair
 

@@ -16,8 +16,8 @@ from modules.gitops.agent.project.project import Project
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.api import ConfigurationRefused
 from tunnel.errors import CallError, Status
 from tunnel.rpc.messages import MAX_MESSAGE

@@ -8,8 +8,8 @@ from modules.gitops.agent.project.failing import MAX_FAILING, REPORT_PAUSE
 from modules.gitops.server import reported
 from modules.gitops.server.reported import FAILING_SECONDS, REPORTS
 from modules.gitops.wire import reports_pb2
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 

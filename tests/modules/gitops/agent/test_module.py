@@ -17,8 +17,8 @@ from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.agent.source.threads import TextThreads
 from modules.gitops.server.refs import RETRY_MOST
 from modules.gitops.wire import rpc_pb2
+from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.api import (
     IAgentModule,
     TunnelConnected,

@@ -10,7 +10,7 @@ from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import owner_of
 from modules.gitops.agent.plan.recreate import RECREATE, is_allowed, restorable
 from modules.gitops.wire.settings import PruneLimits
-from tests.modules.gitops.test_reconcile import (
+from tests.modules.gitops.agent.project.test_reconcile import (
     ID,
     Dead,
     Killed,
