@@ -99,7 +99,7 @@ class AgentkOptions:
     }
 
     kas_address: tuple[str, ...] = field(
-        validator=_kas, doc="address of kas, such as tls://kas.example:8150"
+        validator=_kas, doc="the address of kas, such as tls://kas.example:8150"
     )
     ca_cert_file: ExistingFile | None = field(
         default=None,
@@ -114,7 +114,7 @@ class AgentkOptions:
         default=False, doc="trust any server that responds as kas"
     )
     kas_tls_server_name: str = field(
-        default="", doc="the name for the verification of kas' certificate"
+        default="", doc="the name that kas' certificate must contain"
     )
     observability: ProbeListen = field(factory=ProbeListen, doc="probes and metrics")
     namespace: str = field(
@@ -166,7 +166,7 @@ class KubernetesConfiguration:
     max_idle_connections: int = field(
         default=64,
         validator=is_positive,
-        doc=("connections that are kept between requests"),
+        doc="connections that are kept between requests",
     )
     allow_own_namespace: bool = field(
         default=False,
@@ -190,7 +190,7 @@ class LoggingSection:
 
     level: Literal["debug", "info", "warn", "error"] | None = field(
         default=None,
-        doc=("minimum level of logged events; default: the level at the start"),
+        doc="minimum level of logged events; default: the level at the start",
     )
 
 
@@ -338,7 +338,7 @@ class TokenSource:
         except ConfigurationError as error:
             if not self._complained:
                 self._log.error(
-                    ("{problem}; the previous token stays in use"), problem=str(error)
+                    "{problem}; the previous token stays in use", problem=str(error)
                 )
             self._complained = True
         else:

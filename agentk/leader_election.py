@@ -173,7 +173,7 @@ class LeaderElection:
         elif self._works and self._agent_id and not self._stopping:
             self._competing = Deferred.fromCoroutine(self._compete(self._agent_id))
             self._competing.addErrback(
-                lambda failure: self._log.failure("leader election", failure)
+                lambda failure: self._log.failure("leader election failed", failure)
             )
             self._competing.addCallback(self._competed)
 
@@ -190,7 +190,7 @@ class LeaderElection:
                 await self._turn(name)
             except Exception:
                 # For example a Lease that another program wrote.
-                self._log.failure("competing for lease {name}", name=name)
+                self._log.failure("competing for lease {name} failed", name=name)
                 if self._renewed_at is not None:
                     await self._lost(name)
             leads = self._renewed_at is not None

@@ -29,7 +29,7 @@ class TunnelCollector(Collector):
         dialer = self.dialer
         yield GaugeMetricFamily(
             "agentk_tunnel_up",
-            ("1 while the tunnel to kas is established."),
+            "1 while the tunnel to kas is established.",
             value=int(dialer.ready),
         )
         yield CounterMetricFamily(
@@ -39,7 +39,7 @@ class TunnelCollector(Collector):
         )
         yield GaugeMetricFamily(
             "agentk_extra_tunnels",
-            "Extra tunnels to kas whose requests were relayed.",
+            "Extra tunnels, to kas that relayed many requests of this agent.",
             value=len(self.extra_tunnels.tunnels),
         )
         yield from resumption_metrics("agentk", dialer.keeper)

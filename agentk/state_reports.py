@@ -102,7 +102,7 @@ class StateReports(Generic[_T]):
     def _failed(self, failure: Failure) -> None:
         # The next call of `report`, or the next tunnel, repeats it.
         if failure.check(TunnelError) is None:
-            self._log.failure("reporting to kas", failure)
+            self._log.failure("reporting to kas failed", failure)
         else:
             self._log.debug(
                 "kas did not accept a report: {why}", why=failure.getErrorMessage()

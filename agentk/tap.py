@@ -50,14 +50,14 @@ class Options(ProgramOptions):
             "token-file",
             None,
             None,
-            ("File with the agent's token; or set $AGENTK_TOKEN."),
+            "File with the agent's token; or set $AGENTK_TOKEN.",
         ],
         ["ca-cert-file", None, None, "Additional CAs (PEM) for kas' certificate."],
         [
             "kas-tls-server-name",
             None,
             None,
-            ("The name for the verification of kas' certificate."),
+            "The name that kas' certificate must contain.",
         ],
         [
             "observability-listen-network",
@@ -75,7 +75,7 @@ class Options(ProgramOptions):
             "observability-cert-file",
             None,
             None,
-            ("Certificate for that address, which enables TLS."),
+            "Certificate for that address, which enables TLS.",
         ],
         ["observability-key-file", None, None, "Its key."],
         [

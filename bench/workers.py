@@ -60,7 +60,7 @@ def _start(stand: Stand, workers: int) -> _Kas:
     kas.requests(stand, 1)
     until = time.monotonic() + SETTLED
     wanted = AGENTS * (workers - 1)
-    while (there := _log(node).count("has an extra tunnel here")) < wanted:
+    while (there := _log(node).count("opened an extra tunnel")) < wanted:
         if time.monotonic() > until:
             print(f"{there} extra tunnels only, of {wanted}")
             break

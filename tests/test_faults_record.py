@@ -27,7 +27,7 @@ def test_late_on_a_machine_that_is_taken_away() -> None:
     (found,) = noted(record.properties)
     assert found.verdict == "BUSY"
     assert found.figure == f"5 s; {TAKEN}"
-    with pytest.raises(AssertionError, match="commit is required"):
+    with pytest.raises(AssertionError, match="it has to be"):
         record.note("F00", "3 failed", "0 failed", ok=False)
     with pytest.raises(Late):
         Record([], lambda: TAKEN).note("F00", "5 s", "1 s", in_time=False)

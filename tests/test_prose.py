@@ -31,7 +31,7 @@ def test_each_kind_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     """Faults have the place and the advice, and only chosen kinds are checked."""
     (tmp_path / "kas").mkdir()
     (tmp_path / "kas" / "a.py").write_text(
-        '"""What it is."""\n\n# That of others.\nX = "such page here"\n does not exist'
+        '"""What it is."""\n\n# That of others.\nX = "there is no such page here"\n'
     )
     (tmp_path / "README.rst").write_text("Plain text.\n\nWhoever reads it.\n")
     root = ["--root", str(tmp_path)]

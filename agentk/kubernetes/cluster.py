@@ -343,7 +343,7 @@ class _Plugin:
     def _stopped(self, failure: Failure) -> None:
         self._refreshing = None
         if not failure.check(CancelledError):
-            self._log.failure("running the credential plugin", failure)
+            self._log.failure("running the credential plugin failed", failure)
 
     async def _refresh(self) -> None:
         delay: float | None

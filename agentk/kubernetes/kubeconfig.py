@@ -83,7 +83,7 @@ class ExecPlugin:
     command: str = field(doc="the program")
     args: tuple[str, ...] = field(default=(), doc="its arguments", repr=False)
     env: tuple[_Variable, ...] = field(
-        default=(), doc=("additional environment variables")
+        default=(), doc="additional environment variables"
     )
     install_hint: str = field(default="", key="installHint", doc="how to install it")
     provide_cluster_info: bool = field(
@@ -371,7 +371,7 @@ def _unusable(cluster: _Cluster, user: _User) -> list[str]:
         if plugin.api_version not in EXEC_VERSIONS:
             problems.append(
                 f"exec: apiVersion {plugin.api_version!r} is not supported; "
-                f"supported are {' and '.join(EXEC_VERSIONS)}"
+                f"supported versions: {' and '.join(EXEC_VERSIONS)}"
             )
         if plugin.interactive_mode == "Always":
             problems.append(

@@ -77,7 +77,7 @@ class ClusterReachability:
 
     def _ended(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:
-            self._log.failure("checking the API server", failure)
+            self._log.failure("checking the API server failed", failure)
             self._plan()
 
     async def _look(self) -> None:

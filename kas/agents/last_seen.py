@@ -154,7 +154,7 @@ class LastSeen:
 
     def _not_answered(self, failure: Failure) -> None:
         if failure.check(TunnelError) is None:
-            self._log.failure("querying when an agent was last seen", failure)
+            self._log.failure("querying when an agent was last seen failed", failure)
 
     def never(self, agent_id: str) -> bool:
         """

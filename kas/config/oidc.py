@@ -107,9 +107,7 @@ class OpenIdConnect:
     )
     ca_certificate_file: ExistingFile | None = field(
         default=None,
-        doc=(
-            "PEM certificates that may sign the provider's, in addition to the system's"
-        ),
+        doc="additional PEM certificates that may sign the provider's",
         validator=authorities,
     )
     username_claim: str = field(

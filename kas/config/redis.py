@@ -138,7 +138,7 @@ class Redis:
 
     server: RedisServer | None = field(default=None, doc="one server")
     sentinel: RedisSentinel | None = field(
-        default=None, doc=("several servers, with failover")
+        default=None, doc="several servers, with failover"
     )
     network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
     username: str = field(default="", doc="name of the user (ACL)")

@@ -76,7 +76,7 @@ class AgentListen(DrainingListen):
     )
     shutdown_grace_period: Duration = field(
         default=10.0,
-        doc=("how long running requests may continue after the signal to stop"),
+        doc="how long running requests may continue after the signal to stop",
     )
     resume_grace_period: Duration = field(
         default=60.0,
@@ -170,7 +170,7 @@ class ReadinessProbe:
 
     url_path: str = field(
         default="/readiness",
-        doc=("200 while it can handle requests"),
+        doc="200 while it can handle requests",
         validator=is_url_path,
     )
 
@@ -366,14 +366,14 @@ class KasConfiguration:
     # GitLab's Linux package writes 'config:' into every file.
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
         "config": (
-            "a key of GitLab's kas, whose command is not run here: copy the "
+            "a key of GitLab's kas whose command is not run here: copy the "
             "command's output into this file, and leave 'config' empty"
         )
     }
 
     agent: AgentSection = field(
         factory=AgentSection,
-        doc=("the listener for agents, and modules' settings for agents"),
+        doc="the listener for agents, and modules' settings for agents",
     )
     observability: Observability = field(
         factory=Observability, doc="health, metrics, logs and traces"

@@ -218,7 +218,7 @@ def callee_options(function: _F) -> _F:
             callee = Here(control.with_name(name))
         elif pid is not None:
             raise ConfigurationError(
-                [("--pid already selects a kas; pass only one of the two")]
+                ["--pid already selects a kas; pass only one of the two"]
             )
         elif secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])

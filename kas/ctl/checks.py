@@ -57,7 +57,7 @@ def config() -> None:
     "--of",
     "module",
     metavar="MODULE",
-    help=("Check a file of MODULE instead of kas' configuration file."),
+    help="Check a file of MODULE instead of kas' configuration file.",
 )
 @click.option(
     "--max-size",

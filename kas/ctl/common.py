@@ -382,7 +382,7 @@ def printable(text: str) -> str:
 pid_option = click.option(
     "--pid",
     type=int,
-    help=("The process id of the kas, if several use the state directory."),
+    help="The process id of the kas, if several use the state directory.",
 )
 
 issuer_option = click.option(

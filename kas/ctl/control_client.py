@@ -71,6 +71,6 @@ def ask(
     if not isinstance(found, dict):
         what = text.strip() or "nothing"
         raise ConfigurationError(
-            [(f"{path}: kas responded with {answer.status}: {what}")]
+            [f"{path}: kas responded with {answer.status}: {what}"]
         )
     return found

@@ -97,7 +97,7 @@ def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
     """Check state, certificates, ports, agents and Redis (exit status 0 or 1)."""
     if configuration_file is not None and pid is not None:
         raise ConfigurationError(
-            [("--pid already selects a kas; pass only one of the two")]
+            ["--pid already selects a kas; pass only one of the two"]
         )
     running = None if configuration_file is not None else ctl.running(pid)
     findings = []

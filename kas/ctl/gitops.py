@@ -126,14 +126,14 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if drifted := project.get("drifted"):
         objects = f"{drifted} object" + "s" * (drifted > 1)
         words = _quoted(agent, name)
-        yield f" others have changed {objects}: kasctl gitops drift {words}"
+        yield f"  others have changed {objects}: kasctl gitops drift {words}"
     if delay := project.get("driftDelay"):
         yield f"  {printable(delay)}"
     for notice in project.get("notices", []):
         yield f"  {printable(notice)}"
     if release := project.get("release"):
         words = _quoted(agent, name, release)
-        yield f" to delete them: kasctl gitops approve {words}"
+        yield f"  to delete them: kasctl gitops approve {words}"
     for one in project.get("objects", []):
         name = _object_name(one.get("object", {}))
         said = [name, one.get("outcome", ""), one.get("place", "")]
@@ -263,7 +263,7 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
         yield f"    {printable(field.get('path', ''))}: {printable(before)}{note}"
         yield f"    {' ' * len(printable(field.get('path', '')))}-> {printable(after)}"
     if more := one.get("moreFields"):
-        yield f"   and {more} more fields"
+        yield f"    and {more} more fields"
 
 
 @command(gitops, "approve")
@@ -439,14 +439,14 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
 wait_option = click.option(
     "--wait",
     is_flag=True,
-    help=("Wait until the project is current; exit status 1 if it fails."),
+    help="Wait until the project is current; exit status 1 if it fails.",
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=300.0,
     show_default=True,
-    help="Maximum of seconds to wait.",
+    help="Maximum number of seconds to wait.",
 )
 
 

@@ -333,7 +333,7 @@ def access_options(function: Any) -> Any:
         click.option(
             "--as-agent",
             is_flag=True,
-            help=("Act with the permissions of agentk itself."),
+            help="Act with the permissions of agentk itself.",
         ),
         click.option(
             "--group",

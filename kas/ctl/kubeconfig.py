@@ -140,7 +140,7 @@ def kubeconfig(
     with _output(ctl, name, content, output_file, merge) as write:
         if output_file is None and not merge:
             ctl.note(
-                "# This file contains a token: make it readable only for its user."
+                "# This output contains a token: keep it in a file only you can read."
             )
 
         def show(found: User, token: str) -> None:
@@ -174,9 +174,7 @@ for _option in (
         "--oidc-scope",
         "oidc_scopes",
         multiple=True,
-        help=(
-            "A scope to request from the identity provider, such as email; repeatable."
-        ),
+        help="A scope to request from the provider, such as email; repeatable.",
     ),
     click.option("--oidc-client-id", help="The same as oidc.client_id of kas."),
     click.option(
@@ -405,7 +403,7 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
     here = [one for one in proxies if _is_at(one, parts.hostname or "")]
     scheme_of = {"http" if one.certificate_file is None else "https" for one in here}
     if here and parts.scheme not in scheme_of:
-        does = "speaks" if parts.scheme == "http" else "does not speak"
+        does = "uses" if parts.scheme == "http" else "does not use"
         raise ConfigurationError(
             [f"--server: kas {does} TLS on port {port}; use {scheme_of.pop()}://"]
         )
@@ -506,7 +504,7 @@ def _from_file(
             if not found.token.valid_at(ctl.now()):
                 raise IdentityError(
                     f"{file}: the token of {found.name!r} has expired; create a new "
-                    f"one with --user {found.name!r} --rotate"
+                    f"one with --user {found.name} --rotate"
                 )
             return found, token.decode("ascii")
     if parts is not None and parts[0] == AGENT_PREFIX:
@@ -532,7 +530,7 @@ def _known(
         if found.revoked_at is not None:
             raise IdentityError(
                 f"the user {name!r} was revoked; to use that name again, specify its "
-                f"permissions: 'kasctl user add {name!r} ...'"
+                f"permissions: 'kasctl user add {name} ...'"
             )
         if not rotate:
             raise IdentityError(

@@ -43,7 +43,7 @@ def declare(group: click.Group) -> None:
 
 @click.command("login", short_help="Sign in with an identity provider, for kubectl.")
 @click.option(
-    "--issuer", metavar="URL", required=True, help=("The same as oidc.issuer of kas.")
+    "--issuer", metavar="URL", required=True, help="The same as oidc.issuer of kas."
 )
 @click.option("--client-id", required=True, help="The same as oidc.client_id of kas.")
 @click.option(
@@ -69,7 +69,7 @@ def declare(group: click.Group) -> None:
     help="Port of 127.0.0.1 for the browser's redirect  [default: a free one]",
 )
 @click.option(
-    "--no-browser", is_flag=True, help=("Print the URL instead of opening a browser.")
+    "--no-browser", is_flag=True, help="Print the URL instead of opening a browser."
 )
 @click.option(
     "--exec",
@@ -82,7 +82,7 @@ def declare(group: click.Group) -> None:
 )
 @click.option(
     "--agent",
-    help=("With --exec: put the agent into the credential, not only into the path."),
+    help="With --exec: put the agent into the credential, not only into the path.",
 )
 def login(
     issuer: str,

@@ -109,9 +109,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option(
         "--image",
         required=True,
-        help=(
-            "A container image with txkas, from a registry that the cluster can reach."
-        ),
+        help="A container image with txkas, in a registry that the cluster reaches.",
     ),
     click.option(
         "--kas-address",
@@ -135,7 +133,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--namespace",
         default=NAMESPACE,
         show_default=True,
-        help=("The Namespace of agentk."),
+        help="The Namespace of agentk.",
     ),
     click.option(
         "--cluster-role",

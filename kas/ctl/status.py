@@ -76,7 +76,7 @@ def _status(
     given = url or server or configuration_file
     if pid is not None and (server or configuration_file or url):
         raise ConfigurationError(
-            [("--pid already selects a kas; pass only one of the two")]
+            ["--pid already selects a kas; pass only one of the two"]
         )
     if server is not None:
         if secret_file is None:
@@ -93,7 +93,7 @@ def _status(
         running = ctl.running(pid) if url is None else None
         if running is None and given is None and len(leaving := ctl.leaving()) == 1:
             (running,) = leaving
-            ctl.note(f"kas {running} is stopping, and ends running requests")
+            ctl.note(f"kas {running} is stopping, and finishes running requests")
         if running is not None:
             url = running.url(OBSERVABILITY)
             if url is None:

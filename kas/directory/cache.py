@@ -231,7 +231,7 @@ class LookUps:
         looking = Deferred.fromCoroutine(self._look_up(entry))
         looking.addErrback(
             lambda failure: self._log.failure(
-                "looking up {agent_id}", failure, agent_id=entry.agent_id
+                "looking up {agent_id} failed", failure, agent_id=entry.agent_id
             )
         )
         looking.addBoth(self._looked, entry)

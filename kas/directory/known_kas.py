@@ -249,6 +249,6 @@ class KnownPeers:
             return
         self._namesakes[kas.kas_id] = math.inf
         self._log.warn(
-            ("another kas has our address {url}; each kas needs its own address"),
+            "another kas has our address {url}; each kas needs its own address",
             url=kas.url,
         )

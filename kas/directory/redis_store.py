@@ -599,7 +599,7 @@ class RedisStore:
             return
         # Failures and refusals of Redis were logged by the client.
         if result.check(RedisUnavailable, RedisRefused, CancelledError) is None:
-            self._log.failure("{what} in Redis", result, what=name)
+            self._log.failure("{what} in Redis failed", result, what=name)
         if name in ("write", "rewrite") and self.client.up:
             # Too many commands were waiting: the connection works, so nothing else
             # would repeat this one.

@@ -288,7 +288,7 @@ class SiblingStore:
                     raise CallError(Status.UNAVAILABLE, "kas is shutting down")
                 if watcher not in self._watchers:
                     raise CallError(
-                        Status.RESOURCE_EXHAUSTED, ("the watcher is too far behind")
+                        Status.RESOURCE_EXHAUSTED, "the watcher is too far behind"
                     )
                 yield watcher.take()
         finally:
@@ -310,7 +310,7 @@ class SiblingStore:
             except CancelledError:
                 return
             except Exception:
-                self._log.failure("while following {worker}", worker=worker_at(url))
+                self._log.failure("following {worker} failed", worker=worker_at(url))
             self._lost(url)
             if not self._stopping:
                 await deferLater(self._runtime.reactor, backoff.pause())

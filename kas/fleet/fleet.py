@@ -252,7 +252,7 @@ class Fleet:
         """See ``directory.proto``."""
         if self.siblings is None or self.gateway is None:
             raise CallError(
-                Status.UNIMPLEMENTED, ("only workers of one kas may call this")
+                Status.UNIMPLEMENTED, "only workers of one kas may call this"
             )
         self.gateway.watches += 1
         try:
@@ -311,7 +311,7 @@ class Fleet:
             )
         except TunnelError as error:
             self._log.debug(
-                ("{kas} did not answer a query: {reason}"),
+                "{kas} did not answer a query: {reason}",
                 kas=worker_at(kas.url),
                 reason=error,
             )

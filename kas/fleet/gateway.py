@@ -232,7 +232,7 @@ class Gateway(TunnelOwner):
         if connection is None or connection.agent.generation < target.generation:
             self.refused += 1
             raise ProtocolError(
-                ErrorCode.REFUSED, ("the agent is not connected here, or is silent")
+                ErrorCode.REFUSED, "the agent is not connected here, or is silent"
             )
         return connection.tunnel
 

@@ -316,7 +316,7 @@ class Objects:
 
     def _gone(self, ended: Ended, commit: str) -> CallError:
         error = self._failed(
-            ended, (f"the commit {commit} does not exist in the repository")
+            ended, f"the commit {commit} does not exist in the repository"
         )
         if error.status is Status.NOT_FOUND:
             return CallError(Status.OUT_OF_RANGE, error.message)

@@ -158,7 +158,7 @@ class GitProgram:
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
             raise CallError(
-                Status.UNAVAILABLE, ("too many reads of Git repositories are waiting")
+                Status.UNAVAILABLE, "too many reads of Git repositories are waiting"
             )
         await room.acquire()
         try:

@@ -405,7 +405,7 @@ async def _first(requests: AsyncIterator[pb.HttpRequest]) -> pb.HttpRequest | No
 
 def _invalid(why: str) -> CallError:
     return CallError(
-        Status.INVALID_ARGUMENT, (f"kas does not forward this request: {why}")
+        Status.INVALID_ARGUMENT, f"kas does not forward this request: {why}"
     )
 
 

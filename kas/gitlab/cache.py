@@ -146,9 +146,7 @@ class AnswerCache(Generic[S, T]):
     def _not_answered(self, failure: Failure) -> None:
         # The caller has the cached response, and the client logs GitLab's outage.
         if failure.check(CallError, CancelledError) is None:
-            self._log.failure(
-                ("updating a cached response of GitLab in the background"), failure
-            )
+            self._log.failure("updating a cached response of GitLab failed", failure)
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
         """Return a current response, even if the cached one is fresh."""

@@ -28,9 +28,7 @@ MAX_TOKEN = 8 * 1024
 _TOKEN = re.compile("[!-~]+")
 
 _MESSAGES = {
-    Status.UNAUTHENTICATED: (
-        "GitLab does not know this CI job token, or its job has ended"
-    ),
+    Status.UNAUTHENTICATED: "GitLab does not know this CI job token, or its job ended",
     Status.PERMISSION_DENIED: "GitLab does not permit this job to use agents",
     Status.NOT_FOUND: "according to GitLab, this is not the token of a CI job",
 }

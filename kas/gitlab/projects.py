@@ -105,7 +105,7 @@ class AgentProjects:
             telling = Deferred.fromCoroutine(self._tell(self._client, agent_id))
             telling.addErrback(
                 lambda failure: self._log.failure(
-                    ("posting a configuration to GitLab failed"), failure
+                    "posting a configuration to GitLab failed", failure
                 )
             )
             telling.addBoth(lambda _: self._telling.pop(agent_id))

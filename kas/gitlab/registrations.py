@@ -69,7 +69,11 @@ class Registrations:
     def start(self) -> None:
         """Start to report."""
         looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
-        looping.addErrback(lambda failure: self._log.failure("agent events", failure))
+        looping.addErrback(
+            lambda failure: self._log.failure(
+                "reporting registered agents failed", failure
+            )
+        )
 
     def stop(self) -> None:
         """Stop reporting."""

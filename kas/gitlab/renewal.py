@@ -91,7 +91,7 @@ class Renewal(Generic[S, T]):
         looking: Deferred[LoopingCall] = self._loop.start(interval, now=False)
         looking.addErrback(
             lambda failure: self._log.failure(
-                ("checking credentials with GitLab again"), failure
+                "checking credentials with GitLab again failed", failure
             )
         )
 
@@ -175,7 +175,9 @@ class Renewal(Generic[S, T]):
         if isinstance(result, Failure):
             error = result.value
             if not isinstance(error, CallError):
-                self._log.failure("checking credentials with GitLab again", result)
+                self._log.failure(
+                    "checking credentials with GitLab again failed", result
+                )
                 return
             if error.status not in _REFUSED:
                 # GitLab does not respond: connections stay open.

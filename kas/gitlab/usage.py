@@ -190,7 +190,9 @@ class UsageReport:
     def start(self) -> None:
         """Start to report."""
         looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
-        looping.addErrback(lambda failure: self._log.failure("usage", failure))
+        looping.addErrback(
+            lambda failure: self._log.failure("reporting usage failed", failure)
+        )
 
     async def stop(self) -> None:
         """Stop reporting; counts are stored, so that another kas sends them."""
@@ -221,7 +223,7 @@ class UsageReport:
             if error.status is not Status.ABORTED:
                 self._failed("report", error)
         except Exception:
-            self._log.failure("cannot report usage")
+            self._log.failure("reporting usage failed")
 
     async def _save(self) -> None:
         if len(self._pending) < MAX_PENDING:

@@ -331,7 +331,7 @@ class FileAuthenticator:
             )
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
-            lambda failure: self._log.failure("while watching {path}", failure)
+            lambda failure: self._log.failure("watching {path} failed", failure)
         )
 
     def stop(self) -> None:

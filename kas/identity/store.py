@@ -185,7 +185,7 @@ class IdentityStore:
                 if name in taken:
                     raise IdentityError(
                         f"an agent {name!r} already exists; for a new token use "
-                        f"'kasctl agent rotate {name!r}'"
+                        f"'kasctl agent rotate {name}'"
                     )
                 taken.add(name)
                 token, text = self._mint(AGENT_PREFIX, None)
@@ -303,7 +303,7 @@ class IdentityStore:
             if same and same[0].revoked_at is None:
                 raise IdentityError(
                     f"a user {name!r} already exists; choose another name, or first "
-                    f"use 'kasctl user revoke {name!r}'"
+                    f"use 'kasctl user revoke {name}'"
                 )
             names = _names(identities, agents)
             if not names:
@@ -354,7 +354,7 @@ class IdentityStore:
                 if ALL_AGENTS in user.agents:
                     raise IdentityError(
                         f"the user {name!r} may reach every agent, and single agents "
-                        f"cannot be excluded: 'kasctl user ungrant {name!r} --agent "
+                        f"cannot be excluded: 'kasctl user ungrant {name} --agent "
                         f"{ALL_AGENTS!r}' removes all, and 'grant' adds some"
                     )
                 if agent not in user.agents:

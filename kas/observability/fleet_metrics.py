@@ -64,7 +64,7 @@ class FleetCollector(Collector):
             return
         yield _gauge("kas_peers", "Other living kas.", len(fleet.others()))
         yield _gauge(
-            "kas_peer_sessions", ("Sessions to other kas."), fleet.peers.connected
+            "kas_peer_sessions", "Sessions to other kas.", fleet.peers.connected
         )
         yield _counter(
             "kas_peer_failures",

@@ -147,7 +147,9 @@ class OidcAuthenticator:
         self._keys.start()
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL, now=False)
         looking.addErrback(
-            lambda failure: self._log.failure("ending expired credentials", failure)
+            lambda failure: self._log.failure(
+                "ending expired credentials failed", failure
+            )
         )
 
     def stop(self) -> None:

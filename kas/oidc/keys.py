@@ -142,7 +142,7 @@ class ProviderKeys(Collector):
         looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL)
         looking.addErrback(
             lambda failure: self._log.failure(
-                ("reading the keys of the identity provider"), failure
+                "reading the keys of the identity provider failed", failure
             )
         )
 

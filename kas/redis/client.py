@@ -113,7 +113,7 @@ class _Link:
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:
-            self._log.failure("the connection to Redis was closed", failure)
+            self._log.failure("keeping the connection to Redis failed", failure)
 
     async def _keep(self) -> None:
         while True:
@@ -335,7 +335,7 @@ class RedisClient:
             self._refusals.add(name)
             self._log.warn(
                 "Redis responds to {command} with {code}{meaning}; features that "
-                "need it do not work until then",
+                "need this command do not work until Redis accepts it",
                 code=code,
                 command=name,
                 meaning=f" ({UNUSABLE[code]})" if code in UNUSABLE else "",
@@ -427,7 +427,7 @@ class RedisClient:
 
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
-            self._log.failure("querying the sentinels", failure)
+            self._log.failure("querying the sentinels failed", failure)
         # Everything else continues without the sentinels.
 
     async def _follow(self) -> None:

@@ -430,7 +430,7 @@ class RoutedStream:
             self._close(
                 StreamReset(
                     ErrorCode.MEMORY,
-                    ("more was written than the buffer holds"),
+                    "more was written than the buffer holds",
                     by_peer=False,
                 )
             )

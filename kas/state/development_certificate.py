@@ -61,7 +61,9 @@ class DevelopmentCertificate(Part):
             self._warn_of_expiry(files)
             renewing = self._renewal.start(RENEWAL_INTERVAL, now=False)
             renewing.addErrback(
-                lambda failure: self._log.failure("while renewing", failure)
+                lambda failure: self._log.failure(
+                    "renewing the development certificate failed", failure
+                )
             )
         return files.certificate_file, files.key_file
 

@@ -201,7 +201,7 @@ def leave(state: StateDirectory) -> None:
     except FileNotFoundError:
         pass  # it stopped before it was ready
     except OSError:
-        _log.failure("renaming {file}", file=str(file))
+        _log.failure("renaming {file} failed", file=str(file))
 
 
 def forget(state: StateDirectory) -> None:
@@ -211,7 +211,7 @@ def forget(state: StateDirectory) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError:
-            _log.failure("removing {file}", file=str(file))
+            _log.failure("removing {file} failed", file=str(file))
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
@@ -251,7 +251,7 @@ def _sweep(state: StateDirectory) -> None:
                 except OSError as error:
                     # harmless
                     _log.debug(
-                        ("cannot remove {path}: {reason}"), path=path, reason=error
+                        "cannot remove {path}: {reason}", path=path, reason=error
                     )
 
 

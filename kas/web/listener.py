@@ -196,7 +196,7 @@ class WebCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_web_requests_in_flight",
-            ("Requests for pages in progress."),
+            "Requests for pages in progress.",
             factory.calls,
         )
         requests = CounterMetricFamily(

@@ -132,7 +132,7 @@ class WorkersOperations:
         """
         parse_change(body)
         Deferred.fromCoroutine(self._record_change(body)).addErrback(
-            lambda failure: self._log.failure("recording a change", failure)
+            lambda failure: self._log.failure("recording a change failed", failure)
         )
         return {}
 

@@ -171,7 +171,7 @@ class WorkerProcess:
             report = WorkerReport.from_line(line)
         except (ValueError, KeyError, TypeError):
             self._log.error(
-                ("cannot parse a report of worker {number}"), number=self.number
+                "cannot parse a report of worker {number}", number=self.number
             )
             return
         self._listen_for(SILENCE)

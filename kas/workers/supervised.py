@@ -54,5 +54,5 @@ class SupervisedWorker(Announcer):
         )
         self._listening.ending = True
         Deferred.fromCoroutine(self._listening.stop()).addErrback(
-            lambda failure: self._log.failure("closing ports", failure)
+            lambda failure: self._log.failure("closing ports failed", failure)
         )

@@ -139,12 +139,12 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_header_bytes: Size = field(
         default=64 * 1024,
         validator=is_positive,
-        doc=("maximum size of the head of a request"),
+        doc="maximum size of the head of a request",
     )
     max_header_count: int = field(
         default=200,
         validator=is_positive,
-        doc=("maximum number of header lines of a request"),
+        doc="maximum number of header lines of a request",
     )
     # Enough for 2,000 watches through one agent, and for other requests.
     max_requests_per_agent: int = field(
@@ -154,7 +154,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_requests_per_credential: int = field(
         default=1_000,
         validator=is_positive,
-        doc=("requests in progress of one credential"),
+        doc="requests in progress of one credential",
     )
     # The limit on running requests already restrains a loop, and a burst is harmless.
     max_requests_per_second: int | None = field(
@@ -165,7 +165,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_connections: int = field(
         default=20_000,
         validator=is_positive,
-        doc=("maximum number of client connections"),
+        doc="maximum number of client connections",
     )
 
     def front_limits(self) -> HttpServerLimits:

@@ -1087,7 +1087,7 @@ class ProxiedRequest:
         exchange = self.exchange
         if not exchange.head_sent:
             self.fail(
-                502, (f"{_BROKEN_HOP}: the agent ended the request without a response")
+                502, f"{_BROKEN_HOP}: the agent ended the request without a response"
             )
         elif exchange.upgraded:
             if self._heartbeats is not None:

@@ -690,13 +690,7 @@ class _Watch:
         if self._answer is None:
             text = "the agent ended the watch without a response"
             self._record_failure(HeadError(502, text))
-            self._fail(
-                {
-                    "message": (
-                        "kas -> agent: the agent ended the watch without a response"
-                    )
-                }
-            )
+            self._fail({"message": "kas -> agent: the watch ended without a response"})
         elif self._answer.status != 200:
             self._fail(_status(bytes(self._refusal), self._answer.status))
         elif self._version:

@@ -50,7 +50,7 @@ class ReasonTests(DialCase):
         self.start()
         waits = []
         for _ in range(6):
-            self.end(ErrorCode.SUPERSEDED, "give each its own POD_NAME,")
+            self.end(ErrorCode.SUPERSEDED, "give each its own POD_NAME")
             self.assertIn("replaced this one", self.dialer.last_problem)
             self.assertIn("POD_NAME", self.dialer.last_problem)
             waits.append(self.next_dial())

@@ -222,7 +222,7 @@ class _Nowhere:
 
 
 def _old(acceptor: object, tunnel: object) -> None:
-    tunnel.end(ErrorCode.PROTOCOL, ("this port is for agents"))  # type: ignore[attr-defined]
+    tunnel.end(ErrorCode.PROTOCOL, "this port is for agents")  # type: ignore[attr-defined]
 
 
 class KilledTests(_Case):

@@ -60,8 +60,8 @@ class OptionsTests(_Case):
             "--kas-address= tls://HOST:8150 or wss://HOST/PATH; may be repeated.",
             "--token-file= File with the agent's token; or set $AGENTK_TOKEN.",
             "--kas-header= Add a header to the WebSocket to kas",
-            "--observability-listen-address= Where /liveness, /readiness",
-            "--kas-insecure-skip-tls-verify Trust any server that answers as kas.",
+            "--observability-listen-address= Address for /liveness, /readiness",
+            "--kas-insecure-skip-tls-verify Trust any server that responds as kas.",
             "--configuration-file=",
             "--log-format= text, json, or auto",
             "--check",
@@ -109,7 +109,8 @@ class OptionsTests(_Case):
         """The first thing that is needed is named with an example."""
         lines = self.refused()
         self.assertIn(
-            "--kas-address: is missing; add where kas is, such as tls://", lines[0]
+            "--kas-address: is missing; pass the address of kas, such as tls://",
+            lines[0],
         )
 
     def test_flags_at_once(self) -> None:
@@ -151,8 +152,8 @@ class OptionsTests(_Case):
             f"--observability-cert-file: {self.folder}/x.crt: it contains no",
             f"{modules}:1:1: unknown key 'module'",
             f"{modules}:3:20: modules.kubernetes_api: unknown key 'colour'",
-            "--token-file: /nowhere/token: the token cannot be read",
-            "/nowhere/kubeconfig: cannot be read",
+            "--token-file: cannot read the token in /nowhere/token",
+            "/nowhere/kubeconfig cannot be read",
         )
         self.assertEqual(len(lines), len(parts), lines)
         for part in parts:

@@ -596,7 +596,7 @@ def test_agents(
     process = Process(
         new.name, twistd("agentk", *new.arguments()), kas.folder / "new.log"
     )
-    process.wait_for("GitLab is unavailable:")
+    process.wait_for("GitLab is unavailable")
 
     # It is back, and takes the first one's token away.
     gitlab.control(mood="ok")

@@ -150,7 +150,10 @@ def test_without_a_listener(tmp_path: Path) -> None:
     one = Kas(tmp_path, "")
     one.start()
     try:
-        assert "which are not served: 'web' does not exist" in one.process.said()
+        assert (
+            "which are not served, because 'web' is not configured"
+            in one.process.said()
+        )
     finally:
         one.process.kill()
 

@@ -248,7 +248,9 @@ async def test_stops_though_redis_does_not_answer(
         kas_.clock.advance(0.1)
         await stopping
         said = [formatEvent(one) or "" for one in events]
-        assert len([one for one in said if "stay until other kas" in one]) == 1
+        assert (
+            len([one for one in said if "stay until other kas remove them" in one]) == 1
+        )
         redis("CLIENT", "UNPAUSE")
         assert redis("EXISTS", LAYOUT.agent("a"))
         kas_.all.clear()

@@ -76,7 +76,7 @@ class ConnectionTests(SynchronousTestCase):
         self.clock.advance(_TIMEOUT - 1)
         self.assertNoResult(second)
         self.clock.advance(1)
-        self.assertIn("did not answer within 3 s", self.failed(second))
+        self.assertIn("did not respond within 3 s", self.failed(second))
         self.assertTrue(self.transport.disconnected)
         self.assertIn("within 3 s", self.failed(self.connection.send([("PING",)])))
 
@@ -133,7 +133,7 @@ class ConnectionTests(SynchronousTestCase):
             b"-ERR unknown command `AUTH`, with args: `kas`, `our-secret`\r\n"
         )
         said = self.failed(asking)
-        self.assertEqual(said, "redis:6379 answered ERR: it refuses AUTH")
+        self.assertEqual(said, "redis:6379 responded with ERR: it refuses AUTH")
 
 
 _MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n"
@@ -309,7 +309,8 @@ class ClientTests(SynchronousTestCase):
             commands.dataReceived(b"-NOPERM no\r\n")
             self.failureResultOf(refused, RedisRefused)
         said = (
-            "Redis answers NOPERM to HSCAN (its ACL forbids commands that kas needs); "
+            "Redis responds to HSCAN with NOPERM (its ACL forbids commands that kas "
+            "needs);"
         )
         self.assertEqual(len(self.logged(said)), 1)
         for answer in (b"+OK\r\n+QUEUED\r\n*1\r\n-NOPERM no\r\n", b"+OK\r\n"):
@@ -349,7 +350,7 @@ class ClientTests(SynchronousTestCase):
             self.assertEqual(len(self.reactor.tcpClients), 1)
             self.refuse()
             self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
-            said = self.logged("no events from Redis")
+            said = self.logged("no events from Redis arrive")
             self.assertEqual(len(said), int(attempt >= EVENT_ATTEMPTS))
         self.reactor.advance(LONGEST_PAUSE)
         self.assertEqual(self.logged("events from Redis arrive again"), [])
@@ -368,18 +369,18 @@ class ClientTests(SynchronousTestCase):
             self.news().dataReceived(b"+PONG\r\n")
         self.news().fail("lost")
         for _ in range(EVENT_ATTEMPTS - 1):
-            self.assertEqual(self.logged("no events from Redis"), [])
+            self.assertEqual(self.logged("no events from Redis arrive"), [])
             self.reactor.advance(LONGEST_PAUSE)
             self.refuse()
             self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
-        self.assertEqual(len(self.logged("no events from Redis")), 1)
+        self.assertEqual(len(self.logged("no events from Redis arrive")), 1)
 
     def test_events_that_do_not_come_while_it_is_down(self) -> None:
         """That it is down was said, and says it all."""
         for _ in range(EVENT_ATTEMPTS + 1):
             self.refuse()
             self.reactor.advance(LONGEST_PAUSE + 1)
-        self.assertEqual(self.logged("no events from Redis"), [])
+        self.assertEqual(self.logged("no events from Redis arrive"), [])
         self.assertEqual(self.owner.said, [])
 
     def test_a_silent_subscription_is_asked(self) -> None:
@@ -390,7 +391,7 @@ class ClientTests(SynchronousTestCase):
         self.assertIn(b"PING", transport.value())
         self.assertTrue(self.client.listening)
         self.reactor.advance(3)
-        self.assertIn("did not answer", news.failed)
+        self.assertIn("did not respond", news.failed)
         self.assertFalse(self.client.listening)
 
     def test_an_owner_that_fails_does_not_end_the_connection(self) -> None:
@@ -541,8 +542,8 @@ class DialTests(SynchronousTestCase):
     def test_what_it_is_asked_is_refused(self) -> None:
         """No connection is left behind."""
         for answer, text in (
-            (b"-READONLY no\r\n", "answered READONLY: it is a replica"),
-            (b"-WRONGTYPE no\r\n", "answered WRONGTYPE: it refuses SET"),
+            (b"-READONLY no\r\n", "responded with READONLY: it is a replica"),
+            (b"-WRONGTYPE no\r\n", "responded with WRONGTYPE: it refuses SET"),
         ):
             dialling = self.dial([("SET", "k")])
             there = self.accept()
@@ -648,9 +649,9 @@ class DialTests(SynchronousTestCase):
     def test_sentinels_without_a_master(self) -> None:
         """One that is not known, and names that none can have."""
         for answer, said in (
-            (b"*-1\r\n", "knows no master 'main'"),
-            (b"$2\r\nab\r\n", "knows no master 'main'"),
-            (b"*1\r\n$1\r\na\r\n", "knows no master 'main'"),
+            (b"*-1\r\n", "does not know a master 'main'"),
+            (b"$2\r\nab\r\n", "does not know a master 'main'"),
+            (b"*1\r\n$1\r\na\r\n", "does not know a master 'main'"),
             (b"*2\r\n$1\r\n\xff\r\n$1\r\n1\r\n", "names an invalid master"),
             (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", "names an invalid master"),
         ):

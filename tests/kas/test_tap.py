@@ -49,7 +49,7 @@ class OptionsTests(_Case):
                 "--configuration-file= YAML file; without it, all settings have their "
                 "defaults."
             ),
-            "--state-directory= Where certificates and identities are kept",
+            "--state-directory= Directory for certificates and identities",
             "--log-format= text, json, or auto",
             "--check Check the configuration",
             "Add both with kasctl.",
@@ -145,7 +145,7 @@ class OptionsTests(_Case):
     def test_no_file(self) -> None:
         """One that is not there is a line with what to do."""
         (line,) = self.refused("--configuration-file", "/nowhere/kas.yaml")
-        self.assertIn("/nowhere/kas.yaml: cannot be read", line)
+        self.assertIn("/nowhere/kas.yaml cannot be read", line)
 
     def test_all_problems_at_once(self) -> None:
         """Each has a line with its place."""
@@ -189,7 +189,7 @@ class OptionsTests(_Case):
             f"{path}:3:12: agent.listen.address: ",
             f"{path}:5:5: agent.kubernetes_api: ",
             f"{path}:7:3: modules.greter: module greter is not installed",
-            f"{state}: others can write to it",
+            f"{state} is writable for other users",
         )
         self.assertEqual(len(lines), len(starts), lines)
         for line, start in zip(lines, starts, strict=True):
@@ -272,7 +272,7 @@ class MakeServiceTests(_Case):
         taken = self.file("taken", "")
         options = self.parse("--state-directory", f"{taken}/state")
         error = self.assertRaises(SystemExit, makeService, options)
-        self.assertIn("as the state directory:", str(error.code))
+        self.assertIn("as the state directory", str(error.code))
 
     def test_what_only_the_parts_find_out(self) -> None:
         """Such as a file for TLS between kas that became bad since: one line."""
@@ -367,7 +367,7 @@ class ProcessTests(_Case):
         said = done.stdout + done.stderr
         for text in ("started acme_before", "stopped acme_before"):
             self.assertEqual(said.count(text), 1)
-        self.assertIn("module acme_fails did not start: no such colour; mend", said)
+        self.assertIn("module acme_fails did not start: no such colour; correct", said)
         self.assertNotIn("listening for", said)
 
     def test_module_is_missing(self) -> None:

@@ -51,7 +51,7 @@ class _FlagReader(Reader):
     ) -> None:
         mark = Mark(_flag(name))
         doc = attribute.metadata[DOC]
-        self._problem(Mapping(mark), path, f"is missing; add {doc}")
+        self._problem(Mapping(mark), path, f"is missing; pass {doc}")
 
 
 def _flag(key: str) -> str:

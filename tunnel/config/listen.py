@@ -123,11 +123,11 @@ class Listen:
         if self.endpoint:
             if self.address != default:
                 yield Invalid(
-                    ("'address' and 'endpoint' are mutually exclusive"), "endpoint"
+                    "'address' and 'endpoint' are mutually exclusive", "endpoint"
                 )
             if self.network != "tcp":
                 yield Invalid(
-                    ("'network' and 'endpoint' are mutually exclusive"), "endpoint"
+                    "'network' and 'endpoint' are mutually exclusive", "endpoint"
                 )
         try:
             if self.endpoint:

@@ -34,7 +34,7 @@ class Tracing:
     )
     otlp_token_secret_file: ExistingFile | None = field(
         default=None,
-        doc=("token for that server: from GitLab (glpat-), or sent as Bearer"),
+        doc="token for that server: from GitLab (glpat-), or sent as Bearer",
     )
     otlp_ca_certificate_file: ExistingFile | None = field(
         default=None,

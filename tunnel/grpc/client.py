@@ -164,7 +164,7 @@ class GrpcChannel:
         if len(self._waiting) >= self.limits.waiting:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
-                (f"too many calls to {self.authority} are waiting"),
+                f"too many calls to {self.authority} are waiting",
             )
         self._waiting.append(stream)
         if connection is None:

@@ -452,7 +452,7 @@ class NamespaceStore:
 
     def _not_swept(self, failure: Failure) -> float:
         if failure.check(CallError) is None:
-            self._log.failure("removing expired values", failure)
+            self._log.failure("removing expired values failed", failure)
         return SWEEP_AGAIN
 
 

@@ -379,7 +379,7 @@ class RequestParser:
         for name in taken:
             if b"_" in name and self._spelled.fullmatch(name) is None:
                 raise HeadError(
-                    400, (f"{name.decode()} contains an underscore instead of a dash")
+                    400, f"{name.decode()} contains an underscore instead of a dash"
                 )
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:

@@ -400,7 +400,7 @@ class HttpServerFactory(ServerFactory):
         for_each(
             list(self.connections),
             lambda connection: connection.close_if_idle(),
-            "the end of a connection",
+            "ending a connection",
         )
 
     def abort_all(self) -> None:
@@ -408,7 +408,7 @@ class HttpServerFactory(ServerFactory):
         for_each(
             list(self.connections),
             lambda connection: connection.abort(),
-            "the end of a connection",
+            "ending a connection",
         )
 
 

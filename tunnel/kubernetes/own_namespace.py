@@ -95,7 +95,7 @@ class OwnNamespace:
             else "nothing is changed or run with"
         )
         return (
-            f"in agentk's own namespace {self.name} {what} agentk's own rights, "
+            f"in agentk's own namespace {self.name} {what} agentk's own permissions, "
             "because it contains the agent's token and records; act as a user "
             "(kasctl user add --as, or access_as of the agent's configuration), or "
             "set kubernetes.allow_own_namespace: true in agentk's configuration file"

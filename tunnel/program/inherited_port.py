@@ -126,7 +126,7 @@ class InheritedPort(FileDescriptor):
             except Exception:
                 # The error belongs to one server, such as a module; the next connection
                 # may work.
-                self._log.failure("accepting a connection")
+                self._log.failure("accepting a connection failed")
 
     def give_way(self) -> None:
         """

@@ -232,7 +232,7 @@ class Listening(Part):
             self._dates.clock = self.reactor
             self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
                 lambda failure: self._log.failure(
-                    ("checking the dates of certificates"), failure
+                    "checking the dates of certificates failed", failure
                 )
             )
 

@@ -171,7 +171,7 @@ class PartTree:
             await _finished(part.drain(phase))
         except Exception:
             self._log.failure(
-                "while {part} drained ({phase})", part=part.name, phase=phase.name
+                "draining {part} failed ({phase})", part=part.name, phase=phase.name
             )
 
     async def _stop(self) -> None:
@@ -180,4 +180,4 @@ class PartTree:
             try:
                 await _finished(part.stop())
             except Exception:
-                self._log.failure("while {part} stopped", part=part.name)
+                self._log.failure("stopping {part} failed", part=part.name)

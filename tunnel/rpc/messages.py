@@ -98,7 +98,7 @@ class Inbox:
             self._ended, self._error = True, error
             if self._buffer and error is None:
                 self._error = CallError(
-                    Status.INTERNAL, ("the stream ended within a message")
+                    Status.INTERNAL, "the stream ended within a message"
                 )
             self._wake()
 

@@ -100,7 +100,7 @@ class TunnelOwner(typing.Protocol):
             tunnel.
         """
         raise ProtocolError(
-            ErrorCode.UNKNOWN_METHOD, ("this side does not accept streams")
+            ErrorCode.UNKNOWN_METHOD, "this side does not accept streams"
         )
 
     def stream_resumed(
@@ -449,7 +449,7 @@ class TunnelProtocol(Protocol):
             renewals = renewals + 1 if known == queued else 0
             if renewals > STUCK:
                 session.reset(
-                    stream_id, ErrorCode.CANCELLED, ("the peer did not read its end")
+                    stream_id, ErrorCode.CANCELLED, "the peer did not read its end"
                 )
             else:
                 left[stream_id] = (queued, renewals)

@@ -269,7 +269,7 @@ class Layer(Negotiator):
         try:
             self.hand_up(data, ended)
         except Exception as error:
-            self._log.failure("delivering held data")
+            self._log.failure("delivering held data failed")
             self.fail(error)
             return
         self._resume_below()

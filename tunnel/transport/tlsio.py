@@ -114,7 +114,7 @@ class TLSConnection(Layer):
                 server_hostname=self._server_hostname,
             )
         except Exception:
-            self._log.failure("preparing a TLS connection")
+            self._log.failure("preparing a TLS connection failed")
             self.refuse("internal", "creating a TLS context failed; see the log")
             return
         self._shake_hands()

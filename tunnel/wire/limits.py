@@ -121,7 +121,7 @@ class PeerLimits:
         payload = message.max_payload or MAX_PAYLOAD
         if not MIN_WINDOW <= window <= MAX_CREDIT or payload < MAX_HEADERS:
             raise ProtocolError(
-                ErrorCode.PROTOCOL, ("limits below the permitted minimum")
+                ErrorCode.PROTOCOL, "limits below the permitted minimum"
             )
         streams = message.max_streams or DEFAULT_LIMITS.max_streams
         return _peer_limits(streams, window, min(payload, MAX_PAYLOAD))

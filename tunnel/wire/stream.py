@@ -320,11 +320,11 @@ class StreamTable:
         """
         if not stream_id or stream_id & 1 == self._parity:
             raise ProtocolError(
-                ErrorCode.PROTOCOL, (f"stream {stream_id} does not belong to the peer")
+                ErrorCode.PROTOCOL, f"stream {stream_id} does not belong to the peer"
             )
         if stream_id <= self.last_theirs:
             raise ProtocolError(
-                ErrorCode.PROTOCOL, (f"stream {stream_id} was already used")
+                ErrorCode.PROTOCOL, f"stream {stream_id} was already used"
             )
         if stream_id > MAX_STREAM_ID:
             raise ProtocolError(ErrorCode.PROTOCOL, "all stream numbers are used up")

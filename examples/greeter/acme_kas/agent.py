@@ -95,4 +95,6 @@ class GreeterAgent:
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None:
-            self._log.warn("kas did not take a report: {reason}", reason=failure.value)
+            self._log.warn(
+                "kas did not accept a report: {reason}", reason=failure.value
+            )

@@ -157,7 +157,7 @@ class FollowedRef:
             self._fail(
                 CallError(
                     Status.UNAVAILABLE,
-                    ("kas failed to read the repository; see its log"),
+                    "kas failed to read the repository; see its log",
                 )
             )
         if any(not waiter.called for waiter in self._waiting):

@@ -208,7 +208,7 @@ class DriftWebhook:
             return type(error).__name__
         response.deliverBody(_Discard(self._clock, self._reading))
         return (
-            "" if 200 <= response.code < 300 else (f"it responded with {response.code}")
+            "" if 200 <= response.code < 300 else f"it responded with {response.code}"
         )
 
     def _complain(self, why: str) -> None:

@@ -96,7 +96,7 @@ class ManifestPath:
     """One of ``paths`` of a manifest project."""
 
     glob: str = field(
-        doc=("files to apply, such as /prod/**/*.yaml"), validator=_not_empty
+        doc="files to apply, such as /prod/**/*.yaml", validator=_not_empty
     )
 
 
@@ -230,16 +230,16 @@ class SourceKind:
     )
     release_name: str = field(
         default="",
-        doc=("name of the chart's folder; default: the last part of path"),
+        doc="name of the chart's folder; default: the last part of path",
         validator=_is_release,
     )
     namespace: str = field(
         default="",
-        doc=("namespace of the release; default: default_namespace"),
+        doc="namespace of the release; default: default_namespace",
         validator=_is_release,
     )
     values: str = field(
-        default="", doc=("values as YAML text; they override values_files")
+        default="", doc="values as YAML text; they override values_files"
     )
     values_files: tuple[str, ...] = field(
         default=(), doc="files of the repository with values", validator=_are_inside
@@ -288,17 +288,17 @@ class ManifestProject:
         validator=_is_project_name,
     )
     ref: ManifestRef | None = field(
-        default=None, doc=("the commit to apply; default: the default branch")
+        default=None, doc="the commit to apply; default: the default branch"
     )
     default_namespace: str = field(
         default="default",
-        doc=("namespace of objects that do not name one"),
+        doc="namespace of objects that do not name one",
         validator=is_namespace,
     )
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
     source: SourceKind = field(factory=SourceKind, doc="how the manifests are made")
     reconcile_timeout: Duration = field(
-        default=3600.0, doc=("timeout until objects are current")
+        default=3600.0, doc="timeout until objects are current"
     )
     dry_run_strategy: Literal["none", "client", "server"] = field(
         default="none", doc="whether to change nothing"
@@ -344,7 +344,7 @@ class ManifestProject:
     )
     drift: DriftSettings = field(
         factory=DriftSettings,
-        doc=("how to treat changes by other clients to applied objects"),
+        doc="how to treat changes by other clients to applied objects",
     )
 
     @property

@@ -165,7 +165,7 @@ class TestPlugin:
         [
             (lambda p: p.prints(b"nonsense"), "did not print JSON"),
             (lambda p: p.prints(b"[" * 100_000), "did not print JSON"),
-            (lambda p: p.prints(b"{}"), "not print an ExecCredential"),
+            (lambda p: p.prints(b"{}"), "did not print an ExecCredential"),
             (lambda p: p.prints(credential()), "neither token nor"),
             (lambda p: p.prints(credential(token=5)), "of the wrong types"),
             (lambda p: p.prints(credential(token="a\r\nb")), "special characters"),

@@ -165,7 +165,7 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
         ("{}", "{}", "is not a URL such as https://host:6443"),
         ("{server: 'ftp://h'}", "{}", "is not a URL such as https://host:6443"),
         ("{server: 'https://h:x'}", "{}", "is not a URL such as https://host:6443"),
-        ("{server: 'https://u:p@h'}", "{}", "contains a user name;"),
+        ("{server: 'https://u:p@h'}", "{}", "contains a user name"),
         ("{server: 'https://h', proxy-url: x}", "{}", "proxy-url is not supported"),
         (
             "{server: 'https://h', insecure-skip-tls-verify: true, "
@@ -175,7 +175,7 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
         ),
         ("{server: 'https://h', certificate-authority: no}", "{}", "does not exist"),
         ("{server: 'https://h'}", "{tokenFile: no}", "does not exist; correct"),
-        ("{server: 'https://h'}", "{client-key-data: eA==}", "needed together"),
+        ("{server: 'https://h'}", "{client-key-data: eA==}", "require each other"),
         ("{server: 'https://h'}", "{auth-provider: {name: gcp}}", "an exec plugin"),
         ("{server: 'https://h'}", "{as: bob}", "'as' is not supported"),
         ("{server: 'https://h'}", "{token: 'a b'}", "users[0].user.token: "),
@@ -183,7 +183,7 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
         (
             "{server: 'https://h'}",
             "{exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: p}}",
-            "is not supported; supported are",
+            "is not supported; supported versions: ",
         ),
         (
             "{server: 'https://h'}",
@@ -212,7 +212,7 @@ def test_contexts_that_are_not_there(tmp_path: Path) -> None:
     said = refused(tmp_path, SIMPLE, "prd")
     assert "has no context 'prd'; did you mean 'prod'?" in said
     said = refused(tmp_path, SIMPLE.replace("current-context: prod\n", ""))
-    assert "pass --context (there are: prod, test)" in said
+    assert "pass --context (available: prod, test)" in said
     said = refused(tmp_path, SIMPLE.replace("- name: c\n", "- name: d\n"))
     assert "has no cluster 'c'" in said
     said = refused(tmp_path, SIMPLE.replace("- name: u\n", "- name: v\n"))
@@ -222,7 +222,7 @@ def test_contexts_that_are_not_there(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_kubeconfig([tmp_path / "gone"], None, must_exist=True)
-    with pytest.raises(ConfigurationError, match="does not exist;"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         load_kubeconfig([tmp_path / "gone"], None)
 
 

@@ -120,8 +120,9 @@ def test_never(world: World) -> None:
     world.clock.advance(10)
     world.add("4", "new")
     assert world.last_seen.absence("4") == "agent new has never connected"
-    assert world.last_seen.absence("1") == (
-        "agent demo is not connected, and has not been since 2026-11-22 06:00:00 UTC"
+    assert (
+        world.last_seen.absence("1")
+        == "agent demo is not connected, and has not been since 2026-11-22 06:00:00 UTC"
     )
     # Another kas may have seen it, which the store knows.
     assert not world.last_seen.never("4")
@@ -158,7 +159,7 @@ def test_restart(world: World) -> None:
     assert world.last_seen.known("1") == BEGIN
     assert world.last_seen.known("2") == killed_at
     # Since when it remembers outlives it, too.
-    assert "was not since 2026-11-22 06:00:00 UTC" in world.last_seen.absence("3")
+    assert "has not been since 2026-11-22 06:00:00 UTC" in world.last_seen.absence("3")
     world.last_seen.stop()
     assert world.clock.calls == []
     assert world.file() == {"1": BEGIN, "2": killed_at}

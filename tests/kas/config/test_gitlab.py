@@ -42,8 +42,8 @@ def test_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "what"),
     [
-        ("gitlab.example.com", "write a complete URL,"),
-        ("ssh://gitlab.example.com", "write a complete URL,"),
+        ("gitlab.example.com", "write a complete URL"),
+        ("ssh://gitlab.example.com", "write a complete URL"),
         ("https://", "no host"),
         ("https://a:99999", "not a URL"),
         ("https://a:0", "invalid port"),

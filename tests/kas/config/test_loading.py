@@ -35,7 +35,7 @@ def test_an_own_address_that_nobody_knows(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, text)
     assert "set OWN_PRIVATE_API_URL" in problem
     (problem,) = problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "11.0.0.0/8"})
-    assert "exactly one address of this machine, and contains none" in problem
+    assert "exactly one address of this machine, but contains none" in problem
     assert not problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "10.0.0.0/8"})
     assert not problems(tmp_path, text, {"OWN_PRIVATE_API_URL": "tcp://kas"})
 
@@ -52,33 +52,33 @@ def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
     [
         (
             "agent: {listen: {address: 127.0.0.1:8151}}\n",
-            "1:18: agent.listen.address: 127.0.0.1:8151 is taken by "
+            "1:18: agent.listen.address: 127.0.0.1:8151 is also used by "
             "observability.listen.address, by default",
         ),
         (
             "observability: {listen: {address: ':8150'}}\n",
-            "1:26: observability.listen.address: :8150 is taken by "
+            "1:26: observability.listen.address: :8150 is also used by "
             "agent.listen.address, by default",
         ),
         (
             "agent: {kubernetes_api: {listen: {address: '127.0.0.1:8151'}}}\n",
-            "1:35: agent.kubernetes_api.listen.address: 127.0.0.1:8151 is taken by "
+            "1:35: agent.kubernetes_api.listen.address: 127.0.0.1:8151 is also used by "
             "observability.listen.address, by default",
         ),
         (
             PRIVATE.format(address="127.0.0.1:8150"),
-            "3:5: private_api.listen.address: 127.0.0.1:8150 is taken by "
+            "3:5: private_api.listen.address: 127.0.0.1:8150 is also used by "
             "agent.listen.address, by default",
         ),
         (
             "web: {listen: {address: '127.0.0.1:8151'}}\n",
-            "1:16: web.listen.address: 127.0.0.1:8151 is taken by "
+            "1:16: web.listen.address: 127.0.0.1:8151 is also used by "
             "observability.listen.address, by default",
         ),
         (
             "agent: {listen: {network: unix, address: /a}}\n"
             "observability: {listen: {network: unix, address: /a}}\n",
-            "2:41: observability.listen.address: /a is taken by "
+            "2:41: observability.listen.address: /a is also used by "
             "agent.listen.address, line 1",
         ),
     ],
@@ -86,7 +86,7 @@ def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
 def test_two_at_one_address(tmp_path: Path, text: str, said: str) -> None:
     """With the line of the later one, and what to do."""
     (problem,) = problems(tmp_path, text)
-    assert problem.endswith(f"kas.yaml:{said}; give one of them another")
+    assert problem.endswith(f"kas.yaml:{said}; give one of them another address")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_command_of_the_linux_package(tmp_path: Path) -> None:
         load(file)
     (problem,) = caught.value.problems
     assert problem.startswith(f"{file}:1:1: 'config' is a key of GitLab's kas whose")
-    assert "copy the command's output into this file," in problem
+    assert "copy the command's output into this file" in problem
 
 
 def test_answers_that_are_not_kept(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_issuers(issuer: str) -> None:
     [
         ("issuer: http://id.example.com", "plain http"),
         ("issuer: http://127.0.0.1.example.com", "plain http"),
-        ("issuer: id.example.com", "complete URL,"),
+        ("issuer: id.example.com", "complete URL"),
         (
             "issuer: https://u:secret@id.example.com",
             "must not contain a user name or password",

@@ -30,7 +30,7 @@ def test_redis_needs_one_way_to_reach_it() -> None:
         ("sentinel: {master_name: m, addresses: ['a b']}", "is not 'host:port'"),
         (
             "sentinel: {master_name: m, addresses: [a]}, network: unix",
-            ("sentinels report the host of their master"),
+            "sentinels report the host of their master",
         ),
         ("server: {address: r}, write_timeout: 0s", "must be more than 0"),
     ],

@@ -51,7 +51,7 @@ def test_secret_of_the_api(tmp_path: Path) -> None:
     secret.write_bytes(base64.b64encode(bytes(31)))
     (problem,) = problems(text, file)
     assert problem.startswith(f"{file}:3:33: api.listen.authentication_secret_file: ")
-    assert "has 31 bytes once decoded, and needs 32" in problem
+    assert "has 31 bytes when decoded, but needs 32" in problem
     (problem,) = problems("api: {listen: {}}", file)
     assert "the key 'authentication_secret_file' is missing" in problem
 

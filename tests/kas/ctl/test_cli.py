@@ -85,7 +85,7 @@ class TestEveryCommand:
         # only the token: "kasctl agent add prod > token" has to work
         assert done.stdout.startswith("kasagent-")
         assert done.stdout.count("\n") == 1
-        assert "shown only once." in done.stderr
+        assert "shown only once" in done.stderr
 
 
 class TestConfigCheck:
@@ -94,7 +94,7 @@ class TestConfigCheck:
     def test_good(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "kas.yaml"
         file.write_text("observability: {logging: {level: debug}}")
-        assert "is usable" in kasctl.ok("config", "check", str(file))
+        assert "is valid" in kasctl.ok("config", "check", str(file))
 
     def test_all_problems(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "kas.yaml"
@@ -114,7 +114,7 @@ class TestConfigCheck:
         log.mkdir(parents=True)
         assert "is a folder" in kasctl.fails("config", "check", str(file))
         log.rmdir()
-        assert "is usable" in kasctl.ok("config", "check", str(file))
+        assert "is valid" in kasctl.ok("config", "check", str(file))
         assert not log.exists()
 
     def test_no_file(self, kasctl: Kasctl) -> None:
@@ -125,7 +125,7 @@ class TestConfigCheck:
         file = kasctl.path / "config.yaml"
         command = ("config", "check", "--of", "agent_configuration", str(file))
         file.write_text("ci_access: {projects: [{id: group/project}]}\n")
-        assert "is usable as a file of agent_configuration" in kasctl.ok(*command)
+        assert "is valid as a file of agent_configuration" in kasctl.ok(*command)
         file.write_text("ci_acces: {}\nobservability: {logging: {level: loud}}\n")
         said = kasctl.fails(*command).splitlines()
         assert said[0].startswith(f"{file}:1:1: unknown key 'ci_acces'")

@@ -104,7 +104,7 @@ class TestDoctor:
         running.leave(state)
         ok, said = self.diagnose(kasctl)["configuration"]
         assert not ok
-        assert f"kas {os.getpid()} (agents 127.0.0.1:9150) stops" in said
+        assert f"kas {os.getpid()} (agents 127.0.0.1:9150) is stopping" in said
 
     def test_text(self, kasctl: Kasctl) -> None:
         file = self.configured(kasctl, *free_addresses(2))
@@ -151,7 +151,7 @@ class TestDoctor:
         (kasctl.state / "server.crt").write_text("x")
         file = self.configured(kasctl, *free_addresses(2))
         found = self.diagnose(kasctl, *file)
-        assert "not a valid identity file:" in found["identity file"][1]
+        assert "not a valid identity file" in found["identity file"][1]
         assert "is not a PEM certificate" in found["certificate"][1]
 
     def test_a_broken_configuration(self, kasctl: Kasctl) -> None:

@@ -72,7 +72,7 @@ def test_drift(shown: Any) -> None:
     """Whoever looks learns that there is some, and how to read more."""
     project = {"id": "web", "drifted": 1, "workedAt": "2026-11-24T02:00:01.5Z"}
     found = shown({"projects": [project]}, "status", "prod")
-    assert "last looked at 2026-11-24T02:00:01Z" in found
+    assert "last checked at 2026-11-24T02:00:01Z" in found
     assert "others have changed 1 object: kasctl gitops drift prod web" in found
     for kind, how in (("KIND_DELETED", "deleted"), ("KIND_CHANGED", "changed")):
         preview = {"effect": "left", "drift": {"kind": kind}}
@@ -97,7 +97,7 @@ def test_nothing_is_said_twice(shown: Any) -> None:
     found = shown({"projects": [project]}, "status", "prod").splitlines()
     assert found[1:] == [
         "  8 objects wait for an approval",
-        " to delete them: kasctl gitops approve prod web 1",
+        "  to delete them: kasctl gitops approve prod web 1",
     ]
     suspended = ["suspended: nothing is changed"]
     project = {"id": "web", "state": "STATE_SUSPENDED", "problems": suspended}

@@ -243,7 +243,7 @@ def test_force_conflicts(installer: Installer) -> None:
         (lambda text: text.replace('"edge"', '"edgy"'), "did you mean 'edgy'?"),
         (lambda text: text.replace('"name": "c"', '"name": "d"'), "object with name c"),
         (lambda text: text.replace('"user": {', '"usr": {'), "Expected key user"),
-        (lambda text: None, "does not exist;"),
+        (lambda text: None, "does not exist"),
     ],
 )
 def test_a_wrong_context(installer: Installer, change: Any, says: str) -> None:
@@ -275,7 +275,7 @@ def test_an_api_server_that_is_away(installer: Installer) -> None:
     port = int(free_address().rpartition(":")[2])
     kubeconfig(installer.file, port)
     said = installer.fails()
-    assert f"(http://127.0.0.1:{port}): the API server does not answer (" in said
+    assert f"(http://127.0.0.1:{port}): the API server does not respond (" in said
     assert "refused" in said
     assert installer.kept() == []
 

@@ -51,7 +51,7 @@ def test_none_is_there(kasctl: Kasctl) -> None:
     """It is made as kubectl would, and kubectl's lock is given back."""
     said = kasctl.ok(*NEW)
     path = kasctl.path / ".kube" / "config"
-    assert f"the kubeconfig {path} has me with: prod" in said
+    assert f"the kubeconfig {path} now has me with the contexts: prod" in said
     assert "kubectl --context prod version" in said
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load(path)["current-context"] == "prod"
@@ -112,7 +112,7 @@ def test_every_name_is_taken(kasctl: Kasctl) -> None:
     path.write_text(yaml.safe_dump(there))
     before = kasctl.store().load(), path.read_bytes()
     said = kasctl.fails(*NEW, "--output-file", str(path))
-    assert "the contexts prod, kas-prod, me@prod are there and lead elsewhere" in said
+    assert "the contexts prod, kas-prod, me@prod exist and lead elsewhere" in said
     assert "kubectl config rename-context" in said
     assert (kasctl.store().load(), path.read_bytes()) == before
 

@@ -125,7 +125,7 @@ def test_as_programs(there: SigningIn, environ: dict[str, str]) -> None:
     del environ["BROWSER"]
     done = _run(environ, *plugin)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"run it again: kasctl login --issuer {issuer}" in done.stderr
+    assert f"then retry: kasctl login --issuer {issuer}" in done.stderr
 
 
 def test_device(there: SigningIn, environ: dict[str, str]) -> None:
@@ -153,8 +153,8 @@ def test_device(there: SigningIn, environ: dict[str, str]) -> None:
             ["login", "--issuer", "https://x", "--client-id", "x", "--agent", "a"],
             "exec",
         ),
-        (["logout", "--issuer", "https://x"], "require each other,"),
-        (["logout", "--scope", "email"], "require each other,"),
+        (["logout", "--issuer", "https://x"], "require each other"),
+        (["logout", "--scope", "email"], "require each other"),
     ],
 )
 def test_mistakes(arguments: list[str], says: str) -> None:
@@ -169,8 +169,9 @@ def test_problem(environ: dict[str, str]) -> None:
     line = ("--issuer", "http://id.example.com", "--client-id", "x")
     result = CliRunner().invoke(cli, ["login", *line], env=environ)
     assert result.exit_code == 1
-    assert result.stderr == (
-        "kasctl: the issuer must be an https:// URL, not http://id.example.com\n"
+    assert (
+        result.stderr
+        == "kasctl: the issuer must be an https:// URL, not http://id.example.com\n"
     )
 
 

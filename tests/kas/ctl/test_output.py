@@ -122,7 +122,7 @@ def test_a_token_file_on_a_full_disk(
     monkeypatch.setattr(os, "fsync", full)
     file = kasctl.path / "token"
     said = kasctl.fails("agent", "add", "test", "--token-file", str(file))
-    assert f"{file}: cannot be written (No space left on device)" in said
+    assert f"cannot write {file} (No space left on device)" in said
     assert "no token was made" in said
     assert (kasctl.state / "identity.json").read_bytes() == before
     assert os.listdir(kasctl.path) == ["state"]
@@ -136,8 +136,8 @@ def test_a_token_file_on_a_full_disk(
 def test_no_state_directory(kasctl: Kasctl) -> None:
     assert kasctl.fails("agent", "list") == (
         f"cannot use this as the state directory: {kasctl.state}: No such file or "
-        "directory; start kas once to make it, or say with --state-directory which "
-        "one kas runs with\n"
+        "directory; start kas once to create it, or pass the state directory of kas "
+        "with --state-directory\n"
     )
 
 

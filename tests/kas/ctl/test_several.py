@@ -119,7 +119,7 @@ def test_which_one(kasctl: Kasctl, other: int, command: tuple[str, ...]) -> None
     assert f"{other} (agents 127.0.0.1:7150)" in said
     assert "select one with --pid" in said
     said = kasctl.fails(*command, "--pid", "1")
-    assert "no kas runs here as process 1; there is: " in said
+    assert "no kas runs here as process 1; running: " in said
 
 
 def test_the_one_that_is_named(kasctl: Kasctl, other: int) -> None:
@@ -147,7 +147,7 @@ def test_drain_that_takes_too_long(kasctl: Kasctl) -> None:
 
 def test_drain_waits_for_requests(kasctl: Kasctl) -> None:
     with control(kasctl.state, os.getpid(), requests=2):
-        assert "all agents have left; 2 requests under way" in kasctl.ok("drain")
+        assert "all agents have left; 2 requests in progress" in kasctl.ok("drain")
         said = kasctl.fails("drain", "--wait-for-requests", "--timeout", "0.1")
         assert "2 requests still here" in said
 
@@ -245,7 +245,7 @@ def test_doctor_of_several(kasctl: Kasctl) -> None:
     )
     assert found["Redis"] == (True, "up")
     assert found["peers"][0]
-    assert "2 other kas known, 1 session up" in found["peers"][1]
+    assert "2 other kas known, 1 session connected" in found["peers"][1]
     assert not found["API proxy"][0]
     assert "--url" not in str(found)
     down = {"up": False, "news": False, "reason": "refused"}
@@ -271,7 +271,7 @@ def test_doctor_of_several(kasctl: Kasctl) -> None:
 def test_doctor_without_a_control_socket(kasctl: Kasctl) -> None:
     running.tell(StateDirectory.open(kasctl.state), [])
     said = kasctl.run("doctor").stdout
-    assert "ok    agents and other kas: not looked at" in said
+    assert "ok    agents and other kas: not checked" in said
 
 
 CONNECTION = {
@@ -357,7 +357,7 @@ def test_every_agent_of_kas_without_redis(
         result = kasctl.run("agent", "list")
     assert re.split(" {2,}", result.stdout.splitlines()[1])[2] == "connected"
     # The other one of them has no socket.
-    assert "does not answer" in result.stderr
+    assert "does not respond" in result.stderr
 
 
 def test_what_is_connected_is_tried_first(
@@ -450,7 +450,7 @@ def hung(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             Opened("health and metrics", address),
         ]
         running.tell(state, opened)
-        yield f"kas (pid {os.getpid()}) does not answer within 0.2 s"
+        yield f"kas (pid {os.getpid()}) does not respond within 0.2 s"
 
 
 def test_a_kas_that_hangs_is_named(kasctl: Kasctl, hung: str) -> None:
@@ -467,6 +467,6 @@ def test_doctor_says_in_words_that_kas_hangs(kasctl: Kasctl, hung: str) -> None:
     said = kasctl.run("doctor").stdout
     for check in ("agent listener", "liveness", "readiness"):
         (line,) = (one for one in said.splitlines() if f" {check}: " in one)
-        assert "kas accepts the connection and does not answer within 0.2 s" in line
+        assert "kas accepts the connection but does not respond within 0.2 s" in line
     assert "_ssl.c" not in said
     assert f"FAIL  other kas: {hung}" in said

@@ -44,10 +44,10 @@ class TestStatus:
             assert "is that kas?" in said
             running.leave(state)
             result = kasctl.run("status")
-            assert "is stopping, and ends running requests" in result.stderr
+            assert "is stopping, and finishes running requests" in result.stderr
             assert "ready: yes" in result.stdout
             running.tell(state, [Opened("health and metrics", "/run/kas.sock")])
-            assert "URL with --url" in kasctl.fails("status")
+            assert "pass its URL with --url" in kasctl.fails("status")
 
     def test_when_kas_does_not_run(self, kasctl: Kasctl) -> None:
         said = kasctl.fails("status", "--url", f"http://{free_address()}")
@@ -63,7 +63,7 @@ class TestStatus:
         monkeypatch.setattr(status, "DEFAULT_URL", free_default)
         said = kasctl.fails("status")
         assert f"no kas runs with the state directory {kasctl.state} " in said
-        assert f"kas does not answer at {free_default}" in said
+        assert f"kas does not respond at {free_default}" in said
 
 
 class _Api(http.server.BaseHTTPRequestHandler):
@@ -143,9 +143,9 @@ class TestAgentsOfStatus:
         _Api.answer = (401, b'{"code": "unauthenticated", "message": "JWT: no"}')
         assert "refused: JWT: no" in kasctl.fails("status", *server)
         _Api.answer = (501, b'{"code": "unimplemented", "message": "/a/B"}')
-        assert "does not turn the module on," in kasctl.fails("status", *server)
+        assert "does not enable the module," in kasctl.fails("status", *server)
         _Api.answer = (501, b'{"code": "unimplemented", "message": "/x.gitops.v1.A/B"}')
-        assert "turn the module on (agent.gitops)," in kasctl.fails("status", *server)
+        assert "enable the module (agent.gitops)," in kasctl.fails("status", *server)
         _Api.answer = (200, b"<html>")
         assert "is that kas?" in kasctl.fails("status", *server)
         assert "--secret-file" in kasctl.fails("status", *server[:2])

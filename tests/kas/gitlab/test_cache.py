@@ -315,8 +315,6 @@ def test_unexpected_failure_in_the_background() -> None:
             clock.pump([1.0])
             asked.pop().errback(error)
         assert [event["log_format"] for event in logged] == (
-            []
-            if error is AWAY
-            else [("updating a cached response of GitLab in the background")]
+            [] if error is AWAY else ["updating a cached response of GitLab failed"]
         )
         clock.advance(1000)

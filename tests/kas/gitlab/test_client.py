@@ -137,7 +137,7 @@ class ClientTests(GitLabCase):
         del self.gitlab.users["glpat"]
         message = self.fails(post(explained=True), Status.UNAUTHENTICATED)
         self.assertEqual(
-            message, ("GitLab responded with 400: 400 Bad request - no user")
+            message, "GitLab responded with 400: 400 Bad request - no user"
         )
         self.assertIn("400", self.fails(post(), Status.UNAVAILABLE))
         self.gitlab.mood = "204"
@@ -224,7 +224,7 @@ class ClientTests(GitLabCase):
     def test_no_host(self) -> None:
         """What no name can be fails before anything is asked."""
         self.client = self.make_client("https://git lab/")
-        self.assertIn("no name", self.fails(self.ask(), Status.UNAVAILABLE))
+        self.assertIn("invalid host", self.fails(self.ask(), Status.UNAVAILABLE))
         self.assertEqual(self.gitlab.asked, {})
 
     def test_ipv6(self) -> None:

@@ -57,7 +57,7 @@ class FormatTests(IdentityCase):
 
     def assertBroken(self, says: str, data: bytes) -> None:
         error = self.assertRaises(ConfigurationError, parse, data, "id.json")
-        self.assertIn("id.json: not a usable identity file", str(error))
+        self.assertIn("id.json is not a valid identity file", str(error))
         self.assertIn(says, str(error))
 
     def test_broken(self) -> None:
@@ -77,7 +77,7 @@ class FormatTests(IdentityCase):
 
         self.assertBroken("version 2", changed(lambda c: c.update(version=2)))
         self.assertBroken("version is not", changed(lambda c: c.update(version=True)))
-        self.assertBroken("extra is not known", changed(lambda c: c.update(extra=1)))
+        self.assertBroken("extra is unknown", changed(lambda c: c.update(extra=1)))
         self.assertBroken(
             "the agent id '1' is duplicated",
             changed(lambda c: c["agents"].append(c["agents"][0])),
@@ -96,11 +96,11 @@ class FormatTests(IdentityCase):
             changed(lambda c: c["users"][0].update(token=token)),
         )
         self.assertBroken(
-            "agents[0].extra is not known",
+            "agents[0].extra is unknown",
             changed(lambda c: c["agents"][0].update(extra=1)),
         )
         self.assertBroken(
-            "users[0].token.extra is not known",
+            "users[0].token.extra is unknown",
             changed(lambda c: c["users"][0]["token"].update(extra=1)),
         )
         self.assertBroken("the file is not an object", b"[]")

@@ -252,7 +252,7 @@ class FileAuthenticatorTests(IdentityCase):
         self.pass_time(10)
         self.assertEqual(self.ended, [credential])
         said = self.assertAgentRefused(old)
-        self.assertIn("the token of this token of the agent prod expired at 2", said)
+        self.assertIn("this token of the agent prod expired at 2", said)
         self.identity.authenticate_agent(new.encode())
 
     def test_ends_in_the_second_of_its_expiry(self) -> None:

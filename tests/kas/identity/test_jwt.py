@@ -94,7 +94,7 @@ class SecretTests(_Case):
     def test_too_short(self) -> None:
         """One byte less than needed."""
         said = self.refused(base64.b64encode(b"x" * (MIN_SECRET - 1)))
-        self.assertIn("has 31 bytes once decoded, and needs 32", said)
+        self.assertIn("has 31 bytes when decoded, but needs 32", said)
 
     def test_not_base64(self) -> None:
         """Neither raw bytes nor two lines; and what is there is not repeated."""
@@ -157,7 +157,7 @@ class RotationTests(_Case):
         self.clock.advance(LOOK_INTERVAL)
         verify(self.token(), self.secrets, "a", "gitlab", now=NOW)
         (event,) = observer
-        self.assertIn("stays in effect:", event["log_format"])
+        self.assertIn("stays in effect", event["log_format"])
         self.assertIn(str(self.path), event["problem"])
 
     def test_readable_by_everybody(self) -> None:

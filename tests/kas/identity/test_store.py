@@ -87,7 +87,7 @@ class StoreTests(IdentityCase):
             "no agent has the name 'prodution'; did you mean 'production'?",
             lambda: self.store.revoke_agent("prodution"),
         )
-        self.assertRefused("there are none", lambda: self.store.revoke_user("bob"))
+        self.assertRefused("none are known", lambda: self.store.revoke_user("bob"))
 
     def test_removing_takes_the_agent_from_users(self) -> None:
         self.store.add_agent("prod")
@@ -196,7 +196,7 @@ class StoreTests(IdentityCase):
         self.state.file(FILE_NAME).unlink()
         with self.assertRaises(ConfigurationError) as caught:
             self.store.add_agent("c")
-        self.assertIn("copy the backup to it,", str(caught.exception))
+        self.assertIn("copy the backup to it", str(caught.exception))
         self.assertIsNone(self.state.read(FILE_NAME))
 
     def test_what_kas_could_not_read_is_not_written(self) -> None:

@@ -397,7 +397,7 @@ class WaitTests(_Case):
             self.open(receiver=RecordingReceiver())
         self.open()
         self.assertIn(
-            ("too many requests are already waiting for it"), str(self.reason())
+            "too many requests are already waiting for it", str(self.reason())
         )
         self.assertFalse(self.reason().waited)
         self.open("8", receiver=RecordingReceiver())
@@ -741,7 +741,7 @@ class OtherKasTests(ManyCase):
         list(router.paths("7"))
         peer = self.one.peers.at(self.two.me.url)
         self.assertFalse(peer.alive)
-        text = f"the kas at {self.two.me.url} does not answer"
+        text = f"the kas at {self.two.me.url} does not respond"
         self.assertEqual(router.obstacle("7"), text)
         peer.problem = "refuses connections"
         text = f"the kas at {self.two.me.url} refuses connections"

@@ -147,8 +147,8 @@ def test_a_foreign_certificate_alone_needs_no_ca(world: World, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("gone", "says"),
     [
-        (("server.key",), "server.key: is missing although server.crt is there"),
-        (("ca.key", "server.crt"), "ca.key: is missing although ca.crt is there"),
+        (("server.key",), "server.key is missing although server.crt exists"),
+        (("ca.key", "server.crt"), "ca.key is missing although ca.crt exists"),
     ],
 )
 def test_what_belongs_together(world: World, gone: list[str], says: str) -> None:
@@ -179,7 +179,9 @@ def test_a_ca_that_ends(world: World) -> None:
     world.now += timedelta(days=2)
     problem = world.ensure().problem or ""
     assert f"ca.crt expires on {begin + CA_LIFE:%Y-%m-%d}" in problem
-    assert "remove ca.crt, ca.key and server.crt to have new ones made" in problem
+    assert (
+        "remove ca.crt, ca.key and server.crt so that kas creates new ones" in problem
+    )
     assert first.ca_file is not None
     world.now = begin + CA_LIFE + timedelta(days=1)
     assert "ca.crt expired on" in (renewal_problem(world.state, world.now) or "")
@@ -189,7 +191,7 @@ def test_a_ca_that_ends(world: World) -> None:
 
 def follow_advice(world: World, said: str) -> ServerFiles:
     """Remove what an error says, and nothing else."""
-    (removed,) = re.findall(r"or remove (.*?) to have new ones made", said)
+    (removed,) = re.findall(r"or remove (.*?) so that kas creates new ones", said)
     for name in re.findall(r"\w+\.(?:crt|key)", removed):
         world.state.file(name).unlink(missing_ok=True)
     files = world.ensure()
@@ -205,14 +207,12 @@ def test_damaged_keys(world: World, data: bytes) -> None:
     world.ensure()
     world.state.write("ca.key", data)
     world.now += timedelta(days=80)
-    with pytest.raises(
-        ConfigurationError, match=r"ca\.key: is not an EC key"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match=r"ca\.key is not an EC key") as caught:
         world.ensure()
     follow_advice(world, str(caught.value))
     world.state.write("server.key", data)
     world.now += timedelta(days=80)
-    with pytest.raises(ConfigurationError, match=r"server\.key: is not an") as caught:
+    with pytest.raises(ConfigurationError, match=r"server\.key is not an") as caught:
         world.ensure()
     said = str(caught.value).replace("remove it and", "remove server.key and")
     follow_advice(world, said)
@@ -251,7 +251,7 @@ def test_a_start_that_was_cut_short(world: World, written: int) -> None:
 def test_not_a_certificate(world: World, name: str) -> None:
     world.ensure()
     world.state.write(name, b"nonsense")
-    with pytest.raises(ConfigurationError, match=f"{name}: is not a PEM"):
+    with pytest.raises(ConfigurationError, match=f"{name} is not a PEM"):
         world.ensure()
 
 
@@ -269,7 +269,7 @@ def test_a_foreign_ca_key(world: World, tmp_path: Path) -> None:
 def test_an_expired_authority(world: World) -> None:
     world.ensure()
     world.now += timedelta(days=3700)
-    with pytest.raises(ConfigurationError, match=r"ca\.crt: has expired") as caught:
+    with pytest.raises(ConfigurationError, match=r"ca\.crt has expired") as caught:
         world.ensure()
     follow_advice(world, str(caught.value).replace("; remove", "; or remove"))
 

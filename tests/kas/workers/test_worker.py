@@ -40,7 +40,7 @@ def test_what_it_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["", "1", "{}", '{"number": 1, "urls": [], "x": 1}'])
 def test_what_others_set(said: str) -> None:
-    with pytest.raises(ConfigurationError, match="only kas itself may set it:"):
+    with pytest.raises(ConfigurationError, match="only kas itself may set it"):
         Worker.from_environment({VARIABLE: said})
 
 
@@ -79,7 +79,8 @@ def test_with_redis_each_has_a_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "why"), [("10.0.0.1:0", "not port 0"), ("10.0.0.1:65535", "are not")]
+    ("address", "why"),
+    [("10.0.0.1:0", "not port 0"), ("10.0.0.1:65535", "do not all exist")],
 )
 def test_a_port_that_cannot_be(tmp_path: Path, address: str, why: str) -> None:
     configuration = _configuration(tmp_path, PRIVATE.replace("10.0.0.1:8155", address))

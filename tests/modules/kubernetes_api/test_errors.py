@@ -65,8 +65,8 @@ class ErrorTests(ProxyCase):
         """503 with Retry-After: this one did not wait."""
         wire = self.world.request()
         for stream in list(self.world.link.open):
-            stream.close(AgentUnavailable("1", "too many were", waited=False))
-        head = self.assert_error(wire, 503, "kas -> agent", "too many were")
+            stream.close(AgentUnavailable("1", "too many wait", waited=False))
+        head = self.assert_error(wire, 503, "kas -> agent", "too many wait")
         self.assertIn(b"Retry-After: ", head)
 
     def test_agent_without_the_module(self) -> None:

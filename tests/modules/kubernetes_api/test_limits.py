@@ -238,7 +238,7 @@ class LimitTests(ProxyCase):
             self.assertEqual(self.world.request().taken(), b"")
         self.assert_error(self.world.request(), 429, " are in progress: its share is 2")
         self.assertEqual(self.world.request(token=b"user:1:root").taken(), b"")
-        text = "user root at agent agent-1 are in progress: 1 are its share"
+        text = "user root at agent agent-1 are in progress: its share is 1"
         self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
 
     def test_agent_is_full(self) -> None:

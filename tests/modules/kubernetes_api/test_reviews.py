@@ -102,7 +102,9 @@ class ReviewTests(ProxyCase):
             path("post", "/api"),
             path("get", "/metrics"),
         ):
-            self.assert_denied(spec, "user alice is read-only: get, list and watch")
+            self.assert_denied(
+                spec, "user alice is read-only: only get, list and watch"
+            )
         for spec in (
             resource("get", "secrets", namespace="a", name="b"),
             resource("list", "secrets"),

@@ -102,7 +102,7 @@ class ModuleTests(ProxyCase):
     def test_credential_checks_fail(self) -> None:
         """Statuses of the authorizer, and a bug of it."""
         for error, code in (
-            (CallError(Status.PERMISSION_DENIED, "not belong to the peer"), 403),
+            (CallError(Status.PERMISSION_DENIED, "does not belong to the peer"), 403),
             (CallError(Status.UNAVAILABLE, "no GitLab"), 503),
             (CallError(Status.UNAUTHENTICATED, "who"), 401),
             (RuntimeError("bug"), 500),

@@ -320,7 +320,7 @@ class WatchTests(ProxyCase):
             self.world.run()
         self.world.origin.receive(END)
         error, stop = page.told()
-        self.assertIn("again and again", error["error"]["message"])
+        self.assertIn("keeps ending the watch", error["error"]["message"])
         self.assertEqual(stop["type"], "stop")
 
     def test_ends_without_a_version(self) -> None:
@@ -365,7 +365,7 @@ class WatchTests(ProxyCase):
         self.assertIn("type must be", page.told()[0]["error"]["message"])
         page.watch("x")
         page.say(type="watch", watch_id="x", watch_params=PODS)
-        self.assertIn("under way", page.told()[0]["error"]["message"])
+        self.assertIn("already exists", page.told()[0]["error"]["message"])
         self.assertEqual(len(self.world.cluster.connections.wires), 1)
 
     def test_bytes_that_are_no_websocket(self) -> None:
@@ -516,7 +516,7 @@ def test_parameters_that_are_no_text(name: str, text: str) -> None:
     page = Page(world)
     page.say(type="watch", watch_id="x", watch_params={**PODS, name: text})
     (error,) = page.told()
-    assert f"watch_params.{name} has to be of printable" in error["error"]["message"]
+    assert f"watch_params.{name} must have printable" in error["error"]["message"]
     assert world.server.metrics.in_flight == 1
 
 
@@ -533,7 +533,7 @@ def test_names_of_a_hostile_cluster(kind: str, name: str, text: str) -> None:
     say_events(world, wire, json.dumps(good).encode(), json.dumps(bad).encode())
     first, error, stop = page.told()
     assert first["watchEvent"]["type"] == "ADDED"
-    assert f"API server: {name} has to be at most" in error["error"]["message"]
+    assert f"API server: {name} must have at most" in error["error"]["message"]
     assert stop == {"type": "stop", "watchId": "pods"}
     assert world.server.metrics.in_flight == 1
 

@@ -94,7 +94,7 @@ class NotificationsTests(SynchronousTestCase):
             self.push(name)
         said = [formatEvent(one) for one in log]
         names = [
-            one.split()[4] for one in said if ("first notification of a push to") in one
+            one.split()[6] for one in said if "first notification of a push to" in one
         ]
         self.assertEqual(names, ["'clusters':", "'clusterz':"])
         self.assertEqual(len(self.heard), 4)

@@ -21,7 +21,7 @@ def pair(text: str) -> tuple[str, str]:
 
 @attrs.frozen(kw_only=True)
 class Inner:
-    size: int = field(default=1, doc="limits on the")
+    size: int = field(default=1, doc="how many")
     name: str = field(default="", doc="of it")
 
 
@@ -99,13 +99,11 @@ def test_all_problems(tmp_path: Path) -> None:
             "size": "many",
         }
     ) == [
-        (
-            f"--ca-file: {tmp_path}/gone does not exist; correct the path, or create "
-            "the file"
-        ),
+        f"--ca-file: {tmp_path}/gone does not exist; "
+        "correct the path, or create the file",
         "--label: expected a=b, got something else",
         "--size: expected a whole number, got 'many'",
-        "--server-url: is missing; add an address, such as tls://a",
+        "--server-url: is missing; pass an address, such as tls://a",
     ]
 
 

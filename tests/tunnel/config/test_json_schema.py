@@ -34,7 +34,7 @@ class _Whole:
     items: tuple[_Item, ...] = ()
     by_name: dict[str, _Item] = field(factory=dict, doc="more")
     pause: Duration = field(default=90.0, doc="how long")
-    room: Size = field(default=65536, doc="difference of")
+    room: Size = field(default=65536, doc="how much")
     level: Literal["low", "high"] = "low"
     colour: _Colour = _Colour.RED
     ratio: float = 1.0

@@ -48,7 +48,7 @@ class TestListen:
             ),
             (
                 "{network: tcp6, address: 'name:1'}",
-                "with network tcp6, write an address,",
+                "with network tcp6, write an address",
             ),
             ("address: '[x]:1'", "is not an IPv6 address"),
             ("network: unix", "write the path of the socket"),

@@ -86,8 +86,9 @@ class TestProblems:
 
     def test_duplicate_key(self) -> None:
         (problem,) = problems("on: true\ninner:\n  port: 1\n  port: 2\n")
-        assert problem == (
-            "f.yaml:4:3: inner.port: is duplicated, first in line 3; remove one"
+        assert (
+            problem
+            == "f.yaml:4:3: inner.port: is duplicated, first in line 3; remove one"
         )
 
     @pytest.mark.parametrize(

@@ -543,7 +543,7 @@ class HostileTests(ClientCase):
                 good[:3],
                 (("grpc-status", "0"),),
                 Status.INTERNAL,
-                ("the stream ended within"),
+                "the stream ended within",
             ),
             (envelope(b"x", 1), (("grpc-status", "0"),), Status.INTERNAL, "compressed"),
             (good, (("grpc-status", "99"),), Status.UNKNOWN, ""),

@@ -122,7 +122,7 @@ class PrepareTests(SynchronousTestCase):
             ConfigurationError, prepare, plugins, self.sections("modules: {one: {}}")
         )
         (problem,) = error.problems
-        self.assertIn("module one: its configuration class cannot be used: ", problem)
+        self.assertIn("module one: its configuration class is invalid: ", problem)
         self.assertNotIn("\n", problem)
 
 

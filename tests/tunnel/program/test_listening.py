@@ -103,7 +103,7 @@ class RefusedTests(_Case):
         """A module asks each of them for a port that is in no section."""
         self.listening.handed = {"agent.listen": 7}
         self.assertIn(
-            ("or by another worker of this one?"), self.refused(errno.EADDRINUSE)
+            "or by another worker of this one", self.refused(errno.EADDRINUSE)
         )
 
     def test_others(self) -> None:
@@ -133,7 +133,7 @@ class HandshakeTests(_Case):
         self.assertTrue(
             first.startswith(
                 "a TLS handshake of health with 192.0.2.3:4 failed: the peer does not "
-                "speak TLS here"
+                "use TLS here"
             ),
             first,
         )

@@ -159,7 +159,7 @@ async def test_collector_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         assert counted == {"sent": 0, "failed": 0, "dropped": 50}
         # What the collector did not take waits no longer.
-        tracer.told(100, "it refuses them,")
+        tracer.told(100, "it refuses them")
         for _ in range(101):
             span = tracer.begin("GET", SpanKind.SERVER)
             assert span is not None
@@ -204,4 +204,6 @@ def test_file_without_a_token(tmp_path: Path, content: bytes | None) -> None:
     )
     with pytest.raises(ConfigurationError) as refused:
         Tracer(settings, "kas", "a", 1.0, lambda: 0.0).start(_reactor)
-    assert str(refused.value).endswith(f"{token} has no token in it; write one line")
+    assert str(refused.value).endswith(
+        f"{token} does not contain a token; write one line"
+    )

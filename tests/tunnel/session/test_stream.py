@@ -149,7 +149,7 @@ class StreamTests(StreamTestCase):
         receiver = RecordingReceiver()
         self.kas.open_stream("/no/Such", receiver)
         self.pipe.flush()
-        text = "/no/Such is not supported"
+        text = "/no/Such is not served here"
         assert_stream_reset(receiver.closed, ErrorCode.UNKNOWN_METHOD, text)
 
     def test_accept_that_fails(self) -> None:

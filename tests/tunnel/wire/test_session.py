@@ -621,7 +621,7 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
                 (opened(0), "stream 0 does not belong to the peer"),
                 (opened(1) + opened(1), "stream 1 was already used"),
                 (opened(3) + opened(1), "stream 1 was already used"),
-                (opened(2**31 + 1), "stream numbers are used up"),
+                (opened(2**31 + 1), "all stream numbers are used up"),
                 (
                     opened(1) + frame(FrameType.DATA, 1),
                     "DATA with neither bytes nor FIN",

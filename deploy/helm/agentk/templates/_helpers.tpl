@@ -36,7 +36,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "agentk.secret" -}}
 {{- if and .Values.config.token .Values.config.secretName -}}
-{{- fail "config.token and config.secretName exclude each other; remove one" -}}
+{{- fail "config.token and config.secretName are mutually exclusive; remove one" -}}
 {{- else if .Values.config.token -}}
 {{- include "agentk.fullname" . }}-token
 {{- else -}}

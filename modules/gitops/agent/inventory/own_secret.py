@@ -67,7 +67,7 @@ class OwnSecret:
             why = (
                 f"it has {OWNER}: {owner}"
                 if owner
-                else (f"it does not have the label {OWN_LABEL}")
+                else f"it does not have the label {OWN_LABEL}"
             )
             raise CallError(
                 Status.FAILED_PRECONDITION,

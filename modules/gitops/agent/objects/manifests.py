@@ -264,7 +264,7 @@ class _Reader:
             if twin is not manifest:
                 self.complain(
                     origin,
-                    (f"{manifest.key} is also at {twin.origin}; remove one of the two"),
+                    f"{manifest.key} is also at {twin.origin}; remove one of the two",
                 )
 
 
@@ -307,7 +307,7 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
             "(encrypted_regex: ^(data|stringData)$)"
         )
     api_version = _text(
-        value, "apiVersion", _API_VERSION, ("a version such as v1 or apps/v1")
+        value, "apiVersion", _API_VERSION, "a version such as v1 or apps/v1"
     )
     kind = _text(value, "kind", _KIND, "a kind such as ConfigMap")
     metadata = value.get("metadata")

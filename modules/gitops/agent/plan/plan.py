@@ -247,7 +247,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         Action(
             Verb.FORGET,
             one.key,
-            (f"it is the same object as {ours[one.uid]}"),
+            f"it is the same object as {ours[one.uid]}",
             live=one.live,
         )
         if one.uid in ours
@@ -492,9 +492,7 @@ async def _unseen(
         )
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: (
-            "its group belongs to another API server, which does not list this kind now"
-        )
+        kind: "another API server serves its group, and does not list this kind now"
         if elsewhere[kind[0]]
         else "the API server of its kind is unavailable"
         for kind in absent

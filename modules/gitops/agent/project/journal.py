@@ -30,7 +30,7 @@ _STATE_WORDS = {
     DriftState.REPORTED: "it is not repaired",
     DriftState.DUE: "it is repaired",
     DriftState.REPAIRED: "it was repaired",
-    DriftState.PAUSED: "it is not repaired for an hour",
+    DriftState.PAUSED: "its repair is paused for an hour",
     DriftState.FAILED: "it could not be repaired",
     DriftState.ENDED: "it matches Git again",
 }

@@ -199,7 +199,7 @@ def _looking(
             if error.status is Status.NOT_FOUND and new:
                 names = ", ".join(map(str, sorted(new)))
                 return came(
-                    Effect.UNKNOWN, (f"the objects that it needs are new, too: {names}")
+                    Effect.UNKNOWN, f"the objects that it needs are new, too: {names}"
                 )
             if "does not support dry run" in error.message:
                 return came(Effect.UNKNOWN, words(error))

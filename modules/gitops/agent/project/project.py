@@ -560,7 +560,7 @@ class Project:
             known = ", ".join(one[:12] for one in commits) or "none"
             raise CallError(
                 Status.NOT_FOUND,
-                f"no single applied commit begins with {wanted[:64]!r}; the history "
+                f"{wanted[:64]!r} does not identify one applied commit; the history "
                 f"has: {known}"
                 if wanted
                 else f"no other commit was applied in full; the history has: {known}",

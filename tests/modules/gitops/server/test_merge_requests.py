@@ -261,7 +261,9 @@ class MergeRequestTests(MergeRequestCase):
         self.wait(merge_requests.ROUNDS_SECONDS)
         self.gitlab.merge_requests[5, 7] = {"iid": 7}
         self.tell(event(commit), known=False)
-        self.assertIn("response about the merge request", self.logged())
+        self.assertIn(
+            "cannot read GitLab's response about the merge request", self.logged()
+        )
         # A body that lies about the commit changes nothing either.
         self.gitlab.know(event(commit))
         self.tell(event("f" * 40, target_branch="x", source_project_id=9), known=False)

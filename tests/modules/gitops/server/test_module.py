@@ -559,7 +559,7 @@ class ServerTests(SynchronousTestCase):
         self.assertIn(f"the name of the file {name} is not UTF-8", why)
 
         async def read_files(*given: Any, **more: Any) -> list[bytes]:
-            raise CallError(Status.NOT_FOUND, f"{name!r} does not exist")
+            raise CallError(Status.NOT_FOUND, f"there is no {name!r}")
 
         self.patch(self.repository, "tree", whole)
         self.patch(self.repository, "read_files", read_files)

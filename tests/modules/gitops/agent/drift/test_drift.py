@@ -162,10 +162,7 @@ class RepairTests(DriftTestCase):
         self.assertEqual(len(self.said("cannot be watched for drift")), 1)
         delay = self.agent.projects["apps"].drift_delay
         self.assertIn(
-            (
-                "changes to changes of ConfigMap by other clients are detected every 5 "
-                "minutes"
-            ),
+            ("changes to ConfigMap by other clients are detected every 5 minutes"),
             delay,
         )
         self.assertTrue(delay.endswith(": no"), delay)
@@ -361,7 +358,7 @@ class RepairTests(DriftTestCase):
             self.passes(15)
         self.assertEqual(self.live("a")["data"], {"x": "theirs"})
         self.assertEqual(len(self.said("it was repaired")), module.REPAIRS)
-        (line,) = self.said("it is not repaired for an hour")
+        (line,) = self.said("its repair is paused for an hour")
         self.assertIn("agentk and test keep changing it: repaired 5 times", line)
         self.edit("b", data={"x": "2"})
         self.assertEqual(self.live("b")["data"], {"x": "1"})

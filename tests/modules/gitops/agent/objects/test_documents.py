@@ -123,7 +123,7 @@ def test_refused(text: str | bytes, line: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
-        ("a: b\n c: d\n", (2, 3), "put quotes around text that contains ': ',"),
+        ("a: b\n c: d\n", (2, 3), "put quotes around text that contains ': '"),
         ("a:\n  b: c\n d: e\n", (3, 2), "the indentation does not fit"),
         ("a:\n\tb: c\n", (2, 1), "spaces instead of tabs"),
         ("ä: x\nb: @c\n", (2, 4), "put quotes around"),

@@ -156,8 +156,9 @@ def test_references_that_lead_nowhere(needs: str, problem: str) -> None:
 
 def test_a_later_wave_cannot_be_needed() -> None:
     a = manifest("Node", "a", needs="/Node/b")
-    assert problems(a, manifest("Node", "b", wave="1"))[0] == (
-        "a.yaml:1: Node a: needs Node b, which has a later wave"
+    assert (
+        problems(a, manifest("Node", "b", wave="1"))[0]
+        == "a.yaml:1: Node a: needs Node b, which has a later wave"
     )
 
 

@@ -129,12 +129,12 @@ class ReceiverTests(HalvesTestCase):
     def test_a_field_that_cannot_be(self) -> None:
         for field, why in (
             ("spec", "not a JSON pointer"),
-            ("/metadata/name", "the object and cannot be ignored"),
-            ("/kind", "the object and cannot be ignored"),
-            ("/metadata/labels/a", "for an annotation"),
-            ("/spec/sources/0/targetRevision", "an item of a list"),
-            ("/spec/sources/-", "an item of a list"),
-            ("/spec//a", "an item of a list"),
+            ("/metadata/name", "identifies the object and cannot be ignored"),
+            ("/kind", "identifies the object and cannot be ignored"),
+            ("/metadata/labels/a", "use 'annotation' for an annotation"),
+            ("/spec/sources/0/targetRevision", "not an item of a list"),
+            ("/spec/sources/-", "not an item of a list"),
+            ("/spec//a", "not an item of a list"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
                 self.receive({**ONE, "field": field})
@@ -252,7 +252,7 @@ class ReceiverTests(HalvesTestCase):
         for objects, says in (
             ([], "1 to 500 entries"),
             ([{**OWN, "annotation": ""}], "say which annotation of a ConfigMap"),
-            ([{**OWN, "annotation": "no slash"}], "the full name of an annotation,"),
+            ([{**OWN, "annotation": "no slash"}], "the full name of an annotation"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
                 self.receive(*objects)

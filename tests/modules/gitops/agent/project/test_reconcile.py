@@ -801,7 +801,7 @@ class PruneTests(ReconcileCase):
         )
         self.assertEqual(forgotten.key.group, "x.io")
         self.assertIn(
-            ("it is the same object as Thing.new.x.io default/t"), forgotten.reason
+            "it is the same object as Thing.new.x.io default/t", forgotten.reason
         )
         self.assertIsNotNone(self.live("t", "Thing", api_version="x.io/v1"))
 

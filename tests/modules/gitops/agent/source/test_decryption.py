@@ -13,7 +13,7 @@ import pytest_twisted
 import yaml
 from twisted.internet import reactor
 
-from modules.gitops.agent.apply.act import digest_of
+from modules.gitops.agent.apply.settled import digest_of
 from modules.gitops.agent.objects.manifests import Source, read_source
 from modules.gitops.agent.source import decryption
 from modules.gitops.agent.source.child_processes import ChildProcesses
@@ -70,7 +70,7 @@ class Cluster:
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         self.asked.append((namespace, name))
         if (kind.kind, namespace, name) != ("Secret", "keys", "age"):
-            raise CallError(Status.NOT_FOUND, f"{namespace}/{name} does not exist")
+            raise CallError(Status.NOT_FOUND, f"there is no {namespace}/{name}")
         return self.secret
 
 
@@ -197,7 +197,7 @@ async def test_what_is_no_secret(tmp_path: Path) -> None:
     found = {**DATABASE, "kind": "ConfigMap"}
     source = await decrypted(encrypted(found, tmp_path))
     assert source.manifests == ()
-    assert "only Secrets," in str(source.problems[0])
+    assert "decrypts only Secrets" in str(source.problems[0])
     source = await decrypted(encrypted(DATABASE, tmp_path, regex=""))
     assert "encrypted_regex: ^(data|stringData)$" in str(source.problems[0])
 
