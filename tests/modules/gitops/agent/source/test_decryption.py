@@ -13,7 +13,7 @@ import pytest_twisted
 import yaml
 from twisted.internet import reactor
 
-from modules.gitops.agent.apply.act import digest_of
+from modules.gitops.agent.apply.settled import digest_of
 from modules.gitops.agent.objects.manifests import Source, read_source
 from modules.gitops.agent.source import decryption
 from modules.gitops.agent.source.child_processes import ChildProcesses
