@@ -1,7 +1,18 @@
 """
 Executes a plan.
 
-    act.py      applies, waits, prunes, and keeps the inventory
-    backups.py  states of objects before agentk deleted or adopted them
-    refusal.py  reasons of the API server, without Secrets
+    act.py                 the steps of an execution, in order
+    execution.py           the client, settings and clock that the steps share
+    ledger.py              the inventory's entries, and the results so far
+    applier.py             objects in Git
+    server_side_apply.py   the request that applies a manifest
+    recreation.py          objects that must be deleted to be changed
+    readiness.py           waits until objects are current
+    pruner.py              objects that left Git
+    guard.py               prune guards of one object
+    ownership_marks.py     annotations of owners and claims
+    outcome.py             the result for one object
+    settled.py             the state that the last execution left
+    backups.py             states of objects before agentk deleted or adopted them
+    refusal.py             reasons of the API server, without Secrets
 """

@@ -22,7 +22,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from modules.gitops.agent.apply.act import Outcome, Result, Settled, marked
+from modules.gitops.agent.apply.outcome import Outcome, Result
+from modules.gitops.agent.apply.server_side_apply import marked
+from modules.gitops.agent.apply.settled import Settled
 from modules.gitops.agent.drift.audit_log import KubernetesAuditLog
 from modules.gitops.agent.drift.change_authors import Changes, Writes
 from modules.gitops.agent.drift.watches import Kind, KindWatches

@@ -100,7 +100,8 @@ class Action:
     :ivar live: for an object that leaves Git, its state when the plan was made.
     :ivar seen: for an object in Git, its live state; None if it does not exist.
     :ivar held: the limit of the source that keeps the object.
-    :ivar claims: for an object refused because of an inventory, that inventory.
+    :ivar claims: for an object of an inventory of another agent, that inventory, until
+        this source has applied the object.
     :ivar takes: whether the object is in no inventory, so that another agent may take
         it, too.
     :ivar gives: for a detached object, whether another agent is to take it.
@@ -447,7 +448,12 @@ def _wanting(
             not owner and settings.policy == "adopt_if_no_inventory"
         )
         if adopts:
-            return Action(Verb.ADOPT, key, _of(owner), manifest, seen=seen)
+            # Another agent that prunes the object sees that it is wanted here, although
+            # it may be applied later than the inventory has the commit.
+            claims = "" if owner in settings.siblings else _claimable(owner)
+            return Action(
+                Verb.ADOPT, key, _of(owner), manifest, seen=seen, claims=claims
+            )
         enough = "adopt_all" if owner else "adopt_if_no_inventory"
         why = (
             f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
@@ -461,10 +467,17 @@ def _wanting(
         # Another agent that prunes it sees that it is wanted here, also one that it was
         # given to and that has not taken it.
         former = owner or (seen.given_by if seen.claimed_by else "")
-        claims = former if len(former) <= MAX_OWNER else ""
+        claims = _claimable(former)
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
 
     return look
+
+
+def _claimable(owner: str) -> str:
+    """
+    Return the inventory from which to claim an object; empty if its name is too long.
+    """
+    return owner if len(owner) <= MAX_OWNER else ""
 
 
 def _of(owner: str) -> str:

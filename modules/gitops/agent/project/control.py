@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from modules.gitops.agent.apply.act import Outcome, Result
+from modules.gitops.agent.apply.outcome import Outcome, Result
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.project.journal import MAX_LINES
 from modules.gitops.agent.project.messages import (

@@ -14,8 +14,8 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.agent.apply.act import marked
 from modules.gitops.agent.apply.refusal import words_of, words_of_foreign
+from modules.gitops.agent.apply.server_side_apply import marked
 from modules.gitops.agent.drift.drift import Drift
 from modules.gitops.agent.objects.differences import MASK, ChangedField, changed_fields
 from modules.gitops.agent.objects.live import live_object

@@ -22,15 +22,11 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
-from modules.gitops.agent.apply.act import (
-    Outcome,
-    Pruning,
-    Result,
-    Settled,
-    Superseded,
-    digest_of,
-)
 from modules.gitops.agent.apply.backups import KeptState
+from modules.gitops.agent.apply.ledger import Superseded
+from modules.gitops.agent.apply.outcome import Outcome, Result
+from modules.gitops.agent.apply.pruner import Pruning
+from modules.gitops.agent.apply.settled import Settled, digest_of
 from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drift, Drifts
 from modules.gitops.agent.inventory.handover import ProjectHandover, names
 from modules.gitops.agent.inventory.inventory import InventoryStore

@@ -9,15 +9,12 @@ from hashlib import sha256
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from modules.gitops.agent.apply.act import (
-    Act,
-    Outcome,
-    Pruning,
-    Result,
-    Settled,
-    Superseded,
-)
+from modules.gitops.agent.apply.act import Act
 from modules.gitops.agent.apply.backups import KeptStates
+from modules.gitops.agent.apply.ledger import Superseded
+from modules.gitops.agent.apply.outcome import Outcome, Result
+from modules.gitops.agent.apply.pruner import Pruning
+from modules.gitops.agent.apply.settled import Settled
 from modules.gitops.agent.inventory.claims import ClaimsOf, no_claims
 from modules.gitops.agent.inventory.inventory import InventoryStore
 from modules.gitops.agent.objects.differences import AppliedVersion

@@ -13,11 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from modules.gitops.agent.apply.act import (
-    CLAIMED_MEANWHILE,
-    NOT_WHILE_FAILING,
-    Outcome,
-)
+from modules.gitops.agent.apply.outcome import Outcome
+from modules.gitops.agent.apply.pruner import CLAIMED_MEANWHILE, NOT_WHILE_FAILING
 from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Claim, Claims, Waits
 from modules.gitops.agent.inventory.handover import ProjectHandover
 from modules.gitops.agent.inventory.inventory import InventoryStore

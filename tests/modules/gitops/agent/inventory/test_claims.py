@@ -7,13 +7,11 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.agent.apply.act import (
-    ANNOTATE_TIMES,
-    BUSY_TIMES,
-    CLAIMED_MEANWHILE,
-    TAKEN_MEANWHILE,
-    Outcome,
-)
+from modules.gitops.agent.apply.applier import TAKEN_MEANWHILE
+from modules.gitops.agent.apply.execution import BUSY_TIMES
+from modules.gitops.agent.apply.outcome import Outcome
+from modules.gitops.agent.apply.ownership_marks import ANNOTATE_TIMES
+from modules.gitops.agent.apply.pruner import CLAIMED_MEANWHILE
 from modules.gitops.agent.inventory import claims
 from modules.gitops.agent.inventory.claims import (
     OTHERS_SECONDS,
@@ -305,6 +303,38 @@ class ClaimsTests(ReconcileCase):
             if one.method in ("PATCH", "PUT")
         ]
         self.assertLess(written.index("moves"), written.index("inventory-two"))
+
+    def test_adopted_late(self) -> None:
+        """
+        An object that another agent adopts stays while that agent cannot apply it yet.
+        """
+        uid = self.begin()
+        broken = {
+            "apiVersion": "example.com/v1",
+            "kind": "Unknown",
+            "metadata": {"name": "broken", "namespace": "default"},
+        }
+        needs = "example.com/namespaces/default/Unknown/broken"
+        annotations = {"config.kubernetes.io/depends-on": needs}
+        moves = {**MOVES, "metadata": {**MOVES["metadata"], "annotations": annotations}}
+        objects = (*config_maps(1), broken, moves)
+        report = self.apply("two", *objects, commit="c2", policy="adopt_all")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.SKIPPED)
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+        self.apply("two", *objects, commit="c2", policy="adopt_all")
+        self.assertEqual((self.owner(), self.deleted()), ("", []))
+        self.apply("two", *config_maps(1), MOVES, commit="c3", policy="adopt_all")
+        self.handed_over(uid)
+        self.assertNotIn(GIVEN_BY, self.live("moves")["metadata"]["annotations"])
+
+    def test_adopted_at_once(self) -> None:
+        """An adopted object keeps no claim."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+        self.handed_over(uid)
+        self.apply("one", STAYS, commit="c2")
+        self.handed_over(uid)
 
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""

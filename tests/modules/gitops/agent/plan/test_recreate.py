@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from modules.gitops.agent.apply.act import Outcome
 from modules.gitops.agent.apply.backups import KeptStates
+from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.objects.manifests import read_source
 from modules.gitops.agent.objects.prune_guards import owner_of
 from modules.gitops.agent.plan.recreate import RECREATE, is_allowed, restorable

@@ -13,7 +13,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops.agent.apply import act, backups
-from modules.gitops.agent.apply.act import Outcome, Superseded
+from modules.gitops.agent.apply.ledger import Superseded
+from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.inventory.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.agent.inventory.orders import Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter

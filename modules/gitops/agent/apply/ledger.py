@@ -1,0 +1,125 @@
+"""The record of one execution: the inventory's entries, and the results so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from modules.gitops.agent.apply.outcome import Outcome, Result
+from modules.gitops.agent.inventory.inventory import (
+    Inventory,
+    InventoryEntry,
+    InventoryStore,
+)
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.plan.plan import Plan
+from tunnel.errors import CallError, Status
+
+__all__ = ["Ledger", "Superseded"]
+
+
+class Superseded(Exception):
+    """
+    Raised when another agentk leads or an operator gave an order: nothing more may be
+    changed.
+    """
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """
+    The record of one execution of a plan.
+
+    :param source: the `SourceSettings.source` of the project.
+    :param leads: tells whether this agentk still leads.
+    :ivar entries: the inventory's entries; `write` stores them.
+    :ivar namespace: the ``default_namespace`` of all entries.
+    :ivar results: the result of each object so far.
+    """
+
+    _plan: Plan
+    _source: str
+    _store: InventoryStore
+    _leads: Callable[[], bool]
+    namespace: str
+    entries: dict[ObjectKey, InventoryEntry] = attrs.field(init=False)
+    results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
+    #: The inventory as it was last read or written.
+    _inventory: Inventory = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._inventory = self._plan.inventory
+        self.entries = dict(self._plan.inventory.entries)
+
+    def note(self, key: ObjectKey, outcome: Outcome, reason: str = "") -> None:
+        """Record the result of an object."""
+        action = self._plan.wanted.get(key)
+        manifest = action.manifest if action is not None else None
+        origin = manifest.origin if manifest is not None else None
+        self.results[key] = Result(key, outcome, reason, origin)
+
+    def has(self, *outcomes: Outcome) -> bool:
+        """Tell whether an object has one of these outcomes."""
+        return any(one.outcome in outcomes for one in self.results.values())
+
+    def check_leads(self) -> None:
+        """
+        Check that this agentk may still change objects.
+
+        :raises Superseded: another agentk leads.
+        """
+        if not self._leads():
+            raise Superseded
+
+    async def confirm(self) -> None:
+        """
+        Check the inventory before the first change: reading a commit may have taken
+        minutes.
+
+        :raises Superseded: see `Superseded`.
+        :raises CallError: the inventory cannot be read.
+        """
+        await _unless_superseded(self._store.confirm())
+
+    async def check(self) -> None:
+        """
+        Check that nobody else has written to the inventory.
+
+        It may have been written hours ago, and there may be nothing to write now.
+
+        :raises Superseded: another agentk or an operator has.
+        :raises CallError: the inventory cannot be read.
+        """
+        await _unless_superseded(self._store.check())
+
+    async def write(self) -> None:
+        """
+        Write `entries` to the inventory if they differ from its content.
+
+        :raises Superseded: another agentk or an operator has written to it.
+        :raises CallError: it cannot be written.
+        """
+        before = self._inventory
+        after = attrs.evolve(
+            before,
+            entries=dict(self.entries),
+            commit=self._plan.commit,
+            default_namespace=self.namespace,
+            of_other="",
+            source=self._source,
+        )
+        if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
+            return
+        self.check_leads()
+        await _unless_superseded(self._store.write(after))
+        self._inventory = after
+
+
+async def _unless_superseded(request: Awaitable[None]) -> None:
+    try:
+        await request
+    except CallError as error:
+        if error.status is Status.ABORTED:
+            raise Superseded from None
+        raise

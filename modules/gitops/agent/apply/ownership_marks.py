@@ -1,0 +1,179 @@
+"""Annotations that mark an object as owned, claimed or given by an inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+from twisted.internet.task import deferLater
+
+from modules.gitops.agent.apply.execution import (
+    BUSY_FIRST,
+    BUSY_MOST,
+    BUSY_TIMES,
+    Execution,
+)
+from modules.gitops.agent.apply.outcome import Outcome
+from modules.gitops.agent.apply.refusal import words_of
+from modules.gitops.agent.objects.live import live_object
+from modules.gitops.agent.objects.manifests import ObjectKey
+from modules.gitops.agent.objects.ownership import FIELD_MANAGER
+from modules.gitops.agent.objects.prune_guards import (
+    CLAIMED_BY,
+    GIVEN_BY,
+    OWNER,
+    UNDECIDED,
+    claimed_by,
+    owner_of,
+)
+from modules.gitops.agent.plan.plan import Action
+from tunnel.api import KubernetesObject, KubernetesResource
+from tunnel.errors import CallError, Status
+from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.parallel import in_parallel
+
+__all__ = ["ANNOTATE_TIMES", "OwnershipMarks"]
+
+#: Attempts to claim an object, with the backoff of overloaded API servers.
+ANNOTATE_TIMES = 4
+
+
+@attrs.define(eq=False)
+class OwnershipMarks:
+    """The marks of ownership that one execution sets and removes."""
+
+    _execution: Execution
+    #: An attempt to claim an object was denied until its last repetition.
+    _may_not_annotate: bool = attrs.field(default=False, init=False)
+
+    async def claim_all(self) -> None:
+        """Annotate objects of other inventories as wanted by this one."""
+        own = self._execution.inventory_id
+        claim = {CLAIMED_BY: own}
+        await in_parallel(
+            partial(self._annotate, action, claim)
+            for action in self._execution.plan.wanted.values()
+            if action.claims and action.seen and action.seen.claimed_by != own
+        )
+
+    async def drop_marks(self, action: Action) -> None:
+        """Remove the claim on an object that is ours now, and the offer to take it."""
+        await self._annotate(action, {CLAIMED_BY: None, GIVEN_BY: None})
+
+    async def _annotate(
+        self, action: Action, annotations: Mapping[str, str | None]
+    ) -> None:
+        """
+        Change annotations of an object, whatever its version; None removes one.
+
+        A failure is ignored: the owner of the object waits for the annotation for some
+        time, because the inventory has the claim, and the next pass tries again.
+        """
+        assert action.manifest is not None
+        key = action.key
+        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
+        for left in reversed(range(ANNOTATE_TIMES)):
+            self._execution.ledger.check_leads()
+            try:
+                resource = await self._execution.resource_of(action.manifest)
+                await self._execution.client.patch(
+                    resource,
+                    key.name,
+                    patch,
+                    key.namespace,
+                    field_manager=FIELD_MANAGER,
+                )
+                return
+            except CallError as error:
+                # Also a permission may come with the same commit, a moment later.
+                denied = error.status is Status.PERMISSION_DENIED
+                again = denied or error.status in (*UNDECIDED, Status.ABORTED)
+                if not left or not again or (denied and self._may_not_annotate):
+                    self._may_not_annotate = self._may_not_annotate or denied
+                    return
+            await deferLater(self._execution.clock, backoff.failed())
+
+    async def drop_claim(self, key: ObjectKey, action: Action) -> str:
+        """
+        Remove our claim from an object of another inventory that left Git here.
+
+        The other one may be about to release the object for us: it reads the claim when
+        it makes its plan, and may wait for minutes after that.  Whichever of the two
+        writes later fails, because both name the object's version.
+
+        :returns: why the object cannot be forgotten now; empty if it can.
+        """
+        live, own = action.live, self._execution.inventory_id
+        if live is None or not owner_of(live) or claimed_by(live) != own:
+            return ""
+        try:
+            resource = await self._execution.resource_of(live)
+            await self._annotate_unchanged(key, live, resource, {CLAIMED_BY: None})
+        except CallError as error:
+            if error.status in (*UNDECIDED, Status.ABORTED):
+                return words_of(key, error)
+        return ""
+
+    async def detach(self, key: ObjectKey, action: Action) -> None:
+        """Remove our annotations; everything else stays."""
+        assert action.live is not None
+        given_by = self._execution.inventory_id if action.gives else None
+        ours = {OWNER: None, GIVEN_BY: given_by}
+        try:
+            resource = await self._execution.resource_of(action.live)
+            await self._annotate_unchanged(key, action.live, resource, ours)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                self._execution.ledger.note(key, Outcome.FAILED, error.message)
+                return
+        self._execution.ledger.entries.pop(key, None)
+        self._execution.ledger.note(key, Outcome.DETACHED, action.reason)
+
+    async def _annotate_unchanged(
+        self,
+        key: ObjectKey,
+        live: KubernetesObject,
+        resource: KubernetesResource,
+        annotations: Mapping[str, str | None],
+    ) -> None:
+        """
+        Change annotations of an object that is still as it was read; None removes one.
+
+        :raises CallError: ABORTED if another client changed the object since then.
+        """
+        self._execution.ledger.check_leads()
+        names = ("uid", "resourceVersion")
+        metadata = {name: live["metadata"].get(name, "") for name in names}
+        patch = {"metadata": {**metadata, "annotations": annotations}}
+        await self._execution.client.patch(
+            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+        )
+
+    async def take(self, action: Action) -> bool:
+        """
+        Mark an object without an inventory as ours, unless another agent was faster.
+
+        If two agents marked it, each would believe that it owns the object, and the
+        agent whose commit does not contain it would delete it.
+        """
+        assert action.manifest is not None
+        key, own = action.key, self._execution.inventory_id
+        resource = await self._execution.resource_of(action.manifest)
+        for _ in range(BUSY_TIMES):
+            live = await live_object(self._execution.client, resource, key)
+            if live is None or live["metadata"].get("uid", "") != action.uid:
+                return False
+            if owner := owner_of(live):
+                return owner == own
+            mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
+            try:
+                await self._annotate_unchanged(key, live, resource, mark)
+            except CallError as error:
+                # Another client changed the object in the meantime.
+                if error.status is not Status.ABORTED:
+                    raise
+            else:
+                return True
+        return False

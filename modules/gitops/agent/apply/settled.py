@@ -1,0 +1,54 @@
+"""The state in which agentk left an object when it last applied it."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+import attrs
+
+from modules.gitops.agent.objects.manifests import Manifest
+
+__all__ = ["Settled", "digest_of"]
+
+#: Version of the annotations that mark objects. A new version applies all objects once
+#: more.
+_FORM = "1"
+
+
+@attrs.frozen
+class Settled:
+    """
+    The applied manifest of an object, and the fields that the object got.
+
+    :ivar digest: the digest of the manifest.
+    :ivar owned: the result of `owned_fields`, which changes with the set of our fields.
+    :ivar problem: why applying failed; it is not retried until the manifest changes.
+    """
+
+    digest: str
+    owned: str
+    problem: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Settled | None:
+        """Parse the result of `text`; return None if the format differs."""
+        form, _, rest = text.partition(":")
+        digest, _, owned = rest.partition(":")
+        return cls(digest, owned) if form == _FORM and digest and owned else None
+
+    @property
+    def text(self) -> str:
+        """The form that is stored in the inventory."""
+        return f"{_FORM}:{self.digest}:{self.owned}"
+
+
+def digest_of(manifest: Manifest) -> str:
+    """
+    Return a digest of a manifest, and of its ciphertext if it was encrypted.
+
+    See `Manifest.is_as`.
+    """
+    text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
+    text += manifest.ciphertext
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
