@@ -174,7 +174,9 @@ def test_what_cannot_run_is_passed_over(
     source = _touched(tmp_path / "kas" / "service.py")
     assert unusable(tmp_path) is None
     _touched(tmp_path / "tunnel" / "wire" / f"session{suffix}")
-    with pytest.warns(RuntimeWarning, match="is missing: reinstall .*the sources run"):
+    with pytest.warns(
+        RuntimeWarning, match="is missing: reinstall .*running the sources"
+    ):
         choose({}, tmp_path)
     assert isinstance(sys.meta_path.pop(0), _SourcesOnly)
     library = _touched(tmp_path / f"{LIBRARY}{suffix}")

@@ -398,9 +398,7 @@ def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
     """
     try:
         if [one.get("id") for one in states] != [state]:
-            raise ValueError(
-                "the response contains another state than the requested one"
-            )
+            raise ValueError("it contains another state than the requested one")
         (found,) = states
         name = found.get("object", {})
         group, kind, namespace, own = (
@@ -410,7 +408,7 @@ def _manifest_of(states: list[dict[str, Any]], state: str) -> Any:
             found.get("manifest", "{}"), (group, kind, namespace, own)
         )
     except ValueError as error:
-        text = f"the agent's answer cannot be used: {error}"
+        text = f"the agent's response is invalid: {error}"
         raise click.ClickException(text) from None
 
 

@@ -55,7 +55,7 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--ca-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="CA of the identity provider's certificate, besides the system's.",
+    help="CA of the identity provider's certificate, in addition to the system's.",
 )
 @click.option(
     "--device",

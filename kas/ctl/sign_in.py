@@ -476,7 +476,7 @@ def _fetcher(ca_file: Path | None) -> Fetch:
         except (OSError, HTTPException, ValueError) as error:
             raise Unreachable(f"{url}: {_reason(error)}") from None
         if status >= 500 or status == 429:
-            raise Unreachable(f"{url} answered {status}")
+            raise Unreachable(f"{url} responded with {status}")
         if len(body) > MAX_BODY:
             raise SignInFailed(f"the response of {url} has more than {MAX_BODY} bytes")
         try:

@@ -75,7 +75,7 @@ class Objects:
         )
         found = ended.out.decode("ascii", "replace").strip()
         if ended.code or not found:
-            raise self._failed(ended, f"{_shown(ref)} does not exist in the repository")
+            raise self._failed(ended, f"the repository has no {_shown(ref)}")
         return check_commit(found)
 
     async def default_branch(self) -> str:

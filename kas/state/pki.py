@@ -176,7 +176,7 @@ class DevelopmentPki:
     def _missing(self, name: str, other: str) -> ConfigurationError:
         if name == CA_KEY:
             text = f"is missing although {other} exists; {_new_authority('it')}"
-            return ConfigurationError([f"{self.state.file(name)}: {text}"])
+            return ConfigurationError([f"{self.state.file(name)} {text}"])
         return ConfigurationError(
             [
                 f"{self.state.file(name)} is missing although {other} exists; "

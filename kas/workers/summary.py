@@ -162,7 +162,7 @@ def add_agents(
     problems: list[str] = []
     if silent:
         does = "worker does" if silent == 1 else "workers do"
-        problems.append(f"{silent} {does} not answer")
+        problems.append(f"{silent} {does} not respond")
     if not alone:
         problems += [one["problem"] for one in said if one["problem"]]
     return joined(said, list(dict.fromkeys(problems)))

@@ -116,8 +116,8 @@ class AgentConfigurationAgent:
                     self._complain(())
                     return
                 self._log.info(
-                    "kas says nothing of the configuration in Git ({reason}); what is "
-                    "in effect stays",
+                    "cannot get the configuration in Git from kas ({reason}); the "
+                    "previous configuration stays in effect",
                     reason=error.message,
                 )
             pause = RETRY_FIRST if told else min(pause * 2, RETRY_MOST)
@@ -160,7 +160,7 @@ class AgentConfigurationAgent:
             )
         except CallError as error:
             self._log.debug(
-                "kas does not take that a configuration was refused: {reason}",
+                "kas did not accept the report of a refused configuration: {reason}",
                 reason=error.message,
             )
 
@@ -171,7 +171,7 @@ class AgentConfigurationAgent:
         self._api.events.publish(ConfigurationRefused(problems))
         for problem in problems:
             self._log.error(
-                "the configuration in Git cannot be used, and what was before stays: "
-                "{problem}",
+                "the configuration in Git is invalid; the previous configuration stays "
+                "in effect: {problem}",
                 problem=problem,
             )

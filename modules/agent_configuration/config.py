@@ -25,7 +25,7 @@ class AgentConfigurationSettings:
 
     poll_period: Duration = field(
         default=300.0,
-        doc="between two looks at a repository; a push notification comes at once",
+        doc="period of checks of a repository; push notifications cause one at once",
         validator=is_period,
     )
     max_configuration_file_size: Size = field(

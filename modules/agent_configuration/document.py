@@ -90,7 +90,7 @@ def path_of(agent_name: str) -> str:
     :raises CallError: FAILED_PRECONDITION, no folder can have this name.
     """
     if not _NAME.fullmatch(agent_name) or ".." in agent_name:
-        text = f"no configuration can be kept for an agent named {agent_name[:80]!r}"
+        text = f"no folder can have the name of the agent {agent_name[:80]!r}"
         raise CallError(Status.FAILED_PRECONDITION, text)
     return f".gitlab/agents/{agent_name}/config.yaml"
 

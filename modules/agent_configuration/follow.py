@@ -52,7 +52,7 @@ ALIAS_SECONDS, SILENT_SECONDS = 2.0, 60.0
 MAX_ALIASES = 100
 
 #: To who waits for a commit.
-_NOT_READ = "the agent's configuration cannot be read now, and kas tries again"
+_NOT_READ = "kas cannot read the agent's configuration now, and retries"
 
 #: Where the files of all agents are.
 FOLDER = ".gitlab/agents"
@@ -415,7 +415,7 @@ class FollowedRepository:
             # A file that kas fails to read must not keep it from reading the files of
             # other agents.
             self._log.failure("reading the configuration of {agent} failed", agent=name)
-            why = f"{path_of(name)}: kas failed to read it; its log says how"
+            why = f"{path_of(name)}: kas failed to read it; see its log"
             return Document(commit, None, (f"commit {commit[:12]}: {why}",))
 
     def _tell(self, name: str, agent: _Agent, document: Document) -> None:
@@ -432,9 +432,9 @@ class FollowedRepository:
             why = error.message
         else:
             self._log.failure("reading {name} failed", failure, name=self.name)
-            why = "kas failed; its log says how"
+            why = "kas failed; see its log"
         document = Document(
-            self._commit, None, (f"repository {self.name}: {why}; trying again",)
+            self._commit, None, (f"repository {self.name}: {why}; retrying",)
         )
         for name, agent in tuple(self._agents.items()):
             # It is read again although its file may be the same.

@@ -46,9 +46,9 @@ def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
     """
     found = [name for name in names if getattr(instance, name) is not None]
     if len(found) > 1:
-        raise Invalid(f"only one of {', '.join(found)} can be here", found[1])
+        raise Invalid(f"only one of {', '.join(found)} is allowed", found[1])
     if needed and not found:
-        raise Invalid(f"one of {', '.join(names)} has to be here")
+        raise Invalid(f"one of {', '.join(names)} is required")
 
 
 @attrs.frozen(kw_only=True)
@@ -202,7 +202,7 @@ class AgentObservability:
     google_profiler: Section | None = field(
         default=None,
         doc="known from GitLab's agentk",
-        no_effect="agentk has a profile of its own, observability.profile",
+        no_effect="agentk has its own profile, observability.profile",
     )
 
 
@@ -230,9 +230,7 @@ class _GitLabFile:
         ("cilium", "include", "starboard"), _GONE
     )
 
-    observability: AgentObservability | None = field(
-        default=None, doc="how to see what agentk does"
-    )
+    observability: AgentObservability | None = field(default=None, doc="logs of agentk")
     ci_access: CiAccess | None = field(default=None, doc="which CI jobs may use it")
     user_access: UserAccess | None = field(default=None, doc="which users may use it")
     container_scanning: Section | None = field(default=None, doc="image scanning")

@@ -228,7 +228,7 @@ class AgentConfigurationServer:
         agent: ConnectedAgent = call.agent
         stream = self._streams.get(_key(agent))
         if stream is None or not stream.told or stream.told != request.commit_id:
-            text = "this agentk was not told of that commit, or refused it already"
+            text = "this agentk did not get that commit, or already refused it"
             raise CallError(Status.FAILED_PRECONDITION, text)
         stream.told = ""
         problems = [clean(one, MAX_PROBLEM) for one in request.problems[:MAX_PROBLEMS]]
@@ -392,7 +392,7 @@ class AgentConfigurationServer:
             commit, written = _unpacked(found.value)
         except (CallError, ValueError) as error:
             self._log.warn(
-                "the last good configuration of agent {agent_name} cannot be read: "
+                "cannot read the last good configuration of agent {agent_name}: "
                 "{reason}",
                 agent_name=agent.agent_name,
                 reason=str(error),
@@ -411,7 +411,7 @@ class AgentConfigurationServer:
         except CallError as error:
             self._kept.pop(agent.agent_id, None)
             self._log.warn(
-                "the configuration of agent {agent_name} is not kept for the next "
+                "cannot store the configuration of agent {agent_name} for the next "
                 "start: {reason}",
                 agent_name=agent.agent_name,
                 reason=error.message,

@@ -85,7 +85,7 @@ class AgentTrackerServer:
             raise _invalid("agent_ids", f"may name at most {MAX_IDS} agents")
         for index, number in enumerate(request.agent_ids):
             if number <= 0:
-                raise _invalid(f"agent_ids[{index}]", "has to be above 0")
+                raise _invalid(f"agent_ids[{index}]", "must be above 0")
         found: list[ConnectedAgent] = []
         for number in dict.fromkeys(request.agent_ids):
             found += await self._api.agents.find(agent_id=str(number))

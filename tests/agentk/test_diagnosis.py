@@ -25,9 +25,9 @@ class Secure:
     ("error", "says"),
     [
         (TLSHandshakeError("not-tls", "x"), "the port for agents (8150"),
-        (TLSHandshakeError("not-tls", "x"), "does it speak TLS?"),
-        (TLSHandshakeError("timeout", "x"), "does it speak TLS?"),
-        (TLSHandshakeError("closed", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("not-tls", "x"), "does it use TLS?"),
+        (TLSHandshakeError("timeout", "x"), "does it use TLS?"),
+        (TLSHandshakeError("closed", "x"), "does it use TLS?"),
         (TLSHandshakeError("untrusted", "x"), "--ca-cert-file"),
         (
             name_mismatch("192.0.2.2", ["localhost", "127.0.0.1", "::1", "vm"]),
@@ -37,8 +37,8 @@ class Secure:
         (name_mismatch("h", ["localhost"]), "--kas-tls-server-name localhost"),
         (WebSocketError("status", "x"), "the port for agents (8150"),
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
-        (ConnectionRefusedError(), "; does kas run there, and is that the port for"),
-        (DNSLookupError(), "; is the name of its host right?"),
+        (ConnectionRefusedError(), "; is kas running there, and is this the port for"),
+        (DNSLookupError(), "; is its host name correct?"),
     ],
 )
 def test_hint(error: Exception, says: str) -> None:
@@ -64,7 +64,7 @@ def test_no_hint(error: Exception) -> None:
         (object(), "write tls://"),
         (Secure(None), "8154 is for kubectl"),
         (Secure(b"http/1.1"), "8154 is for kubectl"),
-        (Secure(b"txkas/1"), "its log may say why"),
+        (Secure(b"txkas/1"), "its log may contain the reason"),
     ],
 )
 def test_what_answered(transport: object, says: str) -> None:

@@ -69,7 +69,7 @@ def test_push_break_mend(
     first = origin.run("rev-parse", "main")
     agentk.wait_for(f"the configuration of commit {first} is in effect")
     # ... which is seen from what agentk logs now.
-    agentk.wait_for("events of level debug are logged")
+    agentk.wait_for("logging events of level debug")
 
     broken = origin.commit({FILE: BROKEN})
     told = (
@@ -288,7 +288,9 @@ def test_kas_restarts_while_git_is_down(
     lone_kas.start()
     agentk = lone_agentk.start()
     agentk.wait_for(effective)
-    agentk.wait_for("cannot be used, and what was before stays: repository clusters")
+    agentk.wait_for(
+        "is invalid; the previous configuration stays in effect: repository clusters"
+    )
 
 
 def test_of_this_machine(

@@ -107,7 +107,7 @@ def test_which_kas(fleet: Fleet) -> None:
         assert kas.process is not None
         assert str(kas.process.pid) in done.stderr
     done = kasctl("rebalance", "--pid", "1", state=state, check=False)
-    assert "no kas runs here as process 1; there is: " in done.stderr
+    assert "no kas runs here as process 1; running: " in done.stderr
     for kas in fleet.kas:
         assert kas.process is not None
         named = ("--pid", str(kas.process.pid), "--output", "json")

@@ -350,7 +350,7 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
             assert metadata["annotations"] == {"example.org/commit": commit}
             shown = stand.kas.ctl("gitops", "status", "main")
             name = f"Thing.{stand.group} {space}/source"
-            assert f"{name}  current  told of {commit[:12]}" in shown
+            assert f"{name}  current  notified of {commit[:12]}" in shown
             commit = stand.origin.commit({"other": commit})
     finally:
         call("DELETE", f"{path}/things.{stand.group}")

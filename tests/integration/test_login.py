@@ -172,5 +172,5 @@ def test_login(
         capture_output=True,
         check=True,
     )
-    assert done.stderr == b"The tokens are removed.\n"
+    assert done.stderr == b"The tokens were removed.\n"
     assert kept.read() is None

@@ -146,4 +146,4 @@ async def test_sentinels_that_do_not_know(sentinels: Sentinels) -> None:
     )
     unknown = Redis(sentinel=other, tls=settings.tls)
     async with client(unknown, wait=False) as (one, _):
-        await until(lambda: "knows no master 'other'" in one.reason, "a reason")
+        await until(lambda: "does not know a master 'other'" in one.reason, "a reason")

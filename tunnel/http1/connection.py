@@ -113,7 +113,7 @@ class Turn:
         self._sweep_call = None
         self.now = self.clock.seconds()
         connections = list(self._connections)
-        what = "the sweep of a connection"
+        what = "sweeping a connection"
         for_each(connections, lambda one: one.sweep(self.now), what)
         if connections and self._sweep_call is None:
             self._sweep_call = self.clock.callLater(_SWEEP_SECONDS, self._sweep)

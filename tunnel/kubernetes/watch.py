@@ -427,9 +427,7 @@ def _change_in(line: bytes, status: int) -> _Change | None:
         annotations = (metadata.get("annotations") or {}) if is_bookmark else {}
         is_marker = annotations.get(_MARKER) == "true"
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CallError(
-            Status.UNAVAILABLE, "API server: an event that cannot be read"
-        ) from None
+        raise CallError(Status.UNAVAILABLE, "API server: a malformed event") from None
     except RecursionError:
         # The watch would read it again from here forever: skip it, and report all
         # others.

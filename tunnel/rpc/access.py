@@ -89,5 +89,5 @@ def take_access(metadata: dict[str, str], trusted: bool) -> Access | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(
-            Status.INVALID_ARGUMENT, "the access of this call cannot be read"
+            Status.INVALID_ARGUMENT, "the access of this call is malformed"
         ) from None

@@ -256,7 +256,7 @@ class ClientCall:
         try:
             return self._response_class.FromString(data)
         except DecodeError:
-            raise CallError(Status.INTERNAL, "a response that cannot be read") from None
+            raise CallError(Status.INTERNAL, "a malformed response") from None
 
     def _late(self) -> None:
         error = CallError(Status.DEADLINE_EXCEEDED, "no response within the given time")

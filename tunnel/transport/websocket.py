@@ -91,8 +91,8 @@ _GOOD_CLOSES = (
 )
 
 _UPGRADE_TEXT = (
-    "agentk connects here, by WebSocket with the subprotocol "
-    f"{SUBPROTOCOL}. A proxy in front has to speak HTTP/1.1 and to pass on the headers "
+    "This address is for agentk, which connects by WebSocket with the subprotocol "
+    f"{SUBPROTOCOL}. A proxy in front must use HTTP/1.1 and forward the headers "
     "Upgrade and Connection.\n"
 )
 
@@ -384,7 +384,7 @@ class _ClientConnection(_WebSocket):
         return self._describe(int(line[1]), line[2] or b"", body, "")
 
     def _describe(self, status: int, phrase: bytes, body: bytes, location: str) -> str:
-        text = f"{self._where} answered {status} {excerpt(phrase)}".rstrip()
+        text = f"{self._where} responded with {status} {excerpt(phrase)}".rstrip()
         text += " instead of opening a WebSocket"
         if location:
             text += f"; it redirects to {excerpt(location.encode())}"

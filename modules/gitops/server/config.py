@@ -74,7 +74,7 @@ def _is_private_address(instance: object, attribute: object, value: str) -> None
 def _is_format(instance: Any, attribute: object, value: WebhookFormat) -> None:
     if value is WebhookFormat.GITLAB_ALERT and not is_private(instance.url):
         raise ValueError(
-            "url has to be https: otherwise the key could be read in transit"
+            "url must be https: otherwise the key could be read in transit"
         )
 
 
@@ -179,7 +179,7 @@ class GitopsSettings:
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("project_info_cache_ttl", "project_info_cache_error_ttl"),
-        "a key of GitLab's kas that changes nothing here",
+        "a key of GitLab's kas that has no effect here",
     )
 
     poll_period: Duration = field(

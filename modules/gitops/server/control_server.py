@@ -77,14 +77,14 @@ def _check_kept(request: Any, response: Any) -> None:
         return
     try:
         if [one.id for one in response.states] != [request.id]:
-            raise ValueError("it is another state than the requested one")
+            raise ValueError("it contains another state than the requested one")
         (state,) = response.states
         name = state.object
         check_manifest(
             state.manifest, (name.group, name.kind, name.namespace, name.name)
         )
     except ValueError as error:
-        text = f"the agent's answer cannot be used: {error}"
+        text = f"the agent's response is invalid: {error}"
         raise CallError(Status.FAILED_PRECONDITION, text) from None
 
 

@@ -301,7 +301,7 @@ class ManifestProject:
         default=3600.0, doc="timeout until objects are current"
     )
     dry_run_strategy: Literal["none", "client", "server"] = field(
-        default="none", doc="whether to change nothing"
+        default="none", doc="whether to report changes only"
     )
     prune: bool = field(default=True, doc="whether objects that left Git are deleted")
     prune_timeout: Duration = field(
@@ -315,7 +315,7 @@ class ManifestProject:
         doc="limits on the objects that one commit may prune without an approval",
     )
     inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
-        field(default="must_match", doc="which objects may be taken over")
+        field(default="must_match", doc="objects that may be taken over")
     )
     service_account: str = field(
         default="",
@@ -403,8 +403,8 @@ class ReceiverObject:
         elif group == "argoproj.io":
             known = "argocd.argoproj.io/refresh"
         if not self.annotation and not known:
-            why = f"say which annotation of a {self.kind} the commit is written to, or "
-            why += "which field ('field')"
+            why = f"name the annotation of a {self.kind} for the commit, or "
+            why += "the field ('field')"
             raise Invalid(why, "annotation")
         object.__setattr__(self, "annotation", self.annotation or known)
 

@@ -276,7 +276,7 @@ class TestKeptStates:
         manifest = json.dumps(dict(self.MANIFEST))
         state = {**self.STATE, "manifest": manifest, **change}
         found = shown({"states": [state]}, "kept", "prod", "apps", "4f0c")
-        assert found.startswith("Error: the agent's answer cannot be used: ")
+        assert found.startswith("Error: the agent's response is invalid: ")
 
     def test_none_and_several(self, shown: Any) -> None:
         state = {**self.STATE, "manifest": json.dumps(dict(self.MANIFEST))}

@@ -370,11 +370,11 @@ class TestKubeconfig:
                 "on port 9150, kas listens for agents; its Kubernetes API proxy is: "
                 "https://127.0.0.1:9154/k8s",
             ),
-            ("http://localhost:9154/k8s", "kas speaks TLS on port 9154; write https:/"),
+            ("http://localhost:9154/k8s", "kas uses TLS on port 9154; use https:/"),
             (
                 "https://localhost:9154/foo/",
-                "kas takes no path '/foo' there, because url_path_prefix is '/k8s'; "
-                "write https://localhost:9154/k8s",
+                "kas does not accept the path '/foo', because url_path_prefix is "
+                "'/k8s'; write https://localhost:9154/k8s",
             ),
             ("https://192.0.2.2:9154", "write https://192.0.2.2:9154/k8s"),
         ],

@@ -209,7 +209,7 @@ def test_batches_that_cannot_be_read(value: bytes) -> None:
         Deferred.fromCoroutine(report._report())
     assert sent == [{"counters": {"k8s_api_proxy_request": 1}, "unique_counters": {}}]
     (line,) = map(formatEvent, events)
-    assert line.startswith("ignoring what batch/0 says of usage in the store: ")
+    assert line.startswith("ignoring invalid usage in the store at batch/0: ")
     left: list[Any] = []
     Deferred.fromCoroutine(keys()).addBoth(left.append)
     assert left == [[]]

@@ -127,7 +127,9 @@ def test_twins(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.socket(socket.AF_UNIX) as twin:
             twin.bind(str(path))
             twin.listen()
-            with pytest.raises(ConfigurationError, match="the same name, kas: give"):
+            with pytest.raises(
+                ConfigurationError, match="the same host name, kas: give"
+            ):
                 refuse_twins(state)
         # It was killed.
         refuse_twins(state)

@@ -348,7 +348,7 @@ class MountTests(SynchronousTestCase):
         pages.mount("one", "/a/b", Hook())
         for prefix in ("/a/b", "/a", "/a/b/c"):
             with self.assertRaisesRegex(
-                ValueError, "module two .*: module one has /a/b"
+                ValueError, "module two .*, because module one uses /a/b"
             ):
                 pages.mount("two", prefix, Hook())
         pages.mount("two", "/a/c", Hook())

@@ -147,7 +147,7 @@ def test_agents() -> None:
     assert [one["connected_at"] for one in agents["b"]["connections"]] == [7]
     assert agents["c"]["last_seen"] == 5.0
     part = add_agents(said, 1, alone=True)
-    assert part["problem"] == "1 worker does not answer"
+    assert part["problem"] == "1 worker does not respond"
     assert [one["connected"] for one in part["agents"]] == [True, True, None]
     # Other kas may have it.
     cut_off = add_agents([_overview("no Redis", c=None)] * 2, 0, alone=False)

@@ -768,7 +768,7 @@ def test_damaged_last_good(value: bytes) -> None:
     with capturedLogs() as events:
         Deferred.fromCoroutine(server._last_good(agent)).addBoth(found.append)
     assert found == [None]
-    assert "agent-1 cannot be read: " in formatEvent(events[0])
+    assert "last good configuration of agent agent-1: " in formatEvent(events[0])
 
 
 def test_a_file_that_trips_kas(monkeypatch: pytest.MonkeyPatch) -> None:

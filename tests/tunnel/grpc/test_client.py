@@ -549,7 +549,7 @@ class HostileTests(ClientCase):
             (good, (("grpc-status", "99"),), Status.UNKNOWN, ""),
             (good, (("grpc-status", "x"), ("status", "0")), Status.UNKNOWN, ""),
             (good, (("grpc-status", "5"), ("message", "no")), Status.NOT_FOUND, ""),
-            (envelope(b"\xff"), (("grpc-status", "0"),), Status.INTERNAL, "be read"),
+            (envelope(b"\xff"), (("grpc-status", "0"),), Status.INTERNAL, "malformed"),
         ):
             call = self.answered(data, *trailers)
             self.assert_fails(call, expected, said)

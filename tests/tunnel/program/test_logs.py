@@ -222,7 +222,7 @@ class LogAsToldTests(SynchronousTestCase):
         error = self.assertRaises(
             ConfigurationError, self.told, "auto", nodaemon=1, logfile=path
         )
-        self.assertIn(f"--logfile: {path}: cannot be written (No such", str(error))
+        self.assertIn(f"--logfile: cannot write {path} (No such", str(error))
 
     def test_another_runner(self) -> None:
         """It has a log of its own."""

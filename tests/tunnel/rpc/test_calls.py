@@ -313,7 +313,7 @@ class CallTests(_Case):
 
     def test_method_of_another_module(self) -> None:
         """Cannot be taken over."""
-        with self.assertRaisesRegex(ValueError, "answered by the module tests"):
+        with self.assertRaisesRegex(ValueError, "already handled by the module tests"):
             self.agent.dispatcher.handle("other", ECHO, self.echo)
 
     def test_services_are_announced(self) -> None:

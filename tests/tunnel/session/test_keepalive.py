@@ -277,7 +277,7 @@ class AskTests(SynchronousTestCase):
 
         @implementer(ILogObserver)
         def note(event: LogEvent) -> None:
-            if "is silent" in str(event["log_format"]):
+            if "did not respond" in str(event["log_format"]):
                 said.append(event["log_level"].name)
 
         globalLogPublisher.addObserver(note)

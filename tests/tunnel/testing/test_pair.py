@@ -128,7 +128,7 @@ class ModulePairTests(SynchronousTestCase):
         with self.assertRaises(TypeError):
             self.pair.visit("/echo/it/a?b", x_told={"X-Told": "it"})  # type: ignore[arg-type]
         self.assertEqual(self.pair.visit("/echo").status, 404)
-        with self.assertRaisesRegex(ValueError, "module echo has /echo/it"):
+        with self.assertRaisesRegex(ValueError, "module echo uses /echo/it"):
             self.pair.server_half(Listener).api.web.mount("/echo", page)
         self.pair.stop()
         self.assertEqual(self.pair.visit("/echo/it").status, 404)

@@ -111,6 +111,8 @@ def test_namespaces() -> None:
             stand.stores.open("mod", name)
     for number in range(31):
         stand.stores.open("mod", f"n{number}")
-    with pytest.raises(ValueError, match="module mod has 32 namespaces already"):
+    with pytest.raises(
+        ValueError, match="module mod has reached its limit of 32 namespaces"
+    ):
         stand.stores.open("mod", "more")
     stand.stores.open("mod2", "more")

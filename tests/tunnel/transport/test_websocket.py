@@ -79,7 +79,7 @@ class RequestTests(ServerTestCase):
         """A browser, a health check, or a proxy that drops the headers."""
         self.layer.dataReceived(request(Upgrade="", Connection="close"))
         self.assert_declined(
-            426, "upgrade", "Upgrade: websocket", "agentk connects here", "proxy"
+            426, "upgrade", "Upgrade: websocket", "for agentk", "proxy"
         )
 
     def test_wrong_method(self) -> None:
@@ -89,7 +89,7 @@ class RequestTests(ServerTestCase):
     def test_old_http(self) -> None:
         """What nginx sends unless it is told proxy_http_version 1.1."""
         self.layer.dataReceived(request().replace(b"HTTP/1.1", b"HTTP/1.0"))
-        self.assert_declined(426, "upgrade", "speak HTTP/1.1")
+        self.assert_declined(426, "upgrade", "use HTTP/1.1")
 
     def test_no_http(self) -> None:
         self.layer.dataReceived(b"\x00\x00\x00\x10 tunnel?\r\n\r\n")
@@ -300,7 +300,9 @@ class ClientTests(SynchronousTestCase):
     def test_timeout(self) -> None:
         connecting = self.connect()
         self.clock.advance(HANDSHAKE_TIMEOUT)
-        self.refused(connecting, "timeout", "did not answer the upgrade within 10 s")
+        self.refused(
+            connecting, "timeout", "did not respond to the upgrade within 10 s"
+        )
         self.setUp()
         connecting = self.connect()
         self.answer(b"HTTP/1.1 504 Slow\r\nContent-Length: 90\r\n\r\nhalf a")

@@ -423,7 +423,7 @@ def _key(value: Any, line: int) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise UnreadableText(line, f"a key has to be text; {_TEMPLATE}")
+    raise UnreadableText(line, f"a key must be text; {_TEMPLATE}")
 
 
 def _too_deep(line: int) -> UnreadableText:

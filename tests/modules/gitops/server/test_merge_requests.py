@@ -341,8 +341,8 @@ class MergeRequestTests(MergeRequestCase):
         self.tell(event(commit))
         self.assertEqual(self.bodies(), [])
         self.assertIn(
-            "merge request 7 of apps gets no comment: of 1 agents that are asked none "
-            "has a project that follows main",
+            "merge request 7 of apps gets no comment: none of 1 agents has a project "
+            "that follows main",
             self.logged(),
         )
         self.tell(event(commit, target_branch="prod"))
@@ -551,7 +551,10 @@ class MergeRequestTests(MergeRequestCase):
             self.assertEqual(self.tell(event(commit, iid=100 + number)).status, 202)
         answer = self.tell(event(commit, iid=9999))
         self.assertEqual((answer.status, answer.fields["retry-after"]), (503, "60"))
-        self.assertIn(f"{each} merge requests of this project wait", str(answer.body))
+        self.assertIn(
+            f"{each} merge requests of this project are already waiting",
+            str(answer.body),
+        )
         # One that waits already is as welcome as those of other projects.
         self.assertEqual(self.tell(event(commit, iid=100 + each)).status, 202)
         self.assertEqual(self.tell(of_project(6, event(commit))).status, 202)
@@ -676,6 +679,6 @@ def test_a_way_that_others_can_read(tmp_path: Path) -> None:
             token_file=secret,
         )
     url = "http://gitlab.example.org/alerts/notify.json"
-    with pytest.raises(ValueError, match="has to be https"):
+    with pytest.raises(ValueError, match="must be https"):
         WebhookSettings(url=url, format=WebhookFormat.GITLAB_ALERT, secret_file=secret)
     assert WebhookSettings(url=url, secret_file=secret).url == url

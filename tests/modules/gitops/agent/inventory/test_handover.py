@@ -927,7 +927,9 @@ class HandoverTests(HalvesTestCase):
             self.configure({**A, "id": "twin"})
             self.passes(30)
             self.assertEqual(self.owner(), inventory)
-            self.assertIn("it is of the inventory", self.project("twin").problems[0])
+            self.assertIn(
+                "it is owned by the inventory", self.project("twin").problems[0]
+            )
 
 
 def test_names() -> None:

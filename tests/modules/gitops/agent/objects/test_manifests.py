@@ -101,11 +101,11 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
         ("[1]", "this is not an object"),
         ("{kind: A, metadata: {name: a}}", "apiVersion is missing"),
         ("{apiVersion: 1, kind: A, metadata: {name: a}}", "apiVersion is not text"),
-        ("{apiVersion: a/b/c, kind: A}", "apiVersion 'a/b/c' is not possible: write"),
+        ("{apiVersion: a/b/c, kind: A}", "apiVersion 'a/b/c' is not valid: write"),
         ("{apiVersion: v1, metadata: {name: a}}", "kind is missing"),
         (
             "{apiVersion: v1, kind: a b, metadata: {name: a}}",
-            "kind 'a b' is not possible: write",
+            "kind 'a b' is not valid: write",
         ),
         ("{apiVersion: v1, kind: A}", "this A has no metadata"),
         ("{apiVersion: v1, kind: A, metadata: {}}", "metadata.name is missing"),
@@ -113,16 +113,16 @@ def test_a_kind_that_only_ends_like_a_list() -> None:
         ("{apiVersion: v1, kind: A, metadata: {name: 1}}", "metadata.name is not text"),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a/b}}",
-            "'a/b' is not possible: write",
+            "'a/b' is not valid: write",
         ),
         (
             "{apiVersion: v1, kind: A, metadata: {name: '..'}}",
-            "'..' is not possible: write",
+            "'..' is not valid: write",
         ),
         ("{apiVersion: v1, kind: A, metadata: {generateName: a}}", "generateName"),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, namespace: ../b}}",
-            "metadata.namespace '../b' is not possible: write",
+            "metadata.namespace '../b' is not valid: write",
         ),
         (
             "{apiVersion: v1, kind: A, metadata: {name: a, labels: {b: 1}}}",
@@ -195,5 +195,5 @@ def test_encrypted_with_sops(kind: str) -> None:
     )
     source = read_source([("a.yaml", text.encode())])
     (problem,) = source.problems
-    assert str(problem).startswith("a.yaml:1: this is encrypted with SOPS, and no")
+    assert str(problem).startswith("a.yaml:1: this is encrypted with SOPS, but is")
     assert "xyz" not in str(problem)

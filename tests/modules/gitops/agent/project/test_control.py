@@ -207,7 +207,7 @@ class ControlTests(HalvesTestCase):
         self.assertEqual(status.release, "")
         how_far, why = status.problems
         self.assertEqual(how_far, "approved, 3 of 4 gone")
-        self.assertTrue(why.startswith("ConfigMap default/m004 is still there: "))
+        self.assertTrue(why.startswith("ConfigMap default/m004 still exists: "))
         self.assertIn("x.io/never", why)
         self.cluster.objects.remove("v1", "ConfigMap", "m004", "default")
         self.passes(10)

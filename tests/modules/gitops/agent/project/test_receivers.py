@@ -156,7 +156,7 @@ class ReceiverTests(HalvesTestCase):
         self.receive(missing, OTHER)
         self.assertEqual(self.annotations(OTHER), {REFRESH: "normal"})
         self.passes(600)
-        self.assertEqual(len(self.said("late is not told of commit")), 1)
+        self.assertEqual(len(self.said("late cannot be notified of commit")), 1)
         told = [one for one in self.cluster.requests if "/shop" in one.path]
         self.assertEqual(len(told), 1)
         metadata = {"namespace": "flux"}
@@ -192,7 +192,7 @@ class ReceiverTests(HalvesTestCase):
         self.apps.down = CallError(Status.UNAVAILABLE, "no route")
         self.receive(ONE)
         self.passes(600)
-        self.assertEqual(len(self.said("commits of apps cannot be had")), 1)
+        self.assertEqual(len(self.said("commits of apps are unavailable")), 1)
         self.apps.down = None
         self.passes(ASK_MOST)
         self.assertIn(REQUESTED, self.annotations(ONE))
@@ -251,7 +251,7 @@ class ReceiverTests(HalvesTestCase):
     def test_settings_that_cannot_be(self) -> None:
         for objects, says in (
             ([], "1 to 500 entries"),
-            ([{**OWN, "annotation": ""}], "say which annotation of a ConfigMap"),
+            ([{**OWN, "annotation": ""}], "name the annotation of a ConfigMap"),
             ([{**OWN, "annotation": "no slash"}], "the full name of an annotation"),
         ):
             with self.assertRaises(ConfigurationError) as caught:
