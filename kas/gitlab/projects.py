@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -24,6 +24,7 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.interruptible import Interruptible
 from tunnel.toolkit.recent import Recent
 
 __all__ = ["AgentProjects"]
@@ -63,7 +64,7 @@ class AgentProjects:
         #: The last configuration of each agent that must be posted to GitLab.
         self._untold: dict[str, Mapping[str, Any]] = {}
         #: Running posts, each with the wait for its next attempt.
-        self._telling: dict[str, Deferred[None] | None] = {}
+        self._telling: dict[str, Interruptible] = {}
 
     def project(self, agent_id: str) -> AgentProject | None:
         """Return the project of an agent; None if GitLab has not named it."""
@@ -99,9 +100,9 @@ class AgentProjects:
             return
         self._untold[agent_id] = configuration
         if (pause := self._telling.get(agent_id)) is not None:
-            pause.cancel()
-        elif agent_id not in self._telling:
-            self._telling[agent_id] = None
+            pause.interrupt()
+        else:
+            self._telling[agent_id] = Interruptible()
             telling = Deferred.fromCoroutine(self._tell(self._client, agent_id))
             telling.addErrback(
                 lambda failure: self._log.failure(
@@ -130,18 +131,11 @@ class AgentProjects:
                 )
                 if not gone:
                     self._untold.setdefault(agent_id, configuration)
-                    await self._pause(agent_id, backoff.pause())
+                    pause = self._telling[agent_id]
+                    pause.begin()
+                    await pause.run(deferLater(self._clock, backoff.pause()))
             else:
                 backoff.reset()
-
-    async def _pause(self, agent_id: str, seconds: float) -> None:
-        pause = self._telling[agent_id] = deferLater(self._clock, seconds)
-        try:
-            await pause
-        except CancelledError:
-            pass  # a newer one exists
-        finally:
-            self._telling[agent_id] = None
 
 
 def _project(said: JsonObject) -> AgentProject | None:

@@ -154,9 +154,11 @@ class HttpConnection(Protocol):
         self._may_half_close = False
         #: The start of the phase that the sweep limits.
         self._since = 0.0
-        #: The owner of `limit_turns`, and whether it is that of one request only.
+        #: The owner of `limit_turns`, and whether other users' requests may follow.
         self._turns_of: Hashable = None
         self._is_shared = False
+        #: Whether the turns of the last request have ended, see `end_turns`.
+        self._turns_ended = False
 
     def connectionMade(self) -> None:
         self._turn.start()
@@ -179,25 +181,32 @@ class HttpConnection(Protocol):
 
     def limit_turns(self, owner: Hashable) -> None:
         """Handle no more of the peer in a turn than the share of *owner* permits."""
-        if owner == self._turns_of:
+        if owner == self._turns_of and not self._turns_ended:
             return
-        if self._turns_of is not None and not self._is_shared:
+        if self._turns_of not in (None, owner) and not self._is_shared:
             # A proxy sends requests of several users on each of its connections.
             self._is_shared = True
             self._turn.proxies[self._network()] = True
-        self._turns_of = owner
+        self._turns_of, self._turns_ended = owner, False
         Poller.limit(self._tcp, self._turn.clock, owner, "users")
 
     def end_turns(self) -> None:
         """
         End the limit of one request, if requests of several users share the connection.
 
-        Otherwise the next request would wait for the turns of the user before.
+        Otherwise the next request would wait for the turns of the user before. A client
+        that kas takes for a proxy, because another user behind its address says so,
+        keeps its turns.
         """
-        if self._is_shared and self._turns_of is not None:
-            self._turns_of = None
-            owner = "client", self._network()
-            Poller.limit(self._tcp, self._turn.clock, owner, "users")
+        if self._is_shared and self._turns_of is not None and not self._turns_ended:
+            self._turns_ended = True
+            Poller.limit(
+                self._tcp,
+                self._turn.clock,
+                self._turns_of,
+                "users",
+                spare=("client", self._network()),
+            )
 
     def _network(self) -> str:
         return peer_network(self._tcp.getPeer())

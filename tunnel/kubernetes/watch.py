@@ -65,6 +65,9 @@ INTERNAL_SECONDS = 60.0
 #: The annotation of the bookmark that ends the initial objects.
 _MARKER = "k8s.io/initial-events-end"
 
+#: Errors of an API server that may be about to restart, with an older etcd.
+_OF_THE_SERVER = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL)
+
 #: Errors that a retry does not fix.
 _FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
@@ -161,7 +164,7 @@ class _Progress:
     :ivar version: where it goes on; empty: with all objects.
     :ivar known: the last version, which streamed objects must not precede.
     :ivar lists: this watch lists all objects.
-    :ivar broke: a request did not end by itself, and nothing came since then.
+    :ivar broke: a request failed, or did not end by itself, and nothing came since.
     :ivar internal_since: when internal errors of the API server began; None: it has
         none.
     """
@@ -232,6 +235,7 @@ async def watch_events(
         except CallError as error:
             if error.status in _FINAL:
                 raise
+            progress.broke = progress.broke or error.status in _OF_THE_SERVER
             _note_error(progress, error, clock.seconds())
         except UpstreamError:
             progress.broke = True

@@ -194,6 +194,8 @@ class Poller:
                 transport.streamingProducer = transport.streamingProducer
                 member: Any = transport
                 member.share = None
+                member.spare_share = None
+                member.used = member.used_at = 0.0
                 member.read_size = Connection.bufferSize
                 transport.stopReading()
                 transport.reactor = poller
@@ -206,7 +208,12 @@ class Poller:
 
     @classmethod
     def limit(
-        cls, transport: object, clock: Any, owner: Hashable, group: str = ""
+        cls,
+        transport: object,
+        clock: Any,
+        owner: Hashable,
+        group: str = "",
+        spare: Hashable = None,
     ) -> None:
         """
         From now on, handle events of a connection only within the share of its owner.
@@ -215,6 +222,8 @@ class Poller:
         :param owner: who the peer proved to be; all connections with the same owner
             have one share.
         :param group: all owners of a group have one more share; empty: no group.
+        :param spare: another owner of the group, whose share is used if the first one
+            has no time left; None: no other.
         """
         poller = cls.of(clock)
         handle = getattr(transport, "getHandle", lambda: None)()
@@ -223,17 +232,24 @@ class Poller:
         member = poller._members.get(handle.fileno())
         if member is not None:
             poller._limit(member, owner, group)
+            if spare is not None:
+                member.spare_share = poller._share_of(spare, group)
 
     def _limit(self, member: Any, owner: Hashable, group: int | str) -> None:
+        if member.share is None:
+            # Reads become larger when they are fast.
+            member.read_size = SMALLEST_READ
+        member.share = self._share_of(owner, group)
+        member.spare_share = None
+
+    def _share_of(self, owner: Hashable, group: int | str) -> TurnShare:
         share = self._shares.get(owner)
         if share is None:
             of_group = self._groups.setdefault(group, TurnShare()) if group else None
             share = TurnShare(of_group)
-        if member.share is None:
-            # Reads become larger when they are fast.
-            member.read_size = SMALLEST_READ
         # Also if it exists: it becomes the newest.
-        member.share = self._shares[owner] = share
+        self._shares[owner] = share
+        return share
 
     # Methods for transports: `IReactorFDSet`.
 
@@ -367,8 +383,10 @@ class Poller:
             share = member.share
             if share is not None:
                 if several and not self._has_time(share, cpu_begin):
-                    self._late.append(fd)
-                    continue
+                    share = member.spare_share
+                    if share is None or not self._has_time(share, cpu_begin):
+                        self._late.append(fd)
+                        continue
                 if now < 0:
                     now = self._seconds()
             # As in the reactor: an exception of one socket must not affect the others.
@@ -390,10 +408,14 @@ class Poller:
             else:
                 begin, now = now, self._seconds()
                 spent = now - begin
+                member.used += spent
                 share.used += spent
                 share.left -= spent
                 if share.group is not None:
                     share.group.left -= spent
+                if member.share is not share:
+                    # The first request of a client, or of another user of a proxy.
+                    member.share.used += spent
                 if spent > SLOW_READ:
                     member.read_size = max(SMALLEST_READ, member.read_size // 2)
                 elif spent < QUICK_READ and member.read_size < Connection.bufferSize:
@@ -409,21 +431,20 @@ class Poller:
 
         The kernel reports sockets in the same order in each turn.  Of a group, the
         owner that used least lately comes first: a new client, or a user with a short
-        request, does not wait for all who flood.
+        request, does not wait for all who flood. Of an owner, the socket that used
+        least lately comes first: an owner may be all clients behind one address.
         """
         order = {fd: place for place, fd in enumerate(self._late)}
         self._late = []
         members, now = self._members, self._seconds()
 
-        def rank(event: tuple[int, int]) -> tuple[float, int]:
+        def rank(event: tuple[int, int]) -> tuple[float, float, int]:
+            place = order.get(event[0], MAX_EVENTS)
             member = members.get(event[0])
             share = None if member is None else member.share
-            used = 0.0
-            if share is not None and share.group is not None:
-                share.used *= 0.5 ** ((now - share.used_at) / USED_SECONDS)
-                share.used_at = now
-                used = share.used
-            return used, order.get(event[0], MAX_EVENTS)
+            if share is None or share.group is None:
+                return 0.0, 0.0, place
+            return _used_lately(share, now), _used_lately(member, now), place
 
         events.sort(key=rank)
 
@@ -499,6 +520,14 @@ class Poller:
             member.connectionLost(reason)
 
         for_each(self.removeAll(), end, "ending a connection")
+
+
+def _used_lately(user: Any, now: float) -> float:
+    """Return the seconds that a share or a socket used, fewer the longer ago."""
+    user.used *= 0.5 ** ((now - user.used_at) / USED_SECONDS)
+    user.used_at = now
+    used: float = user.used
+    return used
 
 
 def _read(transport: Any) -> Exception | None:

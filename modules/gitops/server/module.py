@@ -12,7 +12,6 @@ from random import SystemRandom
 from typing import Any
 from urllib.parse import urlsplit
 
-from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer, provider
 
 from modules.gitops.server.config import GitopsSettings
@@ -43,6 +42,7 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, Status, Stopping
 from tunnel.toolkit.counts import one_less
+from tunnel.toolkit.interruptible import Interruptible
 from tunnel.toolkit.peer_slots import PeerSlots
 
 __all__ = ["GITOPS", "GitopsServer"]
@@ -116,7 +116,7 @@ class GitopsServer:
         self._turns = Turns(api.clock)
         self._found = FoundFiles()
         #: The look-ups that wait for a commit, by agent.
-        self._waiting: dict[str, set[Deferred[str]]] = {}
+        self._waiting: dict[str, set[Interruptible]] = {}
         self._draining = False
         api.calls.handle(GITOPS, self)
         api.calls.handle_external(CONTROL, Operators(api))
@@ -320,19 +320,18 @@ class GitopsServer:
         self, agent: ConnectedAgent, followed: FollowedRef, known: str
     ) -> str:
         """See `FollowedRef.next`; raises `_Moved` once GitLab has it elsewhere."""
-        asking = Deferred.fromCoroutine(followed.next(known))
+        wait = Interruptible()
         waiting = self._waiting.setdefault(agent.agent_id, set())
-        waiting.add(asking)
+        waiting.add(wait)
         try:
-            return await asking
-        except CancelledError:
-            if asking in waiting:
-                raise
-            raise _Moved from None
+            found = await wait.run(followed.next(known))
         finally:
-            waiting.discard(asking)
+            waiting.discard(wait)
             if not waiting and self._waiting.get(agent.agent_id) is waiting:
                 del self._waiting[agent.agent_id]
+        if found is None:
+            raise _Moved
+        return found
 
     def _followed(
         self, name: str, address: GitAddress | GitalyAddress, ref: str
@@ -421,11 +420,8 @@ class GitopsServer:
         Cancel the waiting look-ups of an agent whose project has moved in GitLab, so
         that they begin again.
         """
-        waiting = self._waiting.get(event.agent_id, set())
-        asking = tuple(waiting)
-        waiting.clear()
-        for one in asking:
-            one.cancel()
+        for wait in tuple(self._waiting.get(event.agent_id, ())):
+            wait.interrupt()
 
     def _drain(self, event: Draining) -> None:
         self._draining = True

@@ -183,15 +183,17 @@ class AbortTests(ProxyCase):
         )
         self.world.run()
         self.assertEqual(wire.protocol._turns_of, "user:root")
-        # Between requests such a connection is of no user, as are others of the proxy.
+        self.assertFalse(wire.protocol._turns_ended)
+        # Between requests such a connection need not wait for the turns of one user,
+        # and neither need others of the proxy.
         self.world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.world.run()
-        self.assertIsNone(wire.protocol._turns_of)
+        self.assertTrue(wire.protocol._turns_ended)
         other = self.world.request()
         self.assertEqual(other.protocol._turns_of, "user:alice")
         self.world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         self.world.run()
-        self.assertIsNone(other.protocol._turns_of)
+        self.assertTrue(other.protocol._turns_ended)
 
     def test_revoked(self) -> None:
         """Every live request of the credential ends, others go on."""

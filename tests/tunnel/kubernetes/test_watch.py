@@ -216,6 +216,21 @@ class WatchTests(WatchCase):
         self.answer(listed("3"))
         self.assertTrue(self.asked().endswith("&limit=500"))
 
+    def test_restored_after_an_error(self) -> None:
+        """Errors of the API server precede a restored etcd, too."""
+        for before in (
+            line("ERROR", {"code": 503, "message": "no leader"}),
+            line("ERROR", {"code": 500, "message": "no leader"}),
+        ):
+            with self.subTest(before):
+                self.setUp()
+                self.begin()
+                self.answer(before)
+                self.pause()
+                self.assertTrue(self.asked().endswith("&limit=1"))
+                self.answer(listed("3"))
+                self.assertTrue(self.asked().endswith("&limit=500"))
+
     def test_versions_that_cannot_be_compared(self) -> None:
         """The watch goes on: aggregated API servers may have any."""
         self.begin()
@@ -234,9 +249,11 @@ class WatchTests(WatchCase):
         began = self.clock.seconds()
         while self.clock.seconds() - began < INTERNAL_SECONDS + RETRY_MOST:
             self.pause()
-            if "watch" not in self.asked():
+            asked = self.asked()
+            if asked.endswith("&limit=500"):
                 break
-            self.answer(failed)
+            # First of all, whether etcd was restored.
+            self.answer(listed("9") if asked.endswith("&limit=1") else failed)
         self.assertGreaterEqual(self.clock.seconds() - began, INTERNAL_SECONDS)
         self.answer(listed("9", "two"))
         self.assertEqual(self.taken(), ["RESET", "ADDED two", "SYNCED 9"])
@@ -269,6 +286,8 @@ class WatchTests(WatchCase):
         self.answer(whole({"message": "who?"}, 401))
         self.assertEqual(self.cluster.rejections, 1)
         self.clock.advance(RETRY_MOST)
+        self.assertTrue(self.asked().endswith("&limit=1"))
+        self.answer(listed("9"))
         self.assertIn("resourceVersion=7", self.asked())
 
     def test_silent_connection(self) -> None:
@@ -325,6 +344,8 @@ class WatchTests(WatchCase):
             assert self.reading is not None
             self.assertNoResult(self.reading)
             self.clock.advance(RETRY_MOST)
+            self.assertTrue(self.asked().endswith("&limit=1"))
+            self.answer(listed("9"))
             self.assertIn("resourceVersion=7", self.asked())
 
     def test_nested_too_deep(self) -> None:

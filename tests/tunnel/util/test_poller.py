@@ -67,6 +67,8 @@ class _Descriptor(FileDescriptor):
 
     #: As `Poller.take` gives it to transports.
     share: TurnShare | None = None
+    spare_share: TurnShare | None = None
+    used = used_at = 0.0
     read_size = FileDescriptor.bufferSize
 
     def __init__(self, poller: Any) -> None:
@@ -481,6 +483,74 @@ def test_strangers_share(slow: Callable[[float, str], _Slow]) -> None:
         assert passed < GROUP_SECONDS + 2.5 * SHARE_SECONDS
         assert len(known.got) == turn * 1024
     assert min(len(one.got) for one in strangers) >= 2 * 1024
+
+
+def test_between_requests(slow: Callable[[float, str], _Slow]) -> None:
+    """
+    A user behind the address of another one has turns of his own, whatever the other
+    one does with the turns of the address.
+    """
+    hostile = [slow(SHARE_SECONDS, "") for _ in range(20)]
+    other = slow(SHARE_SECONDS / 10, "")
+    poller = cast(Any, other.reactor)
+    for one in hostile:
+        Poller.limit(one, other.clock, "hostile", "users", spare="address")
+    Poller.limit(other, other.clock, "other", "users", spare="address")
+    for turn in range(1, 21):
+        before = poller._seconds()
+        poller.turn(0)
+        assert poller._seconds() - before < GROUP_SECONDS + 2.5 * SHARE_SECONDS
+        assert len(other.got) == turn * 1024
+    # One socket in the share of its owner, and one in that of the address.
+    assert sum(len(one.got) for one in hostile) >= 40 * 1024
+
+
+def test_new_connection_from_the_same_address(
+    slow: Callable[[float, str], _Slow],
+) -> None:
+    """It goes ahead of other connections of the address, which have used more time."""
+    flood = [slow(SHARE_SECONDS, "") for _ in range(20)]
+    poller = cast(Any, flood[0].reactor)
+    for one in flood:
+        Poller.limit(one, one.clock, "address", "strangers")
+    for _ in range(40):
+        poller.turn(0)
+    new = slow(SHARE_SECONDS / 10, "")
+    Poller.limit(new, new.clock, "address", "strangers")
+    for turn in range(1, 4):
+        poller.turn(0)
+        assert len(new.got) == turn * 1024
+
+
+def test_spare_share(slow: Callable[[float, str], _Slow]) -> None:
+    """A proxy's connection does not wait for the user whose request it sent last."""
+    hostile = [slow(SHARE_SECONDS, "hostile") for _ in range(20)]
+    proxied = slow(SHARE_SECONDS / 10, "")
+    Poller.limit(proxied, proxied.clock, "hostile", spare="proxy")
+    poller = cast(Any, proxied.reactor)
+    for turn in range(1, 21):
+        poller.turn(0)
+        assert len(proxied.got) == turn * 1024
+    # A request of a user ends that.
+    Poller.limit(proxied, proxied.clock, "hostile")
+    assert proxied.spare_share is None
+    assert min(len(one.got) for one in hostile) >= 1024
+
+
+def test_head_of_another(slow: Callable[[float, str], _Slow]) -> None:
+    """The owner whom a read names pays for it, too."""
+    one, another = slow(SHARE_SECONDS, "one"), slow(0.0, "another")
+    read = one.doRead
+
+    def named() -> Any:
+        why = read()
+        Poller.limit(one, one.clock, "named", "users")
+        return why
+
+    one.doRead = named  # type: ignore[method-assign]
+    cast(Any, another.reactor).turn(0)
+    assert one.share is not None
+    assert one.share.used == SHARE_SECONDS
 
 
 def test_a_new_stranger(slow: Callable[[float, str], _Slow]) -> None:

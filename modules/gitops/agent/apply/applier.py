@@ -58,13 +58,16 @@ class Applier:
             if action.verb is not Verb.REFUSE:
                 # With the present uid: other clients may have deleted the earlier
                 # object.
-                applied = entries.get(key, InventoryEntry()).applied
+                known = entries.get(key, InventoryEntry())
+                # Until it is taken, the object may leave Git again.
+                claimed = known.claimed if action.takes else action.claims
+                applied = known.applied
                 entries[key] = InventoryEntry(
-                    action.uid, applied=applied, claimed=action.claims
+                    action.uid, applied=applied, claimed=claimed
                 )
                 # The inventory also tells what another agentk applied.
-                if key not in self._settled and (known := Settled.read(applied)):
-                    self._settled[key] = known
+                if key not in self._settled and (settled := Settled.read(applied)):
+                    self._settled[key] = settled
             elif action.claims:
                 entries[key] = InventoryEntry(action.uid, claimed=action.claims)
 

@@ -104,7 +104,9 @@ class Ledger:
         after = attrs.evolve(
             before,
             entries=dict(self.entries),
-            commit=self._plan.commit,
+            # The owner of an object that moves here relies on the commit, and a plan of
+            # some objects claims only these.
+            commit=self._plan.commit if self._plan.whole else before.commit,
             default_namespace=self.namespace,
             of_other="",
             source=self._source,

@@ -10,7 +10,6 @@ minutes, replaces it at once.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
@@ -38,6 +37,7 @@ from tunnel.api import (
 )
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff
+from tunnel.toolkit.interruptible import Interruptible
 from tunnel.toolkit.parallel import in_parallel
 from tunnel.toolkit.texts import clean
 
@@ -104,13 +104,11 @@ class Commits:
     _not_read: str = attrs.field(default="", init=False)
     #: Whether kas or the server behind it was unavailable.
     _was_away: bool = attrs.field(default=False, init=False)
-    #: The commit to read, and the task that reads it or waits for it.
+    #: The commit to read, and the step that reads it or waits for one.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
-    _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
+    _reading: Interruptible = attrs.field(factory=Interruptible, init=False)
     #: Pauses that `newest` ends.
     _pauses: set[Deferred[None]] = attrs.field(factory=set, init=False)
-    #: Whether a part of `run` has ended, so that the other has to end as well.
-    _ends: bool = attrs.field(default=False, init=False)
     _log = Logger()
 
     @property
@@ -132,12 +130,9 @@ class Commits:
         """Follow the ref until cancelled."""
         end = self._api.events.subscribe(TunnelConnected, lambda _: self._reconnected())
         try:
-            await in_parallel([self._follow, self._read_all], ends=self._end)
+            await in_parallel([self._follow, self._read_all])
         finally:
             end()
-
-    def _end(self) -> None:
-        self._ends = True
 
     def _reconnected(self) -> None:
         """Forget why kas was unavailable: it is asked again within seconds."""
@@ -238,8 +233,7 @@ class Commits:
                 continue
             self.seen = snapshot.commit
             self._unread = snapshot
-            if self._reading is not None:
-                self._reading.cancel()
+            self._reading.interrupt()
             await deferLater(self._api.clock, BETWEEN)
             if self._settings.ref is not None and self._settings.ref.commit:
                 # It never changes.
@@ -339,19 +333,12 @@ class Commits:
     async def _read_all(self) -> None:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
         while True:
+            self._reading.begin()
             snapshot = self._unread
-            step: Deferred[None] = Deferred()
-            if snapshot is not None:
-                step = Deferred.fromCoroutine(self._read_one(snapshot, backoff))
-            self._reading = step
-            try:
-                await step
-            except CancelledError:
-                if self._ends or self._unread is snapshot:
-                    # The task was cancelled, not only the reading of an old commit.
-                    raise
-            finally:
-                self._reading = None
+            if snapshot is None:
+                await self._reading.run(Deferred[None]())
+            else:
+                await self._reading.run(self._read_one(snapshot, backoff))
 
     async def _read_one(self, snapshot: Snapshot, backoff: Backoff) -> None:
         try:

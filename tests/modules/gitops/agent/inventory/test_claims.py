@@ -304,11 +304,8 @@ class ClaimsTests(ReconcileCase):
         ]
         self.assertLess(written.index("moves"), written.index("inventory-two"))
 
-    def test_adopted_late(self) -> None:
-        """
-        An object that another agent adopts stays while that agent cannot apply it yet.
-        """
-        uid = self.begin()
+    def late(self) -> tuple[Any, ...]:
+        """Objects of a commit in which the moved one waits for another, in vain."""
         broken = {
             "apiVersion": "example.com/v1",
             "kind": "Unknown",
@@ -317,16 +314,48 @@ class ClaimsTests(ReconcileCase):
         needs = "example.com/namespaces/default/Unknown/broken"
         annotations = {"config.kubernetes.io/depends-on": needs}
         moves = {**MOVES, "metadata": {**MOVES["metadata"], "annotations": annotations}}
-        objects = (*config_maps(1), broken, moves)
-        report = self.apply("two", *objects, commit="c2", policy="adopt_all")
+        return (*config_maps(1), broken, moves)
+
+    def test_adopted_late(self) -> None:
+        """
+        An object that another agent adopts stays while that agent cannot apply it yet.
+        """
+        uid = self.begin()
+        report = self.apply("two", *self.late(), commit="c2", policy="adopt_all")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.SKIPPED)
         report = self.apply("one", STAYS, commit="c2")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
-        self.apply("two", *objects, commit="c2", policy="adopt_all")
+        self.apply("two", *self.late(), commit="c2", policy="adopt_all")
         self.assertEqual((self.owner(), self.deleted()), ("", []))
         self.apply("two", *config_maps(1), MOVES, commit="c3", policy="adopt_all")
         self.handed_over(uid)
         self.assertNotIn(GIVEN_BY, self.live("moves")["metadata"]["annotations"])
+
+    def test_taken_late(self) -> None:
+        """An object that leaves Git before it was taken goes."""
+        uid = self.begin()
+        self.apply("two", *self.late(), commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        for _ in range(2):
+            report = self.apply("two", *self.late(), commit="c2")
+            self.assertEqual(self.outcomes(report)["moves"], Outcome.SKIPPED)
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.apply("two", *config_maps(1), commit="c3")
+        self.time += OTHERS_SECONDS
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+
+    def test_repaired_before_it_was_planned(self) -> None:
+        """A repair does not tell the owner that a commit was planned."""
+        uid = self.begin()
+        second = self.reconciler(**self.of_agent("two"))
+        objects = read_source([("a.yaml", text(*config_maps(1)).encode())])
+        self.pair.run(second.repair("c2", objects.manifests))
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
 
     def test_adopted_at_once(self) -> None:
         """An adopted object keeps no claim."""
