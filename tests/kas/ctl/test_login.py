@@ -275,6 +275,6 @@ def test_provider_away(person: _Person) -> None:
     person.now = person.expires_at - 10
     assert person.current() == before
     person.now = person.expires_at
-    with pytest.raises(SignInFailed, match="answered 503"):
+    with pytest.raises(SignInFailed, match="responded with 503"):
         person.current()
     assert person.signed_in == 1

@@ -235,12 +235,12 @@ class ClientTests(SynchronousTestCase):
                 b"HTTP/1.1 301 Moved\r\nLocation: https://new.example/\r\n"
                 b"Content-Length: 0\r\n\r\n",
                 "status",
-                ("kas.example:81 answered 301 Moved", "https://new.example/"),
+                ("kas.example:81 responded with 301 Moved", "https://new.example/"),
             ),
             (
                 b"HTTP/1.1 403 Forbidden\r\nContent-Length: 15\r\n\r\nblocked by WAF\n",
                 "status",
-                ("answered 403 Forbidden", ": blocked by WAF"),
+                ("responded with 403 Forbidden", ": blocked by WAF"),
             ),
             (
                 b"HTTP/1.1 502 Bad Gateway\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -206,10 +206,10 @@ async def test_behind_nginx(tmp_path: Path) -> None:
         client = await dial(port, f"ws://127.0.0.1:{port}/good/x")
         await exchange(client, server)
         for path, words in (
-            ("plain", "answered 426"),
-            ("dead", "answered 502 Bad Gateway"),
+            ("plain", "responded with 426"),
+            ("dead", "responded with 502 Bad Gateway"),
             ("moved", "/good"),
-            ("nothing", "answered 404 Not Found"),
+            ("nothing", "responded with 404 Not Found"),
         ):
             try:
                 await dial(port, f"ws://127.0.0.1:{port}/{path}")

@@ -261,7 +261,10 @@ class Cluster:
         ({"resources": ["../../etc"]}, "is outside of the repository"),
         ({"resources": ["/etc"]}, "is outside of the repository"),
         ({"components": ["../../x"]}, "is outside of the repository"),
-        ({"configMapGenerator": [{"name": "a", "files": ["x=/etc/passwd"]}]}, "leads"),
+        (
+            {"configMapGenerator": [{"name": "a", "files": ["x=/etc/passwd"]}]},
+            "is outside of",
+        ),
         ({"configMapGenerator": [{"name": "a", "envs": ["../../x"]}]}, "leads out"),
         ({"configMapGenerator": [{"name": "a", "envs": ["../../x=y"]}]}, "leads out"),
         (
