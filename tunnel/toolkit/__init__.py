@@ -3,6 +3,8 @@ Helpers for both programs and for modules; they are part of the stable API.
 
     backoff.py      pauses between attempts
     until.py        wait for a condition
+    interruptible.py
+                    steps of a loop that a newer event interrupts
     timers.py       delayed calls: cancelled, made sooner, and with names
     counts.py       counts by key, without zero entries
     single_flight.py

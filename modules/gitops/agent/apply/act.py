@@ -97,9 +97,9 @@ class Act:
         pruner.register()
         if not applier.changes_nothing:
             await ledger.confirm()
-        # Claim before the inventory has the commit: until then, the present owner of
+        # Mark before the inventory has the commit: until then, the present owner of
         # these objects waits for this source, and then checks each object again.
-        await marks.claim_all()
+        await marks.mark_all()
         await ledger.write()
         if plan.whole:
             applier.forget_others()

@@ -59,11 +59,9 @@ class Applier:
                 # With the present uid: other clients may have deleted the earlier
                 # object.
                 known = entries.get(key, InventoryEntry())
-                # Until it is taken, the object may leave Git again.
-                claimed = known.claimed if action.takes else action.claims
                 applied = known.applied
                 entries[key] = InventoryEntry(
-                    action.uid, applied=applied, claimed=claimed
+                    action.uid, applied=applied, claimed=_claimed(action, known)
                 )
                 # The inventory also tells what another agentk applied.
                 if key not in self._settled and (settled := Settled.read(applied)):
@@ -159,9 +157,8 @@ class Applier:
                 return
             applied = recreated
         claimed_by = action.seen.claimed_by if action.seen is not None else ""
-        is_claimed = claimed_by == self._execution.inventory_id or action.claims
-        if is_claimed and not action.takes:
-            await self._marks.drop_marks(action)
+        if claimed_by == self._execution.inventory_id and not action.takes:
+            await self._marks.drop_claim_of(action)
         found = applied_version(applied["metadata"])
         settled = self._settled[key] = Settled(known.digest, found.fields)
         self._note_applied(key, found.uid, settled)
@@ -285,6 +282,17 @@ class Applier:
         if live["metadata"].get("uid", "") == action.uid:
             return ""
         return "another object of this name was created in the meantime; retrying"
+
+
+def _claimed(action: Action, known: InventoryEntry) -> str:
+    """
+    Return the inventory from which an object is claimed until it is taken.
+
+    It may leave Git again before that, and another inventory may want to delete it.
+    """
+    if not action.takes or action.seen is None:
+        return ""
+    return known.claimed or action.claims or action.seen.claimed_by
 
 
 def _outcome(seen: Seen | None, applied: KubernetesObject) -> Outcome:

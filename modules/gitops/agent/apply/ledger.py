@@ -101,6 +101,9 @@ class Ledger:
         :raises CallError: it cannot be written.
         """
         before = self._inventory
+        if before.of_other and not self._plan.whole:
+            # Writing it would make it ours, without the approvals of its deletes.
+            return
         after = attrs.evolve(
             before,
             entries=dict(self.entries),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import attrs
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 
 from modules.gitops.agent.apply.execution import (
@@ -33,10 +34,14 @@ from tunnel.errors import CallError, Status
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.parallel import in_parallel
 
-__all__ = ["ANNOTATE_TIMES", "OwnershipMarks"]
+__all__ = ["ANNOTATE_TIMES", "MARK_SECONDS", "OwnershipMarks"]
 
 #: Attempts to claim an object, with the backoff of overloaded API servers.
 ANNOTATE_TIMES = 4
+
+#: Seconds for all claims and takes before the first object is applied: a webhook may be
+#: silent for 30 seconds each time, for one object.
+MARK_SECONDS = 5.0
 
 
 @attrs.define(eq=False)
@@ -46,20 +51,51 @@ class OwnershipMarks:
     _execution: Execution
     #: An attempt to claim an object was denied until its last repetition.
     _may_not_annotate: bool = attrs.field(default=False, init=False)
+    #: Objects that `take` has taken.
+    _taken: set[ObjectKey] = attrs.field(factory=set, init=False)
 
-    async def claim_all(self) -> None:
-        """Annotate objects of other inventories as wanted by this one."""
+    async def mark_all(self) -> None:
+        """
+        Take the objects that change their owner, and claim those that another inventory
+        has to release.
+
+        The next pass repeats claims that fail or are late; applying the object repeats
+        takes. Until then, the entry in the inventory makes the other agent wait.
+
+        :raises Superseded: another agentk leads.
+        """
         own = self._execution.inventory_id
-        claim = {CLAIMED_BY: own}
-        await in_parallel(
-            partial(self._annotate, action, claim)
-            for action in self._execution.plan.wanted.values()
-            if action.claims and action.seen and action.seen.claimed_by != own
-        )
+        wanted = self._execution.plan.wanted.values()
+        takes = [partial(self._take_early, one) for one in wanted if one.takes]
+        claims = [
+            partial(self._annotate, one, {CLAIMED_BY: own})
+            for one in wanted
+            if one.claims and not one.takes and one.seen and one.seen.claimed_by != own
+        ]
+        marking = Deferred.fromCoroutine(in_parallel((*takes, *claims)))
+        marking.addTimeout(MARK_SECONDS, self._execution.clock)
+        try:
+            await marking
+        except TimeoutError:
+            # One object with a silent webhook must not delay all others.
+            return
 
-    async def drop_marks(self, action: Action) -> None:
-        """Remove the claim on an object that is ours now, and the offer to take it."""
-        await self._annotate(action, {CLAIMED_BY: None, GIVEN_BY: None})
+    async def _take_early(self, action: Action) -> None:
+        """
+        Take an object before the inventory has the commit.
+
+        The former owner believes an inventory with this commit, and the object may be
+        applied much later.
+        """
+        try:
+            await self.take(action)
+        except CallError:
+            # Applying it repeats the attempt, and reports the failure.
+            return
+
+    async def drop_claim_of(self, action: Action) -> None:
+        """Remove our claim from an object that is ours now."""
+        await self._annotate(action, {CLAIMED_BY: None})
 
     async def _annotate(
         self, action: Action, annotations: Mapping[str, str | None]
@@ -153,19 +189,22 @@ class OwnershipMarks:
 
     async def take(self, action: Action) -> bool:
         """
-        Mark an object without an inventory as ours, unless another agent was faster.
+        Mark an object as ours, unless another agent was faster.
 
         If two agents marked it, each would believe that it owns the object, and the
         agent whose commit does not contain it would delete it.
         """
         assert action.manifest is not None
         key, own = action.key, self._execution.inventory_id
+        if key in self._taken:
+            return True
+        former = action.seen.owner if action.seen is not None else ""
         resource = await self._execution.resource_of(action.manifest)
         for _ in range(BUSY_TIMES):
             live = await live_object(self._execution.client, resource, key)
             if live is None or live["metadata"].get("uid", "") != action.uid:
                 return False
-            if owner := owner_of(live):
+            if (owner := owner_of(live)) not in ("", former):
                 return owner == own
             mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
             try:
@@ -175,5 +214,8 @@ class OwnershipMarks:
                 if error.status is not Status.ABORTED:
                     raise
             else:
+                self._taken.add(key)
+                entries = self._execution.ledger.entries
+                entries[key] = attrs.evolve(entries[key], claimed="")
                 return True
         return False

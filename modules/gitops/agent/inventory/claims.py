@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 import attrs
 
@@ -46,6 +46,7 @@ from modules.gitops.agent.inventory.inventory import (
     SOURCE,
     WRITER,
     entry_of,
+    part_name,
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import (
@@ -76,6 +77,10 @@ MAX_WANTING = 100
 
 #: ConfigMaps that are read.
 MAX_SEEN = 4000
+
+#: Namespaces in which an inventory is looked for: only one contains it, and others
+#: contain ConfigMaps of users.
+MAX_CLAIMANTS = 8
 
 #: Annotations that are read, and characters of each: other users may write anything.
 _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
@@ -398,17 +403,14 @@ class Claims:
 
         If the inventory cannot be read, all objects are kept.
         """
-        other, found, seen = clean(inventory, MAX_ID), dict[ObjectKey, Claim](), 0
-        pages = self._client.list(
-            _CONFIG_MAPS, label_selector=f"{LABEL}={inventory}", limit=WHOLE_PAGE
-        )
+        other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
         try:
-            async for page in pages:
-                seen += len(page)
-                if seen > 2 * MAX_PARTS:
-                    why = f"too many ConfigMaps have the label of inventory {other}"
-                    return dict.fromkeys(keys, Claim(why, False))
-                for part in page:
+            namespaces = await self._namespaces_of(inventory)
+            if len(namespaces) > MAX_CLAIMANTS:
+                why = f"too many namespaces have a ConfigMap inventory-{other}"
+                return dict.fromkeys(keys, Claim(why, False))
+            for namespace in namespaces:
+                async for part in self._parts_of(inventory, namespace):
                     if self._is_own(_said(part)):
                         return {}
                     for key in keys:
@@ -426,6 +428,48 @@ class Claims:
             )
             return dict.fromkeys(keys, Claim(why, False))
         return found
+
+    async def _namespaces_of(self, inventory: str) -> list[str]:
+        """
+        Return the Namespaces that may contain an inventory which a project follows.
+
+        Users may write any number of ConfigMaps in their Namespaces, but only one of
+        each name.
+        """
+        found: list[str] = []
+        pages = self._client.list(
+            _CONFIG_MAPS,
+            label_selector=f"{LABEL}={inventory}",
+            field_selector=f"metadata.name={part_name(inventory, 0)}",
+            limit=PAGE,
+            metadata_only=True,
+        )
+        async for page in pages:
+            # The inventory of a former project claims nothing, see `Leftovers`.
+            said = map(_said, page)
+            found += [one[_NAMESPACE] for one in said if SOURCE in one and PARTS in one]
+            if len(found) > MAX_CLAIMANTS:
+                break
+        return found
+
+    async def _parts_of(
+        self, inventory: str, namespace: str
+    ) -> AsyncIterator[KubernetesObject]:
+        """Yield the parts of an inventory in one Namespace."""
+        names, seen = {part_name(inventory, one) for one in range(MAX_PARTS)}, 0
+        pages = self._client.list(
+            _CONFIG_MAPS,
+            namespace,
+            label_selector=f"{LABEL}={inventory}",
+            limit=WHOLE_PAGE,
+        )
+        async for page in pages:
+            for part in page:
+                if part["metadata"]["name"] in names:
+                    yield part
+            seen += len(page)
+            if seen > 2 * MAX_PARTS:
+                return
 
     def _may_follow_same(self, annotations: Mapping[str, str]) -> bool:
         """Tell whether an inventory may have, or reach, our commit."""

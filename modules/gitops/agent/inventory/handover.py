@@ -27,12 +27,8 @@ from modules.gitops.wire.settings import ManifestProject
 __all__ = ["ProjectHandover", "names"]
 
 
-class _Project(Protocol):
-    settings: ManifestProject
-
-    @property
-    def name(self) -> str:
-        """The name in the configuration."""
+class _Desired(Protocol):
+    """The commits of a project; see `DesiredCommits`."""
 
     @property
     def inventory(self) -> str:
@@ -44,9 +40,7 @@ class _Project(Protocol):
 
     @property
     def knows_orders(self) -> bool:
-        """
-        Tell whether `has_in_git` knows the commit that an operator pinned, if any.
-        """
+        """Whether `has_in_git` knows the commit that an operator pinned, if any."""
 
     @property
     def past_commits(self) -> Collection[str]:
@@ -59,12 +53,30 @@ class _Project(Protocol):
         """
 
     @property
+    def location(self) -> Location:
+        """The project's ref and repository, as kas resolved them."""
+
+
+class _Status(Protocol):
+    @property
     def problems(self) -> list[str]:
         """Descriptions of present problems."""
 
+
+class _Project(Protocol):
+    settings: ManifestProject
+
     @property
-    def location(self) -> Location:
-        """The project's ref and repository, as kas resolved them."""
+    def name(self) -> str:
+        """The name in the configuration."""
+
+    @property
+    def desired(self) -> _Desired:
+        """The commits of the project."""
+
+    @property
+    def status(self) -> _Status:
+        """The status of the project."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """Tell whether a commit that the project processes contains an object."""
@@ -113,9 +125,9 @@ class ProjectHandover:
         """
         own = self._projects.get(self._name)
         for other in self._others():
-            if other.inventory == owner:
+            if other.desired.inventory == owner:
                 behind = own is not None and _is_behind(other, own)
-                knows = other.knows_orders and not behind
+                knows = other.desired.knows_orders and not behind
                 return knows and not other.has_in_git(key)
         return None
 
@@ -125,20 +137,24 @@ class ProjectHandover:
         """
         own = self._projects.get(self._name)
         return own is not None and any(
-            other.inventory == owner
-            and (not other.knows_orders or _is_behind(other, own))
+            other.desired.inventory == owner
+            and (not other.desired.knows_orders or _is_behind(other, own))
             for other in self._others()
         )
 
     @property
     def inventories(self) -> dict[str, str]:
         """The names of the other projects, by the ids of their inventories."""
-        return {one.inventory: one.name for one in self._others() if one.inventory}
+        return {
+            one.desired.inventory: one.name
+            for one in self._others()
+            if one.desired.inventory
+        }
 
     @property
     def is_complete(self) -> bool:
         """Whether the inventories of all projects are known."""
-        return all(one.inventory for one in self._projects.values())
+        return all(one.desired.inventory for one in self._projects.values())
 
     def changed(self) -> None:
         """
@@ -157,10 +173,12 @@ class ProjectHandover:
         own = self._projects.get(self._name)
         if own is None:
             return False
-        if not other.known_commit:
-            return _may_follow(other, own) and other.location.may_be_in(own.location)
-        if not other.knows_orders:
-            return other.location.may_be_in(own.location)
+        if not other.desired.known_commit:
+            return _may_follow(other, own) and other.desired.location.may_be_in(
+                own.desired.location
+            )
+        if not other.desired.knows_orders:
+            return other.desired.location.may_be_in(own.desired.location)
         return _is_behind(other, own)
 
 
@@ -171,22 +189,25 @@ def _is_behind(other: _Project, own: _Project) -> bool:
     Each project skips commits: some were replaced before it read them, and some it
     could not read.  So a commit that *own* does not know proves nothing.
     """
-    theirs, ours = other.known_commit, own.known_commit
+    theirs, ours = other.desired.known_commit, own.desired.known_commit
     if theirs == ours or not _may_follow(other, own):
         return False
-    if theirs in own.past_commits:
+    if theirs in own.desired.past_commits:
         # Also after a forced push, when *other* may know our commit from before.
         return True
     if not _follow_same(other, own):
         return False
     # The ref may have been forced back to a commit that *other* knows from before.
-    has_passed = ours in other.past_commits and other.known_since >= own.known_since
+    has_passed = (
+        ours in other.desired.past_commits
+        and other.desired.known_since >= own.desired.known_since
+    )
     return not has_passed
 
 
 def _follow_same(other: _Project, own: _Project) -> bool:
     """Tell whether both certainly follow the same ref of the same repository."""
-    theirs, ours = other.location, own.location
+    theirs, ours = other.desired.location, own.desired.location
     if not ours.repository or theirs.repository != ours.repository:
         return False
     named = ours.ref not in ("", "HEAD") and theirs.ref == ours.ref
@@ -195,16 +216,16 @@ def _follow_same(other: _Project, own: _Project) -> bool:
 
 def _may_follow(other: _Project, own: _Project) -> bool:
     """Tell whether both may follow the same ref, whatever its spelling."""
-    return other.settings.ref == own.settings.ref or other.location.may_be_ref(
-        own.location
+    return other.settings.ref == own.settings.ref or other.desired.location.may_be_ref(
+        own.desired.location
     )
 
 
 def _why_unread(other: _Project) -> str:
     why = f"project {other.name} has not read this commit, and may contain it"
-    if not other.problems:
+    if not other.status.problems:
         return why
-    return f"{why} (fix it or remove the project): {other.problems[0]}"
+    return f"{why} (fix it or remove the project): {other.status.problems[0]}"
 
 
 def names(

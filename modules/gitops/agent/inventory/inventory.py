@@ -48,6 +48,7 @@ __all__ = [
     "InventoryEntry",
     "InventoryStore",
     "entry_of",
+    "part_name",
 ]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
@@ -455,7 +456,7 @@ class InventoryStore:
         return datas
 
     def _name(self, number: int) -> str:
-        return f"inventory-{self._id}" + (f"-{number}" if number else "")
+        return part_name(self._id, number)
 
     async def _remove_former(self, moved: bool) -> None:
         """
@@ -625,6 +626,11 @@ class InventoryStore:
         return CallError(
             Status.FAILED_PRECONDITION, f"the inventory {name} cannot be read: {why}"
         )
+
+
+def part_name(inventory_id: str, number: int) -> str:
+    """Return the name of the ConfigMap of one part."""
+    return f"inventory-{inventory_id}" + (f"-{number}" if number else "")
 
 
 def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:

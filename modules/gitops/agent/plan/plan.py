@@ -100,10 +100,9 @@ class Action:
     :ivar live: for an object that leaves Git, its state when the plan was made.
     :ivar seen: for an object in Git, its live state; None if it does not exist.
     :ivar held: the limit of the source that keeps the object.
-    :ivar claims: for an object of an inventory of another agent, that inventory, until
-        this source has applied the object.
-    :ivar takes: whether the object is in no inventory, so that another agent may take
-        it, too.
+    :ivar claims: for an object of another inventory, that inventory.
+    :ivar takes: whether this source becomes the owner of an object that another
+        inventory owned, so that another agent may take it, too, or delete it.
     :ivar gives: for a detached object, whether another agent is to take it.
     """
 
@@ -448,11 +447,14 @@ def _wanting(
             not owner and settings.policy == "adopt_if_no_inventory"
         )
         if adopts:
-            # Another agent that prunes the object sees that it is wanted here, although
-            # it may be applied later than the inventory has the commit.
-            claims = "" if owner in settings.siblings else _claimable(owner)
             return Action(
-                Verb.ADOPT, key, _of(owner), manifest, seen=seen, claims=claims
+                Verb.ADOPT,
+                key,
+                _of(owner),
+                manifest,
+                seen=seen,
+                claims=_claimable(owner),
+                takes=bool(owner or seen.given_by),
             )
         enough = "adopt_all" if owner else "adopt_if_no_inventory"
         why = (

@@ -1,8 +1,14 @@
 """
 One project of an agent.
 
-    project.py       when the project works on which commit, and its orders
+    project.py       the parts of the project, and how they work together
+    desired.py       the commits to apply: the newest one, or a pinned one
+    passes.py        when the project applies which commit
     reconcile.py     brings the cluster to the state of one commit
+    operations.py    the orders of operators
+    status.py        state and problems
+    explanations.py  texts for operators
+    previewer.py     previews of commits
     context.py       what all projects of an agentk share
     stores.py        what agentk keeps of a project in the cluster
     journal.py       log lines of a project

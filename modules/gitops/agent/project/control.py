@@ -20,8 +20,9 @@ from modules.gitops.agent.project.messages import (
     timestamp,
 )
 from modules.gitops.agent.project.preview import ObjectPreview
-from modules.gitops.agent.project.project import Project, State
+from modules.gitops.agent.project.project import Project
 from modules.gitops.agent.project.receivers import Receiver, key_of
+from modules.gitops.agent.project.status import State
 from modules.gitops.agent.source.snapshot import ref_message
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
@@ -205,14 +206,14 @@ class Control:
     ) -> pb.ApproveResponse:
         """Approve deletes that a limit holds back."""
         by = clean(request.operator, MAX_OPERATOR, " ")
-        await self._project(request.project).approve(request.release, by)
+        await self._project(request.project).operations.approve(request.release, by)
         return pb.ApproveResponse()
 
     async def get_history(
         self, request: pb.GetHistoryRequest, call: Any
     ) -> pb.GetHistoryResponse:
         """Return the commits that were applied."""
-        found = await self._project(request.project).history()
+        found = await self._project(request.project).operations.history()
         return pb.GetHistoryResponse(
             commits=[
                 pb.AppliedCommit(
@@ -229,7 +230,7 @@ class Control:
         self, request: pb.GetKeptRequest, call: Any
     ) -> pb.GetKeptResponse:
         """Return the kept previous states of objects."""
-        found = await self._project(request.project).kept()
+        found = await self._project(request.project).operations.kept()
         if request.id:
             found = [one for one in found if one.state_id == request.id]
             if not found:
@@ -254,18 +255,18 @@ class Control:
     async def undo(self, request: pb.UndoRequest, call: Any) -> pb.UndoResponse:
         """Apply an earlier commit, and stay there."""
         project = self._project(request.project)
-        return pb.UndoResponse(commit=await project.undo(request.commit))
+        return pb.UndoResponse(commit=await project.operations.undo(request.commit))
 
     async def suspend(
         self, request: pb.SuspendRequest, call: Any
     ) -> pb.SuspendResponse:
         """Stop changing the cluster."""
-        await self._project(request.project).suspend()
+        await self._project(request.project).operations.suspend()
         return pb.SuspendResponse()
 
     async def resume(self, request: pb.ResumeRequest, call: Any) -> pb.ResumeResponse:
         """Follow Git again."""
-        await self._project(request.project).resume()
+        await self._project(request.project).operations.resume()
         return pb.ResumeResponse()
 
     async def sync(self, request: pb.SyncRequest, call: Any) -> pb.SyncResponse:
@@ -278,7 +279,7 @@ class Control:
             # The project may be new in the latest commit of the agent's configuration.
             text = f"{error.message} (to read a new configuration, sync one of these)"
             raise CallError(error.status, text) from None
-        return pb.SyncResponse(commit=await project.sync())
+        return pb.SyncResponse(commit=await project.operations.sync())
 
     async def repair(self, request: pb.RepairRequest, call: Any) -> pb.RepairResponse:
         """Take fields of objects back from other field managers."""
@@ -286,7 +287,7 @@ class Control:
             ObjectKey(one.group, one.kind, one.namespace, one.name)
             for one in request.objects
         ]
-        await self._project(request.project).repair(keys)
+        await self._project(request.project).operations.repair(keys)
         return pb.RepairResponse()
 
     async def get_drift(
@@ -316,7 +317,7 @@ class Control:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._previews[call] = request.merge_request
         try:
-            found = await project.preview(request.ref, request.path)
+            found = await project.previewer.preview(request.ref, request.path)
         finally:
             del self._previews[call]
         return pb.PreviewResponse(
@@ -349,7 +350,7 @@ class Control:
         found = self.projects.get(name)
         if found is None:
             of_repository = [
-                one for one in self.projects.values() if one.repository == name
+                one for one in self.projects.values() if one.desired.repository == name
             ]
             found = of_repository[0] if len(of_repository) == 1 else None
         if found is None:
@@ -365,31 +366,33 @@ def _status(project: Project) -> pb.ProjectStatus:
     """Return the status of a project without its objects."""
     status = pb.ProjectStatus(
         id=project.settings.label,
-        repository=project.repository,
-        state=_STATES[project.state],
-        next_commit=project.next_commit,
-        next_reason=shortened(project.next_reason, MAX_REASON),
-        problems=[shortened(one, MAX_PROBLEM) for one in project.problems[:MAX_LINES]],
-        pinned=project.orders.pinned[:MAX_COMMIT],
+        repository=project.desired.repository,
+        state=_STATES[project.status.state],
+        next_commit=project.status.next_commit,
+        next_reason=shortened(project.status.next_reason, MAX_REASON),
+        problems=[
+            shortened(one, MAX_PROBLEM) for one in project.status.problems[:MAX_LINES]
+        ],
+        pinned=project.desired.orders.pinned[:MAX_COMMIT],
         ref=ref_message(project.settings.ref),
         drifted=len(project.drifts.present),
-        hands_over=project.hands_over,
-        drift_delay=shortened(project.drift_delay, MAX_REASON),
+        hands_over=project.status.hands_over,
+        drift_delay=shortened(project.status.drift_delay, MAX_REASON),
     )
-    report = project.report
+    report = project.passes.report
     if report is None:
         return status
     status.commit = report.commit
-    status.release = project.release
-    if project.worked_at is not None:
-        status.worked_at.CopyFrom(timestamp(project.worked_at))
+    status.release = project.status.release
+    if project.passes.worked_at is not None:
+        status.worked_at.CopyFrom(timestamp(project.passes.worked_at))
     counts = Counter(one.outcome.value for one in report.results.values())
     status.objects_by_outcome.update(counts)
     return status
 
 
 def _objects(project: Project, room: _Room) -> list[pb.ObjectStatus]:
-    report = project.report
+    report = project.passes.report
     if report is None:
         return []
     results = [report.results[key] for key in sorted(report.results)]

@@ -12,12 +12,18 @@ from modules.gitops.wire.settings import ManifestProject
 __all__ = ["Dependencies"]
 
 
+class _Status(Protocol):
+    @property
+    def is_current(self) -> bool:
+        """Whether all objects of the project are in the cluster and healthy."""
+
+
 class _Project(Protocol):
     settings: ManifestProject
 
     @property
-    def is_current(self) -> bool:
-        """Whether all its objects are in the cluster and healthy."""
+    def status(self) -> _Status:
+        """The status of the project."""
 
     def dependency_worked(self) -> None:
         """Note that a project that it depends on has finished a commit."""
@@ -36,7 +42,7 @@ class Dependencies:
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return which of *names* are not current now."""
         found = ((name, self._projects.get(name)) for name in names)
-        return [name for name, one in found if one is None or not one.is_current]
+        return [name for name, one in found if one is None or not one.status.is_current]
 
     def is_needed(self, name: str) -> bool:
         """Tell whether another project depends on this one."""

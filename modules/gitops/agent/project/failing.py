@@ -11,7 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from modules.gitops.agent.project.project import Project, State
+from modules.gitops.agent.project.project import Project
+from modules.gitops.agent.project.status import State
 from modules.gitops.wire import reports_pb2
 from tunnel.api import IServiceClient
 from tunnel.errors import CallError
@@ -56,7 +57,7 @@ class FailingReports:
         failing = [
             one
             for _, one in sorted(self._projects.items())
-            if one.state is State.FAILED and not one.hands_over
+            if one.status.state is State.FAILED and not one.status.hands_over
         ]
         if not failing and not self._known:
             return
@@ -77,7 +78,7 @@ class FailingReports:
 
 
 def _problem(project: Project) -> str:
-    problems = project.problems
+    problems = project.status.problems
     if not problems:
         return ""
     return clean(shortened(problems[0], MAX_PROBLEM), MAX_PROBLEM, " ")

@@ -42,14 +42,14 @@ class Journal:
     """
     The log of one project.
 
-    :param project: the name of the project.
+    :ivar project: the name of the project.
     :ivar problems: the reasons why the project is not current, as logged.
     :ivar commit: the commit to which *problems* belong.
     """
 
     _log = Logger()
 
-    _project: str
+    project: str
     _clock: IReactorTime
     problems: list[str] = attrs.field(factory=list, init=False)
     commit: str = attrs.field(default="", init=False)
@@ -76,14 +76,14 @@ class Journal:
         for line in lines[:MAX_LINES]:
             log(
                 "project {project}, commit {commit}: {line}",
-                project=self._project,
+                project=self.project,
                 commit=commit[:12],
                 line=line,
             )
         if len(lines) > MAX_LINES:
             log(
                 "project {project}, commit {commit}: and {count} more",
-                project=self._project,
+                project=self.project,
                 commit=commit[:12],
                 count=len(lines) - MAX_LINES,
             )
@@ -96,7 +96,7 @@ class Journal:
         self._summary = (report.commit, summary)
         self._log.info(
             "project {project}: commit {commit} is {what}: {summary}",
-            project=self._project,
+            project=self.project,
             commit=report.commit,
             what="in the cluster" if not report.failed else "partly in the cluster",
             summary=summary,
@@ -107,14 +107,14 @@ class Journal:
         self._log.info(
             "project {project}: another agentk changed the inventory, or an "
             "operator changed the orders; retrying",
-            project=self._project,
+            project=self.project,
         )
 
     def dry_run(self, commit: str, verbs: Iterable[str]) -> None:
         """Log the changes that a commit would make."""
         self._log.info(
             "project {project}: commit {commit} would {what} (dry run)",
-            project=self._project,
+            project=self.project,
             commit=commit,
             what=counted(verbs),
         )
@@ -129,14 +129,14 @@ class Journal:
         if self._unsaid_drifts:
             self._log.warn(
                 "project {project}: {count} more lines about drift",
-                project=self._project,
+                project=self.project,
                 count=self._unsaid_drifts,
             )
             self._unsaid_drifts = 0
         say = self._log.info if drift.state in _GOOD else self._log.warn
         say(
             "project {project}: drift: {drift}; {state}{reason}",
-            project=self._project,
+            project=self.project,
             drift=str(drift),
             state=_STATE_WORDS[drift.state],
             reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",

@@ -26,10 +26,16 @@ from modules.gitops.agent.inventory.inventory import (
 )
 from modules.gitops.agent.objects.live import live_object
 from modules.gitops.agent.objects.manifests import ObjectKey
-from modules.gitops.agent.objects.prune_guards import owner_of, was_given
+from modules.gitops.agent.objects.ownership import FIELD_MANAGER
+from modules.gitops.agent.objects.prune_guards import (
+    CLAIMED_BY,
+    claimed_by,
+    owner_of,
+    was_given,
+)
 from modules.gitops.agent.project.project import Project
 from modules.gitops.agent.source.snapshot import Location, followed_in
-from tunnel.api import IKubernetesClient, KubernetesResource
+from tunnel.api import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.errors import CallError
 from tunnel.toolkit.texts import clean
 
@@ -78,7 +84,7 @@ class Leftovers:
 
     def of(self, project: Project) -> Sequence[str]:
         """Return the lines about objects that a former form of *project* left."""
-        return self._lines.get(project.location, ())
+        return self._lines.get(project.desired.location, ())
 
     def changed(self) -> None:
         """Search soon, because the configuration has other projects."""
@@ -113,7 +119,7 @@ class Leftovers:
         former.
         """
         every = self._projects.values()
-        return bool(every) and all(one.inventory for one in every)
+        return bool(every) and all(one.desired.inventory for one in every)
 
     async def _look(self) -> dict[Location, list[str]]:
         lines: dict[Location, list[str]] = {}
@@ -150,7 +156,7 @@ class Leftovers:
         Return the ids of former inventories, and the locations that their projects
         followed.
         """
-        present = {one.inventory for one in self._projects.values()}
+        present = {one.desired.inventory for one in self._projects.values()}
         mark, seen = self._mark(), 0
         found: dict[str, Location] = {}
         pages = self._client.list(
@@ -197,6 +203,8 @@ class Leftovers:
                 self._client, kinds.get((key.group, key.kind)), key
             )
             claimed = entries[key].claimed
+            if live is not None and claimed and owner_of(live):
+                await self._drop_claim(inventory, key, live)
             if live is not None and (
                 owner_of(live) == inventory or was_given(live, claimed, inventory)
             ):
@@ -204,6 +212,27 @@ class Leftovers:
                 if not is_wanted:
                     found.append(key)
         return found, is_empty
+
+    async def _drop_claim(
+        self, inventory: str, key: ObjectKey, live: KubernetesObject
+    ) -> None:
+        """
+        Remove the claim of a former inventory from an object.
+
+        Otherwise its owner would release the object when it leaves Git, and nothing
+        would delete it.
+
+        :raises CallError: the API server is unavailable, or the object has changed.
+        """
+        if claimed_by(live) != inventory:
+            return
+        resource = await self._client.resource(live["apiVersion"], live["kind"])
+        names = ("uid", "resourceVersion")
+        metadata = {name: live["metadata"].get(name, "") for name in names}
+        patch = {"metadata": {**metadata, "annotations": {CLAIMED_BY: None}}}
+        await self._client.patch(
+            resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+        )
 
 
 def _line(inventory: str, namespace: str, staying: Sequence[ObjectKey]) -> str:

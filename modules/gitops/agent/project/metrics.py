@@ -66,12 +66,12 @@ class GitopsMetrics(Collector):
             labels=["project", "result"],
         )
         for name, project in sorted(self._projects.items()):
-            report = project.report
+            report = project.passes.report
             if report is not None:
                 found = Counter(one.outcome.value for one in report.results.values())
                 for outcome, count in sorted(found.items()):
                     objects.add_metric([name, outcome], count)
-            since = project.out_of_sync_since
+            since = project.status.out_of_sync_since
             seconds = max(0.0, self._now() - since) if since is not None else 0.0
             out_of_sync.add_metric([name], seconds)
             drifted.add_metric([name], len(project.drifts.present))

@@ -40,6 +40,7 @@ from tunnel.api import IKubernetesClient
 from tunnel.errors import CallError, Status
 
 __all__ = [
+    "Pass",
     "Reconciler",
     "Report",
 ]
@@ -85,42 +86,54 @@ class Report:
         return [one for one in found if one.outcome is Outcome.BLOCKED]
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class Pass:
+    """
+    One comparison of a source with the cluster.
+
+    :ivar kept: see `Act`.
+    :ivar stays: see `make_plan`, also for *given* and *claims*.
+    :ivar threads: compute the order of a commit's objects.
+    """
+
+    store: InventoryStore
+    settings: SourceSettings
+    kept: KeptStates | None = None
+    stays: Callable[[ObjectKey], str] = lambda key: ""
+    given: Given = nothing_given
+    claims: ClaimsOf = no_claims
+    threads: TextThreads = attrs.field(factory=lambda: TextThreads(COMMIT_THREADS))
+
+
 @attrs.define(eq=False, kw_only=True)
 class Reconciler:
     """
-    An engine that brings the cluster to the state of one source.
+    The engine of one project, which brings the cluster to the state of its source.
 
     :param leads: called before each change; tells whether this agentk may change
         anything.
     :param now: returns the time in seconds since 1970.
-    :param planned: called with each plan before it is applied.
+    :param planned: called with each plan before it is applied, and its inventory.
     :param applied: called with the new state of each applied object.
-    :param settled: see `Act`, also for *kept*.
     :param leaves: tells whether an object stays as other clients have changed it.
-    :param stays: see `make_plan`, also for *given* and *claims*.
-    :param prunes: see `Act`, also for *pruned*.
-    :param threads: compute the order of a commit's objects.
+    :param prunes: see `Act`.
+    :param pruned: called with the commit and each object that was deleted because it
+        left Git.
+    :ivar settled: see `Act`.
     """
 
     client: IKubernetesClient
-    store: InventoryStore
-    settings: SourceSettings
     leads: Callable[[], bool]
     clock: IReactorTime
     now: Callable[[], float]
-    planned: Callable[[Plan], None] = lambda plan: None
+    planned: Callable[[Plan, str], None] = lambda plan, inventory_id: None
     applied: Callable[[Manifest, AppliedVersion], None] = lambda manifest, live: None
-    settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
-    kept: KeptStates | None = None
     leaves: Callable[[Manifest], bool] = lambda manifest: False
-    stays: Callable[[ObjectKey], str] = lambda key: ""
-    given: Given = nothing_given
-    claims: ClaimsOf = no_claims
     prunes: Callable[[Pruning], None] = lambda pruning: None
     pruned: Callable[[str, ObjectKey], None] = lambda commit, key: None
-    threads: TextThreads = attrs.field(factory=lambda: TextThreads(COMMIT_THREADS))
+    settled: dict[ObjectKey, Settled] = attrs.field(factory=dict, init=False)
 
-    async def plan(self, commit: str, source: Source) -> Plan | Report:
+    async def plan(self, of: Pass, commit: str, source: Source) -> Plan | Report:
         """
         Return the plan of a commit, or a report of the reasons why nothing would be
         applied.
@@ -130,26 +143,26 @@ class Reconciler:
         if source.problems:
             return Report(commit, source.problems)
         resolved = await resolve(
-            self.client, source.manifests, self.settings.default_namespace
+            self.client, source.manifests, of.settings.default_namespace
         )
-        order = await self.threads.run(order_of, resolved.manifests)
+        order = await of.threads.run(order_of, resolved.manifests)
         if problems := (*resolved.problems, *order.problems):
             return Report(commit, problems)
-        inventory = await self.store.read()
+        inventory = await of.store.read()
         plan = await make_plan(
             self.client,
             commit,
             resolved,
             order,
             inventory,
-            self.settings,
-            self.stays,
-            self.given,
-            self.claims,
+            of.settings,
+            of.stays,
+            of.given,
+            of.claims,
         )
         return self._without_left(plan)
 
-    async def run(self, commit: str, source: Source) -> Report:
+    async def run(self, of: Pass, commit: str, source: Source) -> Report:
         """
         Apply a commit and return the report.
 
@@ -158,12 +171,12 @@ class Reconciler:
             written.
         """
         try:
-            plan = await self.plan(commit, source)
+            plan = await self.plan(of, commit, source)
         except CallError as error:
             raise _superseded(error) from None
         if isinstance(plan, Report):
             return plan
-        act = await self._act(plan, self.settings)
+        act = await self._act(of, plan, of.settings)
         return Report(
             commit,
             results=act.results,
@@ -183,6 +196,7 @@ class Reconciler:
 
     async def repair(
         self,
+        of: Pass,
         commit: str,
         manifests: Collection[Manifest],
         only: Collection[ObjectKey] = (),
@@ -196,45 +210,43 @@ class Reconciler:
         :raises Superseded: as `run`.
         :raises CallError: as `run`.
         """
-        resolved = await resolve(
-            self.client, manifests, self.settings.default_namespace
-        )
+        resolved = await resolve(self.client, manifests, of.settings.default_namespace)
         if only:
             some = tuple(one for one in resolved.manifests if one.key in only)
             resolved = attrs.evolve(resolved, manifests=some)
         try:
-            inventory = await self.store.read()
+            inventory = await of.store.read()
         except CallError as error:
             raise _superseded(error) from None
         plan = await plan_some(
-            self.client, commit, resolved, inventory, self.settings, self.given
+            self.client, commit, resolved, inventory, of.settings, of.given
         )
-        timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
+        timeout = min(of.settings.reconcile_timeout, REPAIR_SECONDS)
         settings = attrs.evolve(
-            self.settings,
+            of.settings,
             force=True,
             reconcile_timeout=timeout,
             awaits_all=False,
             only_reports=False,
             repairs=True,
         )
-        act = await self._act(plan, settings)
+        act = await self._act(of, plan, settings)
         return act.results
 
-    async def _act(self, plan: Plan, settings: SourceSettings) -> Act:
-        self.planned(plan)
+    async def _act(self, of: Pass, plan: Plan, settings: SourceSettings) -> Act:
+        self.planned(plan, settings.inventory_id)
         act = Act(
             self.client,
             plan,
             settings,
-            self.store,
+            of.store,
             self.leads,
             self.clock,
             self.now,
             self.applied,
             self.settled,
-            self.kept,
-            self.stays,
+            of.kept,
+            of.stays,
             self.prunes,
             partial(self.pruned, plan.commit),
         )

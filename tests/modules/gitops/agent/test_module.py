@@ -11,7 +11,8 @@ from zope.interface.verify import verifyObject
 from modules.gitops.agent.inventory.identity import inventory_id
 from modules.gitops.agent.objects.prune_guards import OWNER
 from modules.gitops.agent.project.journal import MAX_LINE
-from modules.gitops.agent.project.project import AGAIN, State
+from modules.gitops.agent.project.passes import AGAIN
+from modules.gitops.agent.project.status import State
 from modules.gitops.agent.source.commits import LOOK_MOST
 from modules.gitops.agent.source.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.agent.source.threads import TextThreads
@@ -220,8 +221,8 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "other", "depends_on": ["apps"]}, {"id": "apps"})
         self.passes(60)
         (other,) = [one for one in self.agent.projects.values() if one.name == "other"]
-        self.assertIs(other.state, State.WAITING)
-        self.assertEqual(other.problems, ["it waits for apps (depends_on)"])
+        self.assertIs(other.status.state, State.WAITING)
+        self.assertEqual(other.status.problems, ["it waits for apps (depends_on)"])
         self.assertIsNone(self.live("m001"))
         live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
         assert live is not None
@@ -234,8 +235,8 @@ class HalvesTests(HalvesTestCase):
         self.cluster.objects.put(live)
         self.passes(10)
         self.assertIsNotNone(self.live("m001"))
-        self.assertIs(other.state, State.CURRENT)
-        self.assertEqual(other.problems, [])
+        self.assertIs(other.status.state, State.CURRENT)
+        self.assertEqual(other.status.problems, [])
 
     def test_a_project_that_leaves_the_configuration(self) -> None:
         """Its objects stay."""
@@ -285,17 +286,17 @@ class HalvesTests(HalvesTestCase):
         self.apps.down = CallError(Status.UNAVAILABLE, "no tunnel")
         self.pushed()
         self.passes(30)
-        (problem,) = project.problems
+        (problem,) = project.status.problems
         self.assertIn("no tunnel", problem)
         # It is asked again within seconds, and may answer otherwise.
         self.agent._api.events.publish(TunnelConnected("1"))
-        self.assertEqual(project.problems, [])
+        self.assertEqual(project.status.problems, [])
         self.passes(ASK_FIRST + RETRY_MOST)
-        self.assertEqual(len(project.problems), 1)
+        self.assertEqual(len(project.status.problems), 1)
         self.apps.down = None
         self.agent._api.events.publish(TunnelConnected("1"))
         self.passes(ASK_MOST)
-        self.assertEqual(project.problems, [])
+        self.assertEqual(project.status.problems, [])
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
         self.pushed()
         self.assertIsNotNone(self.live("m002"))
@@ -343,22 +344,22 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "apps", "paths": [{"glob": "a/*"}]})
         self.passes(10)
         project = self.agent.projects["apps"]
-        self.assertIsNone(project.out_of_sync_since)
+        self.assertIsNone(project.status.out_of_sync_since)
         refused = self.apps.commit({"b/a.yaml": text(object_("one"))})
         self.pushed()
         self.passes(5)
-        self.assertIsNotNone(project.out_of_sync_since)
-        self.assertIs(project.state, State.FAILED)
-        self.assertEqual(project.next_commit, refused)
-        self.assertIn("has no folder a", project.next_reason)
+        self.assertIsNotNone(project.status.out_of_sync_since)
+        self.assertIs(project.status.state, State.FAILED)
+        self.assertEqual(project.status.next_commit, refused)
+        self.assertIn("has no folder a", project.status.next_reason)
         self.passes(3 * ASK_MOST)
         self.assertEqual(len(self.said("has no folder a")), 1)
         self.apps.commit({"a/a.yaml": text(object_("two"))})
         self.pushed()
         self.passes(5)
         self.assertIsNotNone(self.live("two"))
-        self.assertIsNone(project.out_of_sync_since)
-        self.assertIs(project.state, State.CURRENT)
+        self.assertIsNone(project.status.out_of_sync_since)
+        self.assertIs(project.status.state, State.CURRENT)
 
     def test_a_branch_that_comes_back(self) -> None:
         """A push ends the wait of kas and of agentk, however long it has become."""
@@ -370,13 +371,13 @@ class HalvesTests(HalvesTestCase):
         # By now the pause of agentk takes five minutes.
         self.passes(1250)
         project = self.agent.projects["apps"]
-        self.assertIn("has no refs/heads/x", project.problems[0])
+        self.assertIn("has no refs/heads/x", project.status.problems[0])
         self.apps.commit({"a.yaml": text(object_("two"))}, "refs/heads/x")
         self.passes(LOOK_MOST)
         self.pushed()
         self.passes(5)
         self.assertIsNotNone(self.live("two"))
-        self.assertEqual(project.problems, [])
+        self.assertEqual(project.status.problems, [])
 
     def test_a_failure_before_the_commit(self) -> None:
         """A readable ref ends no pause if kas fails for another reason."""
@@ -402,12 +403,14 @@ class HalvesTests(HalvesTestCase):
         project = self.agent.projects["apps"]
         self.apps.commit({"b/a.yaml": text(object_("one"))})
         self.pushed()
-        self.assertIs(project.state, State.FAILED)
+        self.assertIs(project.status.state, State.FAILED)
         self.apps.rewind(good)
         self.pushed()
         self.passes(ASK_FIRST)
-        self.assertEqual((project.problems, project.next_commit), ([], ""))
-        self.assertIs(project.state, State.CURRENT)
+        self.assertEqual(
+            (project.status.problems, project.status.next_commit), ([], "")
+        )
+        self.assertIs(project.status.state, State.CURRENT)
 
     def test_what_kas_refuses_until_its_limits_are_others(self) -> None:
         """The same commit is asked for again and again, however rarely."""
@@ -438,7 +441,8 @@ class HalvesTests(HalvesTestCase):
         renderer.makes = text(*config_maps(1)).encode()
         self.apps.commit({"kustomization.yaml": "resources: [a.yaml]"})
         self.configure({"id": "apps", "source": {"kind": "kustomize"}})
-        preview = Deferred.fromCoroutine(agent.projects["apps"].preview(rpc_pb2.Ref()))
+        previewer = agent.projects["apps"].previewer
+        preview = Deferred.fromCoroutine(previewer.preview(rpc_pb2.Ref()))
         self.passes(5)
         self.assertEqual((renderer.begun, shown.begun, shown.ended), (1, 1, 0))
         renderer.makes = text(*config_maps(2)).encode()
@@ -458,7 +462,7 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "apps"})
         self.passes(5)
         project = agent.projects["apps"]
-        preview = Deferred.fromCoroutine(project.preview(rpc_pb2.Ref()))
+        preview = Deferred.fromCoroutine(project.previewer.preview(rpc_pb2.Ref()))
         self.pair.settle()
         self.assertEqual(held.names, ["read_source"])
         held.end()
@@ -495,12 +499,12 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "apps", "source": {"kind": "kustomize"}})
         self.passes(600)
         (project,) = self.agent.projects.values()
-        self.assertEqual(project.problems, ["no place to write"])
+        self.assertEqual(project.status.problems, ["no place to write"])
         self.assertEqual(len(self.said("no place to write")), 1)
         self.assertGreater(renderer.begun, 2)
         renderer.makes = text(*config_maps(1)).encode()
         self.passes(ASK_MOST)
-        self.assertEqual(project.problems, [])
+        self.assertEqual(project.status.problems, [])
         self.assertIsNotNone(self.live("m001"))
 
     def test_what_strangers_call_things(self) -> None:
@@ -525,16 +529,18 @@ class HalvesTests(HalvesTestCase):
             self.apps.commit({"a.yaml": text(*commit)})
             self.pushed()
             project = self.agent.projects["apps"]
-            assert project.report is not None
-            self.assertEqual(project.report.release, "")
-            self.assertEqual((project.state, project.problems), (State.CURRENT, []))
-            self.assertTrue(project.is_current)
-            self.assertIsNone(project.out_of_sync_since)
+            assert project.passes.report is not None
+            self.assertEqual(project.passes.report.release, "")
+            self.assertEqual(
+                (project.status.state, project.status.problems), (State.CURRENT, [])
+            )
+            self.assertTrue(project.status.is_current)
+            self.assertIsNone(project.status.out_of_sync_since)
         self.assertIsNotNone(self.live("m008"))
         # ... and known all the same, for when it is to go.
         self.configure({"id": "apps"})
         self.passes(1)
-        self.assertIs(self.agent.projects["apps"].state, State.HELD)
+        self.assertIs(self.agent.projects["apps"].status.state, State.HELD)
 
     def test_a_broken_commit(self) -> None:
         """The good one before it goes on, and is still put right."""
@@ -585,13 +591,13 @@ class HalvesTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.configure({"id": "apps"})
         project = self.agent.projects["apps"]
-        before = project.worked_at
+        before = project.passes.worked_at
         self.cluster.refuses = True
         self.cluster.cut()
-        self.pair.run(project.sync())
+        self.pair.run(project.operations.sync())
         self.passes(10)
-        self.assertIs(project.state, State.FAILED)
-        self.assertNotEqual(project.worked_at, before)
+        self.assertIs(project.status.state, State.FAILED)
+        self.assertNotEqual(project.passes.worked_at, before)
 
     def test_a_blocked_prune_is_said_once_and_approved(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
@@ -605,7 +611,7 @@ class HalvesTests(HalvesTestCase):
         (how,) = self.said("9 objects wait for an approval")
         *_, agent, project, release = how.split()
         self.assertEqual((agent, project), (self.agent._api.agent_name, "apps"))
-        self.pair.run(self.agent.projects["apps"].approve(release))
+        self.pair.run(self.agent.projects["apps"].operations.approve(release))
         self.passes(5)
         self.assertIsNone(self.live("m002"))
         self.assertIsNotNone(self.live("m001"))

@@ -6,7 +6,6 @@ import json
 from typing import Any
 from unittest.mock import Mock
 
-import attrs
 import pytest
 from twisted.logger import capturedLogs
 
@@ -21,7 +20,7 @@ from modules.gitops.agent.objects.differences import (
 )
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
-from modules.gitops.agent.project.project import AGAIN, WATCHED_AGAIN
+from modules.gitops.agent.project.passes import AGAIN, WATCHED_AGAIN
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tunnel.api import KubernetesResource, KubernetesWrite
@@ -160,10 +159,9 @@ class RepairTests(DriftTestCase):
         self.cluster.answer("GET", path, denied, 403)
         self.begin(*config_maps(1))
         self.assertEqual(len(self.said("cannot be watched for drift")), 1)
-        delay = self.agent.projects["apps"].drift_delay
+        delay = self.agent.projects["apps"].status.drift_delay
         self.assertIn(
-            ("changes to ConfigMap by other clients are detected every 5 minutes"),
-            delay,
+            "changes to ConfigMap by other clients are detected every 5 minutes", delay
         )
         self.assertTrue(delay.endswith(": no"), delay)
         self.remove("m001")
@@ -175,15 +173,14 @@ class RepairTests(DriftTestCase):
         """Of a kind that is watched at once; status says of which it is not."""
         self.begin(*config_maps(1))
         project = self.agent.projects["apps"]
-        self.assertEqual(project.drift_delay, "")
+        self.assertEqual(project.status.drift_delay, "")
         kinds = {("", f"K{number}"): "forbidden" for number in range(7)}
         self.patch(project.drifts._watches, "problems", lambda follower: kinds)
-        self.assertIn("K0, K1, K2, K3, K4 and 2 more kinds", project.drift_delay)
+        self.assertIn("K0, K1, K2, K3, K4 and 2 more kinds", project.status.drift_delay)
         for mode, said in (("report", "every 10 minutes"), ("off", "")):
-            drift = attrs.evolve(project.settings.drift, mode=mode)
-            project.settings = attrs.evolve(project.settings, drift=drift)
-            self.assertIn(said, project.drift_delay)
-        self.assertEqual(project.drift_delay, "")
+            project.status._drift_mode = mode
+            self.assertIn(said, project.status.drift_delay)
+        self.assertEqual(project.status.drift_delay, "")
 
     def test_a_version_that_goes(self) -> None:
         """The one that Git names now is watched."""
@@ -494,7 +491,7 @@ class ReportTests(DriftTestCase):
         self.remove("m002")
         self.passes(WATCHED_AGAIN * 2)
         self.left_as_it_is()
-        self.assertIsNotNone(self.agent.projects["apps"].out_of_sync_since)
+        self.assertIsNotNone(self.agent.projects["apps"].status.out_of_sync_since)
 
     def test_it_stays_while_agentk_starts(self) -> None:
         """What others did while nobody looked is told, too."""

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import attrs
+from twisted.internet.defer import Deferred
 
 from modules.gitops.agent.apply.applier import TAKEN_MEANWHILE
 from modules.gitops.agent.apply.execution import BUSY_TIMES
 from modules.gitops.agent.apply.outcome import Outcome
-from modules.gitops.agent.apply.ownership_marks import ANNOTATE_TIMES
+from modules.gitops.agent.apply.ownership_marks import ANNOTATE_TIMES, MARK_SECONDS
 from modules.gitops.agent.apply.pruner import CLAIMED_MEANWHILE
 from modules.gitops.agent.inventory import claims
 from modules.gitops.agent.inventory.claims import (
@@ -22,6 +23,7 @@ from modules.gitops.agent.inventory.claims import (
 from modules.gitops.agent.inventory.inventory import (
     COMMIT,
     LABEL,
+    MAX_PARTS,
     PARTS,
     SOURCE,
     WRITER,
@@ -231,7 +233,7 @@ class ClaimsTests(ReconcileCase):
         self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2")
         self.apply("one", STAYS, commit="c2")
-        patch, changes = self.client.patch, [BUSY_TIMES]
+        patch, changes = self.client.patch, [2 * BUSY_TIMES]
 
         async def changed(*given: Any, **more: Any) -> Any:
             if changes[0]:
@@ -324,9 +326,9 @@ class ClaimsTests(ReconcileCase):
         report = self.apply("two", *self.late(), commit="c2", policy="adopt_all")
         self.assertEqual(self.outcomes(report)["moves"], Outcome.SKIPPED)
         report = self.apply("one", STAYS, commit="c2")
-        self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.FORGOTTEN)
         self.apply("two", *self.late(), commit="c2", policy="adopt_all")
-        self.assertEqual((self.owner(), self.deleted()), ("", []))
+        self.assertEqual((self.owner(), self.deleted()), ("two", []))
         self.apply("two", *config_maps(1), MOVES, commit="c3", policy="adopt_all")
         self.handed_over(uid)
         self.assertNotIn(GIVEN_BY, self.live("moves")["metadata"]["annotations"])
@@ -566,14 +568,79 @@ class ClaimsTests(ReconcileCase):
         self.assertEqual(facts.behind["y"], ("c" * limit, "w" * limit))
 
     def test_many_that_anyone_wrote(self) -> None:
+        """A user of one Namespace hides no claim, whatever ConfigMaps are there."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        for number in range(3 * MAX_PARTS):
+            self.plant(f"x{number}", "two", annotations={SOURCE: "apps", PARTS: "1"})
+        self.plant("inventory-two", "two", annotations={SOURCE: "apps", PARTS: "1"})
+        report = self.apply("one", STAYS, commit="c2")
+        self.assertIn("waits up to 2 minutes", report.blocked[0].reason)
+        self.time += OTHERS_SECONDS
+        self.apply("one", STAYS, commit="c2")
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.handed_over(uid)
+
+    def test_inventories_in_many_namespaces(self) -> None:
         """Where they hide which one claims an object, it stays."""
-        self.patch(claims, "MAX_PARTS", 1)
+        self.patch(claims, "MAX_CLAIMANTS", 0)
         self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2")
-        for number in range(3):
-            self.plant(f"x{number}", "two")
         report = self.apply("one", STAYS, commit="c2")
-        self.assertIn("too many ConfigMaps", report.blocked[0].reason)
+        self.assertIn("too many namespaces", report.blocked[0].reason)
+
+    def test_a_claim_of_a_former_project(self) -> None:
+        """A released inventory claims nothing: the object goes."""
+        self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        inventory = self.live("inventory-two")
+        del inventory["metadata"]["annotations"][SOURCE]
+        self.objects.put(inventory)
+        report = self.apply("one", STAYS, commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
+
+    def test_a_claim_that_takes_long(self) -> None:
+        """A silent webhook of one object does not delay the others."""
+        self.begin()
+        silent = Deferred[Any]()
+        client: Any = _Patching(self.client, lambda *given, **more: silent)
+        second = self.reconciler(client=client, **self.of_agent("two"))
+        files = [("a.yaml", text(*config_maps(1, 2), MOVES).encode())]
+        reports: list[Report] = []
+        running = Deferred.fromCoroutine(second.run("c2", read_source(files)))
+        running.addCallback(reports.append)
+        self.clock.pump([0.1] * 10)
+        self.assertEqual(reports, [])
+        self.clock.pump([0.1] * 10 * int(MARK_SECONDS))
+        (report,) = reports
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.CREATED)
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.FAILED)
+
+    def test_one_that_comes_back_late(self) -> None:
+        """Agent 1 has it again before its turn comes in a later wave."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        stays, broken, moves = self.late()
+        report = self.apply("one", STAYS, broken, moves, commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.SKIPPED)
+        self.time += OTHERS_SECONDS
+        self.apply("two", stays, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual((self.owner(), self.deleted()), ("one", []))
+
+    def test_one_that_comes_back_and_may_not_be_taken(self) -> None:
+        """Agent 2, to which it was given, keeps it for some time."""
+        uid = self.begin()
+        self.apply("two", *config_maps(1), MOVES, commit="c2")
+        self.apply("one", STAYS, commit="c2")
+        client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, 1000)
+        self.apply("one", STAYS, MOVES, commit="c3", client=client)
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertIn("may still claim it", report.blocked[0].reason)
+        self.apply("one", STAYS, MOVES, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        self.assertEqual(self.owner(), "one")
 
     def test_an_inventory_that_anyone_wrote(self) -> None:
         """It gives no object away that is of no inventory, or of a program's."""

@@ -15,11 +15,13 @@ from modules.gitops.agent.inventory.claims import OTHERS_SECONDS, Waits
 from modules.gitops.agent.inventory.handover import _is_behind, names
 from modules.gitops.agent.inventory.inventory import LABEL, PARTS, SOURCE, WRITER
 from modules.gitops.agent.objects.manifests import ObjectKey, read_source
-from modules.gitops.agent.objects.prune_guards import OWNER
+from modules.gitops.agent.objects.prune_guards import CLAIMED_BY, OWNER
 from modules.gitops.agent.plan.plan import FOLDER_GONE
 from modules.gitops.agent.project import leftovers
 from modules.gitops.agent.project.leftovers import LOOK_AGAIN
-from modules.gitops.agent.project.project import LOOK_SOONEST, TRY_MOST, Project, State
+from modules.gitops.agent.project.passes import LOOK_SOONEST, TRY_MOST
+from modules.gitops.agent.project.project import Project
+from modules.gitops.agent.project.status import State
 from modules.gitops.agent.source.snapshot import Location
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2, rpc_pb2
@@ -51,6 +53,11 @@ class _Reader:
     past_commits: Collection[str] = ()
     settings: ManifestProject = attrs.Factory(lambda: ManifestProject(id="apps"))
     location: Location = attrs.Factory(lambda: Location("url:1", "refs/heads/main"))
+
+    @property
+    def desired(self) -> _Reader:
+        """The commits."""
+        return self
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,7 @@ class HandoverTests(HalvesTestCase):
         self.configure(*projects)
         self.passes(5)
         uid: str = self.live("moves")["metadata"]["uid"]
-        self.assertEqual(self.owner(), self.project("apps").inventory)
+        self.assertEqual(self.owner(), self.project("apps").desired.inventory)
         return uid
 
     def begin_account(self) -> str:
@@ -135,14 +142,14 @@ class HandoverTests(HalvesTestCase):
             project = self.project(name)
             transfers = project._transfers
             before = {one: copy.deepcopy(getattr(transfers, one)) for one in names}
-            self.pair.run(project.preview(rpc_pb2.Ref(commit=commit)))
+            self.pair.run(project.previewer.preview(rpc_pb2.Ref(commit=commit)))
             after = {one: getattr(transfers, one) for one in names}
             self.assertEqual(after, before, name)
         # A pass remembers the same answer.
         key = ObjectKey("", "ConfigMap", "default", "moves")
-        snapshot = twin._first_snapshot()
+        snapshot = twin.operations._first_snapshot()
         self.pair.run(
-            twin._transfers.given(snapshot, key, self.project("apps").inventory)
+            twin._transfers.given(snapshot, key, self.project("apps").desired.inventory)
         )
         self.assertTrue(twin._transfers.waits)
 
@@ -157,10 +164,10 @@ class HandoverTests(HalvesTestCase):
             self.move()
             self.passes(2 * TRY_MOST)
             self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-            self.assertEqual(self.owner(), self.project("twin").inventory)
+            self.assertEqual(self.owner(), self.project("twin").desired.inventory)
             for name in ("apps", "twin"):
-                self.assertEqual(self.project(name).problems, [])
-                self.assertIs(self.project(name).state, State.CURRENT)
+                self.assertEqual(self.project(name).status.problems, [])
+                self.assertIs(self.project(name).status.state, State.CURRENT)
             self.assertEqual(self.deleted(), [])
             # And out of Git: whose it is now deletes it.
             self.apps.commit(
@@ -189,7 +196,7 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         # And out of Git: it stays, and is of no project any more.
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
         self.pushed()
@@ -230,15 +237,15 @@ class HandoverTests(HalvesTestCase):
         renderer.makes = text(object_("own"), MOVES).encode()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         for name in ("apps", "twin"):
-            self.assertEqual(self.project(name).problems, [])
+            self.assertEqual(self.project(name).status.problems, [])
         # What fails there still holds it up.
         bad = object_("bad", "Unknown", "x.io/v1")
         self.apps.commit({"a/a.yaml": text(bad), "b/b.yaml": ""})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        self.assertIs(self.project("twin").state, State.WAITING)
+        self.assertIs(self.project("twin").status.state, State.WAITING)
 
     def test_a_conflict(self) -> None:
         """Who has a field of the object may lose it to `repair`, as at any time."""
@@ -252,11 +259,12 @@ class HandoverTests(HalvesTestCase):
         self.move()
         self.passes(5)
         twin = self.project("twin")
-        (problem,) = twin.problems
+        (problem,) = twin.status.problems
         self.assertIn("once with 'kasctl gitops repair'", problem)
-        self.pair.run(twin.repair([]))
+        self.pair.run(twin.operations.repair([]))
         self.passes(2 * TRY_MOST)
-        self.assertEqual((twin.problems, self.owner()), ([], twin.inventory))
+        self.assertEqual(twin.status.problems, [])
+        self.assertEqual(self.owner(), twin.desired.inventory)
         self.assertEqual(self.live("moves")["data"], {"n": "1"})
 
     def test_one_that_reads_later(self) -> None:
@@ -267,20 +275,20 @@ class HandoverTests(HalvesTestCase):
         renderer.makes = None
         self.move()
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.owner(), self.project("apps").inventory)
-        (why,) = self.project("apps").problems
+        self.assertEqual(self.owner(), self.project("apps").desired.inventory)
+        (why,) = self.project("apps").status.problems
         self.assertIn("project twin has not read this commit, and may contain it", why)
-        self.assertIs(self.project("apps").state, State.FAILED)
-        self.assertTrue(self.project("apps").hands_over)
+        self.assertIs(self.project("apps").status.state, State.FAILED)
+        self.assertTrue(self.project("apps").status.hands_over)
         # That commit never ends; the next one says it.
         renderer.makes = text(object_("own"), MOVES).encode()
         self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
         self.pushed()
         self.passes(5)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
-        self.assertEqual(self.project("apps").problems, [])
-        self.assertFalse(self.project("apps").hands_over)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
+        self.assertEqual(self.project("apps").status.problems, [])
+        self.assertFalse(self.project("apps").status.hands_over)
         self.assertEqual(self.deleted(), [])
 
     def test_from_one_that_reads_later(self) -> None:
@@ -300,17 +308,17 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(5)
         apps = self.project("apps")
-        self.assertEqual(len(apps.problems), 3)
-        self.assertIs(apps.state, State.FAILED)
-        self.assertTrue(apps.hands_over)
+        self.assertEqual(len(apps.status.problems), 3)
+        self.assertIs(apps.status.state, State.FAILED)
+        self.assertTrue(apps.status.hands_over)
         # Nobody who depends on it goes on.
-        self.assertFalse(apps.is_current)
+        self.assertFalse(apps.status.is_current)
         renderer.makes = text(object_("more")).encode()
         self.apps.commit({"a/a": "", "b/b.yaml": text(STAYS, MOVES, needs)})
         self.pushed()
         self.passes(TRY_MOST)
-        self.assertEqual(apps.problems, [])
-        self.assertIs(apps.state, State.CURRENT)
+        self.assertEqual(apps.status.problems, [])
+        self.assertIs(apps.status.state, State.CURRENT)
         self.assertEqual(self.deleted(), ["own"])
         # One that has read the commit and has the object, too, does not give it.
         renderer.makes = text(object_("more"), MOVES).encode()
@@ -320,13 +328,13 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"a/c": "", "b/b.yaml": text(STAYS, MOVES)})
         self.pushed()
         self.passes(5)
-        self.assertIs(apps.state, State.FAILED)
-        self.assertFalse(apps.hands_over)
+        self.assertIs(apps.status.state, State.FAILED)
+        self.assertFalse(apps.status.hands_over)
 
     def test_from_another_agent(self) -> None:
         """An agent that follows the same gives the object within two minutes."""
         self.begin(A)
-        followed = self.project("apps")._first_snapshot().followed
+        followed = self.project("apps").operations._first_snapshot().followed
         for owner, source, awaited in (
             ("x", followed, True),
             ("x", "url:1 refs/heads/main other", False),
@@ -349,15 +357,15 @@ class HandoverTests(HalvesTestCase):
             self.apps.commit({"a/a.yaml": text(STAYS, MOVES), owner: source})
             self.pushed()
             self.passes(5)
-            self.assertIs(self.project("apps").state, State.FAILED)
-            self.assertIs(self.project("apps").hands_over, awaited, owner)
+            self.assertIs(self.project("apps").status.state, State.FAILED)
+            self.assertIs(self.project("apps").status.hands_over, awaited, owner)
             self.passes(OTHERS_SECONDS + 2 * TRY_MOST)
-            self.assertFalse(self.project("apps").hands_over)
+            self.assertFalse(self.project("apps").status.hands_over)
 
     def test_to_another_agent(self) -> None:
         """An object that waits for one is handed over; what fails besides is told."""
         self.begin(A)
-        snapshot = self.project("apps")._first_snapshot()
+        snapshot = self.project("apps").operations._first_snapshot()
         name = snapshot.followed
         behind = {
             "apiVersion": "v1",
@@ -372,22 +380,22 @@ class HandoverTests(HalvesTestCase):
         self.cluster.objects.put(behind)
         # A preview begins no wait.
         head = self.apps.commit({"a/a.yaml": text(STAYS)}, "refs/heads/next")
-        preview = self.project("apps").preview(rpc_pb2.Ref(branch="next"))
+        preview = self.project("apps").previewer.preview(rpc_pb2.Ref(branch="next"))
         self.assertEqual(self.pair.run(preview).commit, head)
         self.assertEqual(self.project("apps")._transfers.deletes_wait, Waits())
         self.move()
         self.passes(5)
-        (why,) = self.project("apps").problems
+        (why,) = self.project("apps").status.problems
         self.assertIn("waits up to 2 minutes for agent other, which follows", why)
-        self.assertIs(self.project("apps").state, State.WAITING)
-        self.assertTrue(self.project("apps").hands_over)
+        self.assertIs(self.project("apps").status.state, State.WAITING)
+        self.assertTrue(self.project("apps").status.hands_over)
         self.assertEqual(len(self.project("apps")._transfers.deletes_wait.begun), 1)
         bad = object_("bad", "Unknown", "x.io/v1")
         self.apps.commit({"a/a.yaml": text(STAYS, bad)})
         self.pushed()
         self.passes(5)
-        self.assertIs(self.project("apps").state, State.FAILED)
-        self.assertFalse(self.project("apps").hands_over)
+        self.assertIs(self.project("apps").status.state, State.FAILED)
+        self.assertFalse(self.project("apps").status.hands_over)
 
     def test_after_another_agent(self) -> None:
         """The delete is made when the wait ends; a newer commit waits once more."""
@@ -400,7 +408,7 @@ class HandoverTests(HalvesTestCase):
                 "namespace": "x",
                 "labels": {LABEL: "x"},
                 "annotations": {
-                    SOURCE: self.project("apps")._first_snapshot().followed,
+                    SOURCE: self.project("apps").operations._first_snapshot().followed,
                     PARTS: "1",
                 },
             },
@@ -409,12 +417,12 @@ class HandoverTests(HalvesTestCase):
         self.move()
         self.passes(5)
         apps = self.project("apps")
-        self.assertIs(apps.state, State.WAITING)
+        self.assertIs(apps.status.state, State.WAITING)
         self.passes(OTHERS_SECONDS - 10)
         self.assertEqual(self.deleted(), [])
         self.passes(10 + LOOK_SOONEST)
         self.assertEqual(self.deleted(), ["moves"])
-        self.assertIs(apps.state, State.CURRENT)
+        self.assertIs(apps.status.state, State.CURRENT)
         lines = [one for one in self.log if "waits up to" in one.get("line", "")]
         self.assertEqual([one["log_level"] for one in lines], [LogLevel.info])
         # The other agent may reach this commit, whatever it did with the last one.
@@ -450,7 +458,7 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         self.assertEqual(self.deleted(), [])
 
     def test_to_one_at_a_commit_that_was_skipped(self) -> None:
@@ -465,12 +473,12 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), [])
-        (why,) = self.project("apps").problems
+        (why,) = self.project("apps").status.problems
         self.assertIn("project twin has not read this commit", why)
         self.move()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         self.assertEqual(self.deleted(), ["own"])
 
     def test_an_account_that_gets_the_right_later(self) -> None:
@@ -487,7 +495,7 @@ class HandoverTests(HalvesTestCase):
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), [])
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("other").inventory)
+        self.assertEqual(self.owner(), self.project("other").desired.inventory)
 
     def test_projects_of_two_repositories(self) -> None:
         """Their commits say nothing of each other: objects are pruned, and move."""
@@ -502,7 +510,7 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(TRY_MOST)
         self.assertEqual(self.deleted(), ["own"])
-        self.assertEqual(self.project("apps").problems, [])
+        self.assertEqual(self.project("apps").status.problems, [])
         self.other.commit({"b.yaml": text(object_("theirs2"), MOVES)})
         self.pushed("other")
         self.apps.commit({"a.yaml": text(STAYS)})
@@ -510,32 +518,32 @@ class HandoverTests(HalvesTestCase):
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), ["own"])
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("other").inventory)
+        self.assertEqual(self.owner(), self.project("other").desired.inventory)
         for name in ("apps", "other"):
-            self.assertEqual(self.project(name).problems, [])
+            self.assertEqual(self.project(name).status.problems, [])
 
     def test_after_a_resume(self) -> None:
         """The commit that was pinned before counts no longer."""
         self.begin(B, A)
-        pinned = self.project("apps").commit
+        pinned = self.project("apps").desired.commit
         self.apps.commit({"a/a.yaml": text(MOVES), "b/b.yaml": ""})
         self.pushed()
         self.passes(5)
-        self.pair.run(self.project("apps").undo(pinned))
+        self.pair.run(self.project("apps").operations.undo(pinned))
         self.passes(5)
         self.move()
         self.passes(TRY_MOST)
-        self.assertEqual(self.owner(), self.project("apps").inventory)
-        self.pair.run(self.project("apps").resume())
+        self.assertEqual(self.owner(), self.project("apps").desired.inventory)
+        self.pair.run(self.project("apps").operations.resume())
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
-        self.assertEqual(self.project("twin").problems, [])
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
+        self.assertEqual(self.project("twin").status.problems, [])
 
     def test_pinned_to_the_newest_commit(self) -> None:
         """A newer one takes nothing from it, not even with its folder."""
         uid = self.begin(B, A)
-        pinned = self.project("apps").commit
-        self.pair.run(self.project("apps").undo(pinned))
+        pinned = self.project("apps").desired.commit
+        self.pair.run(self.project("apps").operations.undo(pinned))
         self.passes(5)
         for files in (
             {"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)},
@@ -544,25 +552,25 @@ class HandoverTests(HalvesTestCase):
             self.apps.commit(files)
             self.pushed()
             self.passes(2 * TRY_MOST)
-            self.assertEqual(self.owner(), self.project("apps").inventory)
+            self.assertEqual(self.owner(), self.project("apps").desired.inventory)
             self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-            problems = " ".join(self.project("apps").problems)
+            problems = " ".join(self.project("apps").status.problems)
             self.assertNotIn(FOLDER_GONE, problems)
             self.assertEqual(self.deleted(), [])
 
     def test_undo_to_a_commit_that_cannot_be_read(self) -> None:
         """Until it is read, nothing that it may have is pruned, as after a restart."""
         self.begin(B, A)
-        pinned = self.project("apps").commit
+        pinned = self.project("apps").desired.commit
         self.move()
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
 
         async def contains(ref: str, commit: str) -> bool:
             raise CallError(Status.UNAVAILABLE, "the server is away")
 
         self.patch(self.apps, "contains", contains)
-        self.pair.run(self.project("apps").undo(pinned))
+        self.pair.run(self.project("apps").operations.undo(pinned))
         self.passes(1)
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(OWN)})
         self.pushed()
@@ -572,11 +580,11 @@ class HandoverTests(HalvesTestCase):
     def test_pinned_before_a_restart(self) -> None:
         """The others take nothing of a pinned commit before it was read again."""
         uid = self.begin(B, A)
-        pinned = self.project("apps").commit
+        pinned = self.project("apps").desired.commit
         self.apps.commit({"a/a.yaml": text(MOVES), "b/b.yaml": ""})
         self.pushed()
         self.passes(5)
-        self.pair.run(self.project("apps").undo(pinned))
+        self.pair.run(self.project("apps").operations.undo(pinned))
         self.passes(5)
         newer = object_("moves", data={"n": "2"})
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(newer)})
@@ -587,7 +595,7 @@ class HandoverTests(HalvesTestCase):
             self.assertEqual(
                 (found["metadata"]["uid"], found["data"]), (uid, {"n": "1"})
             )
-            self.assertEqual(self.owner(), self.project("apps").inventory)
+            self.assertEqual(self.owner(), self.project("apps").desired.inventory)
             self.leave()
             self.lead()
             self.passes(2 * TRY_MOST)
@@ -595,11 +603,11 @@ class HandoverTests(HalvesTestCase):
     def test_pinned_to_a_commit_that_cannot_be_read(self) -> None:
         """Until it is read, nothing that it may have is pruned."""
         self.begin(B, A)
-        pinned = self.project("apps").commit
+        pinned = self.project("apps").desired.commit
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        self.pair.run(self.project("apps").undo(pinned))
+        self.pair.run(self.project("apps").operations.undo(pinned))
         self.passes(1)
         self.leave()
 
@@ -612,7 +620,7 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), [])
-        (why,) = self.project("twin").problems
+        (why,) = self.project("twin").status.problems
         self.assertIn("project apps has not read this commit", why)
         self.assertIn("the server is away", why)
 
@@ -625,7 +633,7 @@ class HandoverTests(HalvesTestCase):
         self.move()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.deleted(), [])
-        (problem,) = self.project("apps").problems
+        (problem,) = self.project("apps").status.problems
         self.assertIn("the agent's configuration in Git is not in effect", problem)
         self.assertIn(why, problem)
         api.events.publish(ConfigurationRefused(()))
@@ -640,15 +648,15 @@ class HandoverTests(HalvesTestCase):
         self.other.commit({"o.yaml": text(object_("own"), MOVES)})
         self.pushed("other")
         self.passes(5)
-        (why,) = self.project("other").problems
+        (why,) = self.project("other").status.problems
         # Not that adopt_all takes it over: the two would take it from each other.
         self.assertIn("project apps of this agent has it: remove", why)
         self.apps.commit({"a/a.yaml": text(STAYS)})
         self.pushed()
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("other").inventory)
-        self.assertEqual(self.project("other").problems, [])
+        self.assertEqual(self.owner(), self.project("other").desired.inventory)
+        self.assertEqual(self.project("other").status.problems, [])
         self.assertEqual(self.deleted(), [])
 
     def test_the_giving_project_names_the_branch(self) -> None:
@@ -667,7 +675,7 @@ class HandoverTests(HalvesTestCase):
         renderer.makes = None
         self.move()
         self.passes(5)
-        (why,) = self.project("apps").problems
+        (why,) = self.project("apps").status.problems
         self.assertIn("project twin has not read this commit", why)
         renderer.makes = text(object_("own"), MOVES).encode()
         self.apps.commit({"a/a.yaml": text(STAYS), "b/more": ""})
@@ -675,7 +683,7 @@ class HandoverTests(HalvesTestCase):
         self.pushed("twin")
         self.passes(2 * TRY_MOST)
         self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         self.assertEqual(self.deleted(), [])
         sources = {
             one["metadata"]["annotations"][SOURCE].rpartition(" ")[0]
@@ -687,7 +695,7 @@ class HandoverTests(HalvesTestCase):
         return [
             found
             for name in ("apps", "twin")
-            if (found := self.live(f"inventory-{self.project(name).inventory}"))
+            if (found := self.live(f"inventory-{self.project(name).desired.inventory}"))
         ]
 
     def test_after_a_restart(self) -> None:
@@ -702,7 +710,7 @@ class HandoverTests(HalvesTestCase):
             self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(MOVES)})
             self.lead()
             self.passes(TRY_MOST)
-            (why,) = self.project("apps").problems
+            (why,) = self.project("apps").status.problems
             self.assertIn("project twin has not read this commit", why)
             self.assertIn("(fix it or remove the project): no such chart", why)
             self.assertEqual(self.deleted(), [])
@@ -727,8 +735,8 @@ class HandoverTests(HalvesTestCase):
         self.lead()
         self.passes(TRY_MOST)
         # One follows another branch, the other one another repository.
-        self.assertEqual(self.project("twin").commit, "")
-        self.assertEqual(self.project("other").commit, "")
+        self.assertEqual(self.project("twin").desired.commit, "")
+        self.assertEqual(self.project("other").desired.commit, "")
         self.assertEqual(self.deleted(), ["moves"])
 
     def test_a_folder_that_was_removed(self) -> None:
@@ -746,17 +754,17 @@ class HandoverTests(HalvesTestCase):
             self.pushed()
             self.passes(TRY_MOST)
             self.assertEqual(self.deleted(), ["moves"])
-            self.assertEqual(self.project("apps").problems, [])
-            self.assertEqual(self.owner("own"), self.project("apps").inventory)
-            self.assertIs(self.project("twin").state, State.FAILED)
+            self.assertEqual(self.project("apps").status.problems, [])
+            self.assertEqual(self.owner("own"), self.project("apps").desired.inventory)
+            self.assertIs(self.project("twin").status.state, State.FAILED)
             # Nor does it come back, once it is removed there.
             self.apps.commit({"a/a.yaml": text(STAYS)})
             self.pushed()
-            self.pair.run(self.project("twin").repair([]))
+            self.pair.run(self.project("twin").operations.repair([]))
             self.passes(2 * TRY_MOST)
             self.assertEqual(self.deleted(), ["moves", "own"])
             self.assertIsNone(self.live("own"))
-            self.assertIn(FOLDER_GONE, self.project("twin").problems[-1])
+            self.assertIn(FOLDER_GONE, self.project("twin").status.problems[-1])
             self.configure()
             self.cluster.requests.clear()
 
@@ -771,17 +779,21 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"a/a.yaml": text(STAYS, OWN)})
         self.lead()
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.project("twin").commit, "")
-        self.assertEqual(self.owner("own"), self.project("apps").inventory)
+        self.assertEqual(self.project("twin").desired.commit, "")
+        self.assertEqual(self.owner("own"), self.project("apps").desired.inventory)
         self.assertEqual(self.live("own")["metadata"]["uid"], uid)
-        self.assertEqual(self.owner("more"), self.project("twin").inventory)
-        self.assertEqual((self.project("apps").problems, self.deleted()), ([], []))
+        self.assertEqual(self.owner("more"), self.project("twin").desired.inventory)
+        self.assertEqual(
+            (self.project("apps").status.problems, self.deleted()), ([], [])
+        )
         # The folder is there again.
         self.apps.commit({"a/a.yaml": text(STAYS), "b/b.yaml": text(*own)})
         self.pushed()
         self.passes(2 * TRY_MOST)
-        self.assertEqual(self.owner("own"), self.project("twin").inventory)
-        self.assertEqual((self.project("twin").problems, self.deleted()), ([], []))
+        self.assertEqual(self.owner("own"), self.project("twin").desired.inventory)
+        self.assertEqual(
+            (self.project("twin").status.problems, self.deleted()), ([], [])
+        )
 
     def test_a_repository_that_is_not_known(self) -> None:
         """What cannot be compared keeps the object, and says what to do."""
@@ -790,7 +802,7 @@ class HandoverTests(HalvesTestCase):
         self.pushed()
         self.passes(TRY_MOST)
         self.assertEqual(self.deleted(), [])
-        (why,) = self.project("apps").problems
+        (why,) = self.project("apps").status.problems
         self.assertIn("(fix it or remove the project): agent", why)
         self.configure(A)
         self.passes(TRY_MOST)
@@ -814,9 +826,9 @@ class HandoverTests(HalvesTestCase):
         self.configure({**A, "id": "twin"})
         self.passes(2 * TRY_MOST)
         for name in ("stays", "moves"):
-            self.assertEqual(self.owner(name), self.project("twin").inventory)
+            self.assertEqual(self.owner(name), self.project("twin").desired.inventory)
         self.assertEqual(self.live("stays")["metadata"]["uid"], uid)
-        self.assertEqual(self.project("twin").problems, [])
+        self.assertEqual(self.project("twin").status.problems, [])
         self.assertEqual(self.deleted(), [])
         self.apps.commit({"a/a.yaml": text(STAYS)})
         self.pushed()
@@ -830,16 +842,16 @@ class HandoverTests(HalvesTestCase):
         self.apps.commit({"a/a.yaml": text(STAYS, MOVES, *files)})
         self.configure(limited)
         self.passes(5)
-        former = self.project("apps").inventory
+        former = self.project("apps").desired.inventory
         self.apps.commit({"a/a.yaml": text(STAYS, MOVES)})
         self.pushed()
         self.passes(5)
-        self.assertIs(self.project("apps").state, State.HELD)
+        self.assertIs(self.project("apps").status.state, State.HELD)
         self.configure({**limited, "id": "twin"})
         self.passes(2 * TRY_MOST)
         twin = self.project("twin")
-        self.assertEqual((self.owner(), self.deleted()), (twin.inventory, []))
-        self.assertIs(twin.state, State.CURRENT)
+        self.assertEqual((self.owner(), self.deleted()), (twin.desired.inventory, []))
+        self.assertIs(twin.status.state, State.CURRENT)
         (notice,) = self.notices()
         self.assertIn(f"(inventory {former})", notice)
         self.assertIn("3 objects stay in the cluster", notice)
@@ -863,7 +875,7 @@ class HandoverTests(HalvesTestCase):
     def test_other_agents_wait_for_no_former_project(self) -> None:
         """Its inventory says so once the new project has the objects."""
         self.begin(A)
-        former = f"inventory-{self.project('apps').inventory}"
+        former = f"inventory-{self.project('apps').desired.inventory}"
         followed = self.live(former)["metadata"]["annotations"][SOURCE]
         # One object may not be taken yet.
         self.deny_patch()
@@ -872,7 +884,7 @@ class HandoverTests(HalvesTestCase):
         self.assertEqual(self.live(former)["metadata"]["annotations"][SOURCE], followed)
         self.cluster._answers.clear()
         self.passes(LOOK_AGAIN + 2 * TRY_MOST)
-        self.assertEqual(self.owner(), self.project("twin").inventory)
+        self.assertEqual(self.owner(), self.project("twin").desired.inventory)
         self.passes(LOOK_AGAIN)
         self.assertNotIn(SOURCE, self.live(former)["metadata"]["annotations"])
         # It comes back, and is followed again.
@@ -888,6 +900,22 @@ class HandoverTests(HalvesTestCase):
         (notice,) = self.notices("twin")
         self.assertIn("2 objects stay in the cluster", notice)
         self.assertEqual(self.deleted(), [])
+
+    def test_claims_of_a_project_that_was_removed(self) -> None:
+        """They end, so that the owner of the object may delete it."""
+        self.begin(A)
+        moves = self.live("moves")
+        moves["metadata"]["annotations"][OWNER] = "another"
+        self.cluster.objects.put(moves)
+        self.passes(2 * TRY_MOST)
+        former = self.project("apps").desired.inventory
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertEqual(annotations[CLAIMED_BY], former)
+        self.configure(B)
+        self.passes(LOOK_AGAIN + 2 * TRY_MOST)
+        annotations = self.live("moves")["metadata"]["annotations"]
+        self.assertNotIn(CLAIMED_BY, annotations)
+        self.assertEqual(annotations[OWNER], "another")
 
     def test_many_former_projects(self) -> None:
         """A look reads a bounded number of inventories, and of objects of each."""
@@ -915,7 +943,7 @@ class HandoverTests(HalvesTestCase):
         """What another agentk wrote is given by nobody, nor what has no inventory."""
         self.begin(A)
         objects = self.cluster.objects
-        for inventory in (self.project("apps").inventory, "none", "..", "a/b"):
+        for inventory in (self.project("apps").desired.inventory, "none", "..", "a/b"):
             live = objects.find("v1", "ConfigMap", f"inventory-{inventory}", "default")
             if live is not None:
                 live["metadata"]["annotations"]["txkas/writer"] = "else@a/b"
@@ -928,7 +956,7 @@ class HandoverTests(HalvesTestCase):
             self.passes(30)
             self.assertEqual(self.owner(), inventory)
             self.assertIn(
-                "it is owned by the inventory", self.project("twin").problems[0]
+                "it is owned by the inventory", self.project("twin").status.problems[0]
             )
 
 

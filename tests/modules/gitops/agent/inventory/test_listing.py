@@ -113,7 +113,8 @@ class ListingTests(HalvesTestCase):
             self.pushed()
         (project,) = self.agent.projects.values()
         self.assertEqual(
-            {key.name for key in project._settled}, {"m004", "m005", "m006"}
+            {key.name for key in project.passes.reconciler.settled},
+            {"m004", "m005", "m006"},
         )
 
     def test_a_new_commit_applies_what_changed(self) -> None:

@@ -18,7 +18,7 @@ from modules.gitops.agent.inventory.orders import (
 from modules.gitops.agent.inventory.own_secret import OWN_LABEL
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import OWNER
-from modules.gitops.agent.project.project import AGAIN
+from modules.gitops.agent.project.passes import AGAIN
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from tests.modules.gitops.agent.project.test_reconcile import config_maps, object_
@@ -105,12 +105,12 @@ class OrdersTests(HalvesTestCase):
 
         project = self.agent.projects["apps"]
         reads()
-        project._interrupt()
+        project.passes.interrupt()
         self.passes(1)
         self.assertEqual(self.status().objects_by_outcome, {"unchanged": 3})
         self.assertEqual(reads(), 1)
         self.change("m001")
-        project._interrupt()
+        project.passes.interrupt()
         self.passes(1)
         self.assertEqual(self.live("m001")["data"], {"n": "1"})
         self.assertEqual(reads(), 2)
@@ -133,7 +133,7 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(self.status().worked_at, since)
         self.assertEqual(self.status().objects_by_outcome, {"created": 3})
         project = self.agent.projects["apps"]
-        self.assertIsNotNone(project.out_of_sync_since)
+        self.assertIsNotNone(project.status.out_of_sync_since)
         self.ask("Suspend")
         self.passes(5)
         check(pb.ProjectStatus.STATE_SUSPENDED)
@@ -142,11 +142,11 @@ class OrdersTests(HalvesTestCase):
         again = self.status().worked_at.ToMicroseconds()
         self.assertGreater(again, since.ToMicroseconds())
         check(pb.ProjectStatus.STATE_FAILED)
-        self.assertIsNotNone(project.out_of_sync_since)
+        self.assertIsNotNone(project.status.out_of_sync_since)
         self.assertEqual(len(self.said(f"commit {bad[:12]}: a.yaml:")), 1)
         self.commit(*config_maps(1, 2, 3))
         self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
-        self.assertIsNone(project.out_of_sync_since)
+        self.assertIsNone(project.status.out_of_sync_since)
 
     def test_a_commit_whose_key_is_missing(self) -> None:
         """The one before is in the cluster, and that is not what Git has."""
@@ -477,11 +477,11 @@ class OrdersTests(HalvesTestCase):
         self.cluster.objects.put(object_("m009", metadata={"namespace": "default"}))
         self.commit(*config_maps(1, 2, 3, 9))
         project = self.agent.projects["apps"]
-        self.assertEqual(len(project.problems), 1)
-        project._busy = True
-        self.assertEqual(len(project.problems), 1)
-        project.orders = attrs.evolve(project.orders, pinned="f" * 40)
-        self.assertEqual(project.problems, [])
+        self.assertEqual(len(project.status.problems), 1)
+        project.passes.is_busy = True
+        self.assertEqual(len(project.status.problems), 1)
+        project.desired.orders = attrs.evolve(project.desired.orders, pinned="f" * 40)
+        self.assertEqual(project.status.problems, [])
 
     def test_no_approval_while_it_is_suspended(self) -> None:
         """Status offers it again once the project is resumed."""

@@ -12,7 +12,7 @@ from modules.gitops.agent.project import control
 from modules.gitops.agent.project.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
 from modules.gitops.agent.project.journal import MAX_LINES
 from modules.gitops.agent.project.preview import ObjectPreview
-from modules.gitops.agent.project.project import Project
+from modules.gitops.agent.project.status import ProjectStatus
 from modules.gitops.server.control_server import CONTROL
 from modules.gitops.wire import control_pb2 as pb
 from modules.gitops.wire.effect import Effect
@@ -156,11 +156,11 @@ class ControlTests(HalvesTestCase):
     def test_much_that_is_wrong(self) -> None:
         """With all of many projects: each has a line, and the answer its room."""
         lines = ["\N{SNOWMAN}" * MAX_PROBLEM * 2] * (MAX_LINES + 1)
-        self.patch(Project, "problems", property(lambda _: lines))
+        self.patch(ProjectStatus, "problems", property(lambda _: lines))
         pinned = Orders(pinned="p" * 100_000)
         self.configure(*({"id": f"p{number}"} for number in range(100)))
         for one in self.agent.projects.values():
-            one.orders = pinned
+            one.desired.orders = pinned
         found = self.status(objects=True)
         self.assertEqual(len(found), 100)
         self.assertEqual(len(found[0].problems), MAX_LINES)

@@ -8,7 +8,7 @@ import pytest
 
 from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.project import pruned
-from modules.gitops.agent.project.project import UNKNOWN
+from modules.gitops.agent.project.passes import UNKNOWN
 from modules.gitops.agent.project.pruned import (
     MAX_NAMED,
     MAX_TOLD,
@@ -77,7 +77,10 @@ class PrunedTests(HalvesTestCase):
                 self.commit(5)
             project = self.agent.projects["apps"]
             request = pb.ApproveRequest(
-                agent="1", project="apps", release=project.release, operator="mallory"
+                agent="1",
+                project="apps",
+                release=project.status.release,
+                operator="mallory",
             )
             client = self.pair.external(CONTROL)
             self.pair.run(client.call("Approve", request, metadata=sent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, cast
 
 import attrs
@@ -14,17 +14,22 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops.agent.apply import act, backups
 from modules.gitops.agent.apply.ledger import Superseded
-from modules.gitops.agent.apply.outcome import Outcome
+from modules.gitops.agent.apply.outcome import Outcome, Result
 from modules.gitops.agent.inventory.inventory import COMMIT, LABEL, InventoryStore
 from modules.gitops.agent.inventory.orders import Orders, OrderStore
 from modules.gitops.agent.inventory.writer import InventoryWriter
 from modules.gitops.agent.objects.differences import owned_fields
-from modules.gitops.agent.objects.manifests import read_source
+from modules.gitops.agent.objects.manifests import (
+    Manifest,
+    ObjectKey,
+    Source,
+    read_source,
+)
 from modules.gitops.agent.objects.prune_guards import AWAY, OWNER, guard_of_object
 from modules.gitops.agent.plan.order import DEPENDS_ON
 from modules.gitops.agent.plan.plan import Plan, SourceSettings, Verb
 from modules.gitops.agent.project.preview import preview_of
-from modules.gitops.agent.project.reconcile import Reconciler, Report
+from modules.gitops.agent.project.reconcile import Pass, Reconciler, Report
 from modules.gitops.agent.source import threads
 from modules.gitops.wire.settings import PruneLimits
 from tests.modules.gitops.server.test_module import Asker
@@ -86,6 +91,43 @@ def config_maps(*numbers: int, **fields: Any) -> list[dict[str, Any]]:
     return [object_(f"m{n:03}", data={"n": str(n)}, **fields) for n in numbers]
 
 
+@attrs.frozen
+class _Bound:
+    """A reconciler for one pass."""
+
+    reconciler: Reconciler
+    one_pass: Pass
+
+    @property
+    def client(self) -> Any:
+        """The client of the project."""
+        return self.reconciler.client
+
+    @property
+    def store(self) -> InventoryStore:
+        """The inventory."""
+        return self.one_pass.store
+
+    @property
+    def settings(self) -> SourceSettings:
+        """The settings of the source."""
+        return self.one_pass.settings
+
+    async def plan(self, commit: str, source: Source) -> Plan | Report:
+        """See `Reconciler.plan`."""
+        return await self.reconciler.plan(self.one_pass, commit, source)
+
+    async def run(self, commit: str, source: Source) -> Report:
+        """See `Reconciler.run`."""
+        return await self.reconciler.run(self.one_pass, commit, source)
+
+    async def repair(
+        self, commit: str, manifests: Collection[Manifest]
+    ) -> Mapping[ObjectKey, Result]:
+        """See `Reconciler.repair`."""
+        return await self.reconciler.repair(self.one_pass, commit, manifests)
+
+
 class ReconcileCase(SynchronousTestCase):
     """One source, and an API server in memory."""
 
@@ -102,7 +144,7 @@ class ReconcileCase(SynchronousTestCase):
         self.leads = True
         self.commits = 0
 
-    def reconciler(self, **given: Any) -> Reconciler:
+    def reconciler(self, **given: Any) -> _Bound:
         settings = {
             name: given.pop(name)
             for name in attrs.fields_dict(SourceSettings).keys() - {"inventory_id"}
@@ -116,21 +158,33 @@ class ReconcileCase(SynchronousTestCase):
             given.pop("lease", "here/ours"),
             self.clock.seconds,
         )
-        return Reconciler(
-            client=client,
-            store=InventoryStore(
-                client,
-                inventory_id,
-                "default",
-                writer=writer,
-                orders=OrderStore(client, inventory_id, "default"),
-            ),
+        store = InventoryStore(
+            client,
+            inventory_id,
+            "default",
+            writer=writer,
+            orders=OrderStore(client, inventory_id, "default"),
+        )
+        of_pass = {
+            name: given.pop(name)
+            for name in ("kept", "stays", "given", "claims", "threads")
+            if name in given
+        }
+        one_pass = Pass(
+            store=store,
             settings=SourceSettings(inventory_id=inventory_id, **settings),
+            **of_pass,
+        )
+        settled = given.pop("settled", {})
+        reconciler = Reconciler(
+            client=client,
             leads=given.pop("leads", lambda: self.leads),
             clock=self.clock,
             now=self.clock.seconds,
             **given,
         )
+        reconciler.settled = settled
+        return _Bound(reconciler, one_pass)
 
     def commit(self, *objects: Any, **given: Any) -> Report:
         """What becomes of a commit that has these objects."""
@@ -645,6 +699,12 @@ class PruneTests(ReconcileCase):
         self.assertEqual(len(report.blocked), 2)
         self.assertIn("another agentk (main@one/lock)", report.blocked[0].reason)
         self.assertEqual(self.names(), {"m001", "m002", "m003"})
+        # A repair approves nothing.
+        late = self.reconciler(lease="two/lock")
+        source = read_source([("a.yaml", json.dumps(config_maps(3)[0]).encode())])
+        self.pair.run(late.repair("y", source.manifests))
+        report = self.commit(*config_maps(3), lease="two/lock", commit="y")
+        self.assertIn("another agentk (main@one/lock)", report.blocked[0].reason)
         # It was an agentk that has moved.
         self.approve(report)
         self.commit(*config_maps(3), lease="two/lock", commit="y")

@@ -1,0 +1,204 @@
+"""The status of a project, for operators and other projects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import attrs
+
+from modules.gitops.agent.drift.drift import UNWATCHED_AGAIN, Drifts
+from modules.gitops.agent.project.desired import DesiredCommits
+from modules.gitops.agent.project.explanations import MAX_KINDS, pruning_lines
+from modules.gitops.agent.project.journal import MAX_LINE, Journal, bounded
+from modules.gitops.agent.project.passes import AGAIN, Passes
+from modules.gitops.agent.project.transfers import Transfers
+from modules.gitops.agent.source.commits import Commits
+from tunnel.toolkit.texts import clean
+
+__all__ = ["ProjectStatus", "State"]
+
+
+class State(Enum):
+    """The state of a project."""
+
+    #: No commit has arrived, or it cannot be read, or another project comes first.
+    WAITING = "waiting"
+    WORKING = "working"
+    #: All objects are as in Git.
+    CURRENT = "current"
+    #: Some objects are not as in Git, because of an error.
+    FAILED = "failed"
+    #: Objects that left Git wait for an operator's approval.
+    HELD = "held"
+    #: An operator has suspended all changes.
+    SUSPENDED = "suspended"
+
+
+@attrs.define(eq=False)
+class ProjectStatus:
+    """
+    The status of one project.
+
+    :param drift_mode: ``ManifestProject.drift.mode``.
+    :param now: returns the time in seconds since 1970.
+    :ivar out_of_sync_since: when the cluster began to differ from Git; None if it does
+        not differ.
+    """
+
+    _desired: DesiredCommits
+    _commits: Commits
+    _passes: Passes
+    _journal: Journal
+    _transfers: Transfers
+    _drifts: Drifts
+    _drift_mode: str
+    _now: Callable[[], float]
+    out_of_sync_since: float | None = attrs.field(default=None, init=False)
+
+    def note_sync(self) -> None:
+        """Note whether the cluster differs from Git."""
+        report = self._passes.report
+        behind = report is None or bool(
+            report.problems or report.failed or self._passes.guarded(report)
+        )
+        # A newer commit exists, but cannot be read.
+        newer = bool(self._desired.refused.problems or self._commits.problem_of_newer)
+        if not (behind or newer or self._drifts.present):
+            self.out_of_sync_since = None
+        elif self.out_of_sync_since is None:
+            self.out_of_sync_since = self._now()
+
+    @property
+    def next_commit(self) -> str:
+        """
+        The newest commit, if it differs from the commit of the report; empty otherwise.
+        """
+        report = self._passes.report
+        done = report.commit if report is not None else ""
+        newest = self._commits.refused or self._commits.seen
+        return newest if newest != done else ""
+
+    @property
+    def next_reason(self) -> str:
+        """
+        The reason why `next_commit` is not applied; empty if it is, or if there is
+        none.
+        """
+        newest, orders = self.next_commit, self._desired.orders
+        refused, journal = self._desired.refused, self._journal
+        if not newest:
+            return ""
+        if orders.suspended:
+            return "the project is suspended"
+        if orders.pinned:
+            return f"the project is pinned to {orders.pinned[:12]}"
+        if refused.problems and refused.commit == newest:
+            return bounded(refused.problems)[0]
+        if self._commits.problem_of_newer:
+            return self._commits.problem
+        # Otherwise the report is about an earlier commit.
+        if self._desired.commit == newest:
+            if self._passes.is_busy:
+                return "agentk is applying it"
+            if journal.problems and journal.commit == newest:
+                return journal.problems[0]
+        return "agentk is about to apply it"
+
+    @property
+    def problems(self) -> list[str]:
+        """The present problems, as logged."""
+        refused, orders = self._desired.refused, self._desired.orders
+        pruning = self._passes.pruning
+        said = self._journal.problems
+        in_progress = orders.pinned or self._desired.commit
+        if self._passes.is_busy and self._journal.commit != in_progress:
+            # Another commit is in progress.
+            said = []
+        if pruning is not None:
+            # Deletes that were approved since the report do not wait any more.
+            said = [*pruning_lines(pruning)] + ([] if pruning.approved else said)
+        why = bounded(
+            f"commit {refused.commit[:12]}: {one}"
+            for one in refused.problems
+            # A pinned project does not follow the newest commit.
+            if not orders.pinned
+        )
+        return [*filter(None, [self._commits.problem]), *why, *said]
+
+    @property
+    def release(self) -> str:
+        """
+        See `Report.release`; empty as well while the approved deletes are made, or if
+        an approval would change nothing now.
+        """
+        report, pruning = self._passes.report, self._passes.pruning
+        approved = pruning is not None and pruning.approved
+        if report is None or approved or self._desired.orders.suspended:
+            return ""
+        return report.release
+
+    @property
+    def state(self) -> State:
+        """The state of the project."""
+        report, problems = self._passes.report, self._journal.problems
+        if self._desired.orders.suspended:
+            return State.SUSPENDED
+        if self._passes.is_busy:
+            return State.WORKING
+        if self._passes.awaits_dependency:
+            return State.WAITING
+        if not self._desired.orders.pinned:
+            if self._desired.refused.problems or self._commits.refused:
+                return State.FAILED
+            if self._commits.not_read:
+                return State.WAITING
+        if report is None:
+            return State.FAILED if problems else State.WAITING
+        if report.release:
+            return State.HELD
+        if problems and self._transfers.awaits_agents:
+            return State.WAITING
+        return State.FAILED if problems else State.CURRENT
+
+    @property
+    def is_current(self) -> bool:
+        """
+        Whether all objects of the newest or pinned commit are as in Git.
+
+        An object that stays until another project takes it does not count: that project
+        may wait for this one.
+        """
+        done = not self.next_commit or bool(self._desired.orders.pinned)
+        hands_over = self.state is State.FAILED and self._transfers.hands_over
+        return done and (self.state is State.CURRENT or hands_over)
+
+    @property
+    def hands_over(self) -> bool:
+        """
+        Whether objects stay until another project takes them, and nothing else is
+        wrong.
+        """
+        waits = self._transfers.only_waits
+        return self.state in (State.FAILED, State.WAITING) and waits
+
+    @property
+    def drift_delay(self) -> str:
+        """
+        The reason why drift is detected late; empty if it is detected at once, or not
+        looked for.
+        """
+        problems = self._drifts.unwatched if self._drift_mode != "off" else {}
+        if not problems:
+            return ""
+        seconds = AGAIN if self._drift_mode == "repair" else UNWATCHED_AGAIN
+        kinds = sorted(kind for _, kind in problems)
+        named = ", ".join(kinds[:MAX_KINDS])
+        if len(kinds) > MAX_KINDS:
+            named += f" and {len(kinds) - MAX_KINDS} more kinds"
+        why = clean(next(iter(problems.values())), MAX_LINE, " ")
+        return (
+            f"changes to {named} by other clients are detected every "
+            f"{seconds / 60:.0f} minutes only, because agentk cannot watch them (it "
+            f"needs list and watch in the whole cluster): {why}"
+        )
