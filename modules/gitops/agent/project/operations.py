@@ -51,7 +51,8 @@ class ProjectOperations:
         if not compare_digest(report.release.encode(), release.encode()):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"other objects are held, or by another commit: {self._how_to_look()}",
+                "other objects are held now, or those of another commit: "
+                f"{self._how_to_look()}",
             )
 
         def approved(orders: Orders) -> Orders:

@@ -265,8 +265,8 @@ class Cluster:
             {"configMapGenerator": [{"name": "a", "files": ["x=/etc/passwd"]}]},
             "is outside of",
         ),
-        ({"configMapGenerator": [{"name": "a", "envs": ["../../x"]}]}, "is outside of"),
-        ({"configMapGenerator": [{"name": "a", "envs": ["../../x=y"]}]}, "is outside of"),
+        ({"configMapGenerator": [{"name": "a", "envs": ["../../x"]}]}, "is outside"),
+        ({"configMapGenerator": [{"name": "a", "envs": ["../../x=y"]}]}, "is outside"),
         (
             {"configMapGenerator": [{"name": "a", "env": "http://127.0.0.1/x?a=b"}]},
             "fetched from elsewhere",
