@@ -251,7 +251,7 @@ class ClientTests(SynchronousTestCase):
             (
                 b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + page,
                 "status",
-                ("answered 200 OK", "<html>no no"),
+                ("responded with 200 OK", "<html>no no"),
             ),
             (
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n"

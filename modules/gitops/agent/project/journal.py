@@ -98,7 +98,9 @@ class Journal:
             "project {project}: commit {commit} is {what}: {summary}",
             project=self.project,
             commit=report.commit,
-            what="in the cluster" if not report.failed else "partly in the cluster",
+            what="in the cluster"
+            if not report.failed
+            else "in the cluster, but incomplete",
             summary=summary,
         )
 
