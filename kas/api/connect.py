@@ -25,6 +25,7 @@ from tunnel.grpc.fields import Headers, metadata_to
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.messages import COMPRESSED, envelope
 from tunnel.grpc.server import CallTransport, Codec, EnvelopeCodec
+from tunnel.rpc.message_buffer import Pieces
 from tunnel.rpc.messages import MAX_MESSAGE
 
 __all__ = [
@@ -182,35 +183,35 @@ class UnaryCall(ConnectCall):
         headers: Mapping[str, str],
     ) -> None:
         super().__init__(transport, memory, headers)
-        self._buffer = bytearray()
+        self._pieces = Pieces()
         self._response = b""
 
     def body(self, data: bytes) -> None:
         if self.ended:
             return
-        self._buffer += data
-        if len(self._buffer) > self.limit:
+        self._pieces.append(data)
+        if len(self._pieces) > self.limit:
             message = f"the request has more than {self.limit} bytes"
             self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
             return
         try:
-            self.share.hold(len(self._buffer))
+            self.share.hold(len(self._pieces))
         except CallError as error:
             self.refuse(error)
 
     def drop(self) -> None:
-        self._buffer.clear()
+        self._pieces.clear()
 
     def body_ended(self) -> None:
         if self.ended:
             return
         try:
-            message = self.decode(bytes(self._buffer))
+            message = self.decode(bytes(self._pieces.joined()))
         except CallError as error:
             self.refuse(error)
             return
         finally:
-            self._buffer.clear()
+            self._pieces.clear()
             self.share.release()
         self.request(message)
         self.requests_ended()

@@ -3,10 +3,12 @@ Limits on refused credentials from one address, and a fair queue for the next ch
 
 If too many checks of an address failed, further ones wait in a short queue. It is fair:
 the connection with the fewest checks comes first, and then the credential that has been
-requested for the longest time, including its earlier requests. If the queue is full, a
-new request replaces the last one. So invented credentials delay a good credential by
-only a few seconds if its client retries, however many there are, unless they arrive on
-many connections and are also repeated within `REMEMBERED_SECONDS`.
+requested for the longest time, including its earlier requests. Every second turn goes
+to that credential on any connection, because a proxy mixes clients on its connections.
+If the queue is full, a new request replaces the last one. So invented credentials delay
+a good credential by only a few seconds if its client retries, however many there are,
+unless they arrive on many connections and are also repeated within
+`REMEMBERED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -99,6 +101,8 @@ class _Queue:
 
     turns: list[CheckTurn] = attrs.field(factory=list)
     call: IDelayedCall | None = None
+    #: Whether the next turn goes to the credential with the oldest request.
+    is_for_oldest: bool = False
 
 
 class FailedChecks:
@@ -148,7 +152,9 @@ class FailedChecks:
         turns = [] if queue is None else queue.turns
         if len(turns) >= self._longest:
             ranks = self._ranks([*(turn.asker for turn in turns), asker])
-            last = ranks.index(max(ranks))
+            # The credential with the oldest request stays if there is room for two.
+            oldest = min(ranks, key=_age) if len(turns) > 1 else None
+            last = ranks.index(max(one for one in ranks if one is not oldest))
             if last == len(turns):
                 raise NoTurn
             self._refuse(turns[last])
@@ -219,7 +225,9 @@ class FailedChecks:
         bucket = self._bucket(address, now)
         while queue.turns and bucket.spend(now):
             ranks = self._ranks([turn.asker for turn in queue.turns])
-            turn = queue.turns[ranks.index(min(ranks))]
+            first = min(ranks, key=_age) if queue.is_for_oldest else min(ranks)
+            queue.is_for_oldest = not queue.is_for_oldest
+            turn = queue.turns[ranks.index(first)]
             self._leave(turn)
             self._begun(turn.asker)
             turn.begins.callback(None)
@@ -269,6 +277,12 @@ class FailedChecks:
             cancel_call(queue.call)
             queue.call = None
             self._look_later(address, queue)
+
+
+def _age(rank: tuple[int, float, int]) -> tuple[float, int]:
+    """Return the part of a rank that does not depend on the connection."""
+    _, first, place = rank
+    return first, place
 
 
 def _note(seen: Recent[_K, _Seen], key: _K, now: float) -> None:

@@ -214,7 +214,9 @@ class WatchConnection:
         self._parts = b""
         self._ping: IDelayedCall | None = None
         self._silent = 0
-        self._early: list[bytes] = []
+        #: Names of the watches that are paused, in the order of their next turns.
+        self._waiting: dict[str, None] = {}
+        self._resumption: IDelayedCall | None = None
 
     # The beginning of the connection.
 
@@ -380,6 +382,8 @@ class WatchConnection:
             return
         self.over = True
         cancel_call(self._ping)
+        cancel_call(self._resumption)
+        self._waiting.clear()
         watches, self.watches = self.watches, {}
         for_each(watches.values(), lambda watch: watch.cancel(), "ending a watch")
         self.host.watches_end(self)
@@ -403,7 +407,10 @@ class WatchConnection:
     def pauseProducing(self) -> None:
         """Stop reading the watches and the client."""
         self.paused = True
+        cancel_call(self._resumption)
         self.exchange.pauseProducing()
+        for name in self.watches:
+            self._waiting.setdefault(name)
         for_each(
             tuple(self.watches.values()),
             lambda watch: watch.pause(),
@@ -414,14 +421,33 @@ class WatchConnection:
         """Resume reading the watches and the client."""
         self.paused = False
         self.exchange.resumeProducing()
-        for_each(
-            tuple(self.watches.values()),
-            lambda watch: watch.resume(),
-            "resuming a watch",
-        )
+        self._resume_next()
+
+    def _resume_next(self) -> None:
+        """
+        Resume one watch in each turn of the reactor, the one that waits longest first.
+
+        Each delivers the events that it holds, up to thousands, and others wait
+        meanwhile.
+        """
+        self._resumption = None
+        while self._waiting and not (self.paused or self.over):
+            name = next(iter(self._waiting))
+            del self._waiting[name]
+            watch = self.watches.get(name)
+            if watch is not None:
+                self._resumption = self.host.clock.callLater(0, self._resume_next)
+                for_each((watch,), lambda watch: watch.resume(), "resuming a watch")
+                return
 
     def stopProducing(self) -> None:
         """Do nothing: `client_gone` handles a client that left."""
+
+    def is_paused(self, name: str) -> bool:
+        """Tell whether a watch has to wait until the client has read more."""
+        if self.paused:
+            self._waiting.setdefault(name)
+        return name in self._waiting
 
     @property
     def held(self) -> int:
@@ -559,7 +585,7 @@ class _Watch:
             stream.reset(ErrorCode.CANCELLED, "the client ended the watch")
             return
         self._stream = stream
-        if self._connection.paused:
+        if self._connection.is_paused(self._name):
             stream.pauseProducing()
 
     def revoke(self) -> None:

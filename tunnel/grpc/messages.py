@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from tunnel.errors import CallError, Status
+from tunnel.rpc.message_buffer import MessageBuffer
 from tunnel.rpc.messages import MAX_MESSAGE
 
 __all__ = ["COMPRESSED", "Envelopes", "envelope"]
@@ -25,7 +26,7 @@ class Envelopes:
 
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
         self._limit = limit
-        self._buffer = bytearray()
+        self._buffer = MessageBuffer(_ENVELOPE.size, self._length_of)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """
@@ -33,28 +34,16 @@ class Envelopes:
 
         :raises CallError: a message is too large, as soon as its length is known.
         """
-        buffer = self._buffer
-        buffer += data
-        found = []
-        start = 0
-        while len(buffer) - start >= _ENVELOPE.size:
-            flags, length = _ENVELOPE.unpack_from(buffer, start)
-            if length > self._limit:
-                raise CallError(
-                    Status.RESOURCE_EXHAUSTED,
-                    (
-                        f"a message has {length} bytes, but at most {self._limit} are "
-                        "allowed"
-                    ),
-                )
-            stop = start + _ENVELOPE.size + length
-            if stop > len(buffer):
-                break
-            found.append((flags, bytes(buffer[start + _ENVELOPE.size : stop])))
-            start = stop
-        # Delete once, because the buffer may contain thousands of messages.
-        del buffer[:start]
-        return found
+        return [(prefix[0], message) for prefix, message in self._buffer.feed(data)]
+
+    def _length_of(self, buffer: bytearray, start: int) -> int:
+        length: int = _ENVELOPE.unpack_from(buffer, start)[1]
+        if length > self._limit:
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"a message has {length} bytes, but at most {self._limit} are allowed",
+            )
+        return length
 
     @property
     def waiting(self) -> int:

@@ -4,6 +4,8 @@ Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's 
     fields.py     metadata and trailers as one block of bytes
     status.py     how a call ended, as trailers and as exceptions
     messages.py   protobuf messages cut out of a stream, with back-pressure
+    message_buffer.py
+                  an incomplete message, in pieces
     access.py     the access of a user, as metadata of the calls made for it
     dispatch.py   method name -> the code that answers
     server.py     one call, on the side that answers

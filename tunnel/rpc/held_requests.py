@@ -1,42 +1,77 @@
-"""A limit of the memory that requests of one agent take until kas has handled them."""
+"""A limit of the memory that requests of agents take until kas has handled them."""
 
 from __future__ import annotations
 
 import attrs
 
-__all__ = ["CALL_SIZE", "MAX_HELD", "HeldRequests"]
+__all__ = ["CALL_SIZE", "MAX_HELD", "MAX_HELD_BY_ALL", "MIN_PART", "HeldRequests"]
 
 #: Bytes that an open call counts in addition to its request: the size of its objects.
 CALL_SIZE = 8192
 
-#: Bytes of all unfinished requests of one agent: 1,000 sources of 64 KiB.  A request
-#: has at most 4 MiB and an agent thousands of streams, so without a limit one agent
-#: could fill the memory of kas.
+#: Bytes of all unfinished requests and open calls of one agent: 1,000 sources of
+#: 64 KiB. A request has at most 4 MiB and an agent thousands of streams, so without a
+#: limit one agent could fill the memory of kas.
 MAX_HELD = 64 * 1024 * 1024
+
+#: Bytes of all unfinished requests of all agents, because one owner may have any number
+#: of agents. Beyond that, an agent has an equal part, so the bytes are never more than
+#: twice as many, and at least `MIN_PART`. Open calls are no part of them: each agent of
+#: a large fleet has some.
+MAX_HELD_BY_ALL = 256 * 1024 * 1024
+
+#: Bytes of unfinished requests that each agent may always have.
+MIN_PART = 1024 * 1024
 
 
 @attrs.define(eq=False)
 class HeldRequests:
-    """The bytes of unfinished requests, by agent id."""
+    """The bytes of unfinished requests and open calls, by agent id."""
 
-    _held: dict[str, int] = attrs.field(factory=dict, init=False)
+    _requests: dict[str, int] = attrs.field(factory=dict, init=False)
+    _calls: dict[str, int] = attrs.field(factory=dict, init=False)
+    _total: int = attrs.field(default=0, init=False)
 
     def take(self, agent_id: str, count: int) -> bool:
-        """Add bytes that arrived; return False if they exceed the limit."""
-        held = self._held.get(agent_id, 0) + count
-        if held > MAX_HELD:
+        """Add bytes of a request; return False if they exceed a limit."""
+        held = self._requests.get(agent_id, 0) + count
+        total = self._total + count
+        if held + self._calls.get(agent_id, 0) > MAX_HELD:
             return False
-        self._held[agent_id] = held
+        if total > MAX_HELD_BY_ALL:
+            part = MAX_HELD_BY_ALL // (len(self._requests) + 1)
+            if held > max(part, MIN_PART):
+                return False
+        self._requests[agent_id], self._total = held, total
         return True
 
     def give_back(self, agent_id: str, count: int) -> None:
-        """Subtract bytes that are no longer held."""
-        left = self._held.get(agent_id, 0) - count
-        if left > 0:
-            self._held[agent_id] = left
-        else:
-            self._held.pop(agent_id, None)
+        """Subtract bytes of requests that are no longer held."""
+        self._total -= _subtract(self._requests, agent_id, count)
+
+    def open_call(self, agent_id: str, count: int) -> bool:
+        """Add the bytes of an open call; return False if they exceed the limit."""
+        calls = self._calls.get(agent_id, 0) + count
+        if self._requests.get(agent_id, 0) + calls > MAX_HELD:
+            return False
+        self._calls[agent_id] = calls
+        return True
+
+    def close_call(self, agent_id: str, count: int) -> None:
+        """Subtract the bytes of a call that is closed."""
+        _subtract(self._calls, agent_id, count)
 
     def held(self, agent_id: str) -> int:
-        """Return the bytes that requests of an agent take now."""
-        return self._held.get(agent_id, 0)
+        """Return the bytes that requests and calls of an agent take now."""
+        return self._requests.get(agent_id, 0) + self._calls.get(agent_id, 0)
+
+
+def _subtract(counts: dict[str, int], agent_id: str, count: int) -> int:
+    """Subtract from the count of an agent; return the difference."""
+    before = counts.get(agent_id, 0)
+    left = max(0, before - count)
+    if left:
+        counts[agent_id] = left
+    else:
+        counts.pop(agent_id, None)
+    return before - left

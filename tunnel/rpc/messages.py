@@ -12,6 +12,7 @@ from zope.interface import implementer
 
 from tunnel.api import IStream
 from tunnel.errors import CallError, Status
+from tunnel.rpc.message_buffer import MessageBuffer
 
 #: Bytes of the largest message, in both directions. Larger data needs a raw stream.
 MAX_MESSAGE = 4 * 1024 * 1024
@@ -26,6 +27,18 @@ _LENGTH = struct.Struct(">I")
 
 #: Bytes before each message.
 LENGTH_SIZE = _LENGTH.size
+
+
+def _length_of(buffer: bytearray, start: int) -> int:
+    """
+    Return the length of the message whose prefix begins at *start*.
+
+    :raises CallError: it is too large.
+    """
+    length: int = _LENGTH.unpack_from(buffer, start)[0]
+    if length > MAX_MESSAGE:
+        raise CallError(Status.RESOURCE_EXHAUSTED, "a message is too large")
+    return length
 
 
 def encode_message(message: Message) -> bytes:
@@ -53,7 +66,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.stream: IStream | None = None
-        self._buffer = bytearray()
+        self._buffer = MessageBuffer(_LENGTH.size, _length_of)
         self._messages: deque[bytes] = deque()
         self._pending = 0
         self._paused = False
@@ -69,20 +82,9 @@ class Inbox:
         """
         if self._ended:
             return
-        self._buffer += data
-        buffer = self._buffer
-        start = 0
-        while len(buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > MAX_MESSAGE:
-                raise CallError(Status.RESOURCE_EXHAUSTED, "a message is too large")
-            stop = start + _LENGTH.size + length
-            if stop > len(buffer):
-                break
-            self._messages.append(bytes(buffer[start + _LENGTH.size : stop]))
-            self._pending += length + OVERHEAD
-            start = stop
-        del buffer[:start]
+        for _, message in self._buffer.feed(data):
+            self._messages.append(message)
+            self._pending += len(message) + OVERHEAD
         if self._pending > MAX_PENDING and not self._paused and self.stream:
             self._paused = True
             self.stream.pauseProducing()

@@ -30,7 +30,12 @@ from tunnel.errors import CallError, ErrorCode, ProtocolError, Status
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.held_requests import CALL_SIZE, MAX_HELD, HeldRequests
+from tunnel.rpc.held_requests import (
+    CALL_SIZE,
+    MAX_HELD,
+    MAX_HELD_BY_ALL,
+    HeldRequests,
+)
 from tunnel.rpc.messages import LENGTH_SIZE, Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.toolkit.timers import cancel_call
@@ -50,8 +55,8 @@ def snake_case(name: str) -> str:
 
 
 _TOO_MUCH = (
-    f"requests of this agent take more than {MAX_HELD // 1024**2} MiB; "
-    "wait for their responses"
+    f"requests of this agent take more than {MAX_HELD // 1024**2} MiB, or than its "
+    f"part of {MAX_HELD_BY_ALL // 1024**2} MiB for all agents; wait for their responses"
 )
 
 #: Bytes of the metadata of an agent's call: agentk sends the id of a trace.
@@ -121,8 +126,10 @@ class ServerCall:
         self._memory = settings.memory
         #: Bytes of requests that are counted for the agent.
         self._counted = 0
-        #: Bytes of these that count as long as the call is open.
+        #: Bytes of the call itself that are counted for the agent.
         self._call_size = 0
+        #: Whether the stream is closed.
+        self._closed = False
         #: The call has ended, though its caller may go on sending.
         self._over = False
         self._request_class = GetMessageClass(method.input_type)
@@ -153,9 +160,11 @@ class ServerCall:
         if self.agent is not None and len(block) > MAX_AGENT_METADATA:
             text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
             raise ProtocolError(ErrorCode.MEMORY, text)
-        if not self._may_hold(CALL_SIZE + len(block)):
-            raise ProtocolError(ErrorCode.MEMORY, _TOO_MUCH)
-        self._call_size = CALL_SIZE + len(block)
+        if self.agent is not None:
+            size = CALL_SIZE + len(block)
+            if not self._memory.open_call(self.agent.agent_id, size):
+                raise ProtocolError(ErrorCode.MEMORY, _TOO_MUCH)
+            self._call_size = size
         self.metadata = decode_fields(block)
 
     def _traced(self, tracer: ITracer | None) -> Context:
@@ -207,31 +216,31 @@ class ServerCall:
             self._inbox.end(error)
 
     def _count(self, size: int) -> None:
-        if not self._over and not self._may_hold(size):
-            raise CallError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
-
-    def _may_hold(self, size: int) -> bool:
-        """Count bytes for the agent; return False if they exceed its limit."""
         agent = self.agent
-        if agent is not None:
+        if agent is not None and not self._over:
             if not self._memory.take(agent.agent_id, size):
-                return False
+                raise CallError(Status.RESOURCE_EXHAUSTED, _TOO_MUCH)
             self._counted += size
-        return True
 
     def _uncount(self, size: int) -> None:
         """Give back bytes of requests that are no longer held."""
         if self._counted and self.agent is not None:
-            size = min(size, self._counted - self._call_size)
+            size = min(size, self._counted)
             self._counted -= size
             self._memory.give_back(self.agent.agent_id, size)
+
+    def _uncount_call(self) -> None:
+        """Give back the call's own bytes once it is over and its stream closed."""
+        if self._over and self._closed and self.agent is not None:
+            size, self._call_size = self._call_size, 0
+            self._memory.close_call(self.agent.agent_id, size)
 
     def _close(self) -> None:
         """Drop all further data from the caller."""
         self._over = True
         self._inbox.close()
-        # The call itself counts until its caller has finished the stream.
         self._uncount(self._counted)
+        self._uncount_call()
 
     def fin_received(self) -> None:
         self._inbox.end()
@@ -239,9 +248,8 @@ class ServerCall:
     def stream_closed(self, reason: Exception | None) -> None:
         """End the call, because the caller has finished or is gone."""
         cancel_call(self._timer)
-        self._call_size = 0
-        if self._over:
-            self._uncount(self._counted)
+        self._closed = True
+        self._uncount_call()
         if reason is not None:
             if self._span is not None:
                 self._span.end("the caller gave up")

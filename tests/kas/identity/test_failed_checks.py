@@ -19,7 +19,7 @@ from zope.interface import implementer
 from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
-from kas.identity.failed_checks import Asker, FailedChecks
+from kas.identity.failed_checks import Asker, FailedChecks, NoTurn
 from tunnel.api import Access, AgentIdentity, IAuthenticator
 from tunnel.errors import CallError, Status
 from tunnel.toolkit.addresses import peer_network
@@ -363,6 +363,38 @@ def test_a_flood_of_repeated_tokens() -> None:
     assert clients.in_after(lambda n: (f"bad{n % 1000}", 100 + n % 20), 9) <= 20 / 2
 
 
+def test_a_flood_on_the_connections_of_a_proxy() -> None:
+    """A good credential is checked although its connection sent most of the flood."""
+    clock = Clock()
+    failed = FailedChecks(120, clock)
+    begun: list[bytes] = []
+    number = 0
+
+    def ask(port: int, digest: bytes) -> None:
+        try:
+            turn = failed.begin(Asker("192.0.2.1", port, digest))
+        except NoTurn:
+            return
+        if turn is None:
+            begun.append(digest)
+        else:
+            turn.begins.addCallbacks(
+                lambda _: begun.append(digest), lambda failure: failure.trap(NoTurn)
+            )
+
+    for second in range(300):
+        for port in (1, 1, *range(1000 + 3 * second, 1003 + 3 * second)):
+            number += 1
+            ask(port, b"%d" % number)
+        if second >= 100:
+            ask(1, b"good")
+        clock.advance(1.0)
+        if b"good" in begun:
+            break
+    assert b"good" in begun
+    assert second < 130
+
+
 def test_a_queue_is_bounded() -> None:
     """The request that would be last gives way, and learns it at once."""
     clients = OneAddress()
@@ -374,12 +406,12 @@ def test_a_queue_is_bounded() -> None:
     clients.ask("good", 3)
     assert clients.answers["bad7"] is Status.RESOURCE_EXHAUSTED
     assert clients.answers.get("good") is None
-    # One for each connection, before the second one of the first connection.
-    clients.clock.pump([0.51, 0, 0.5, 0])
+    # By turns the oldest request, and the connection with the fewest checks.
+    clients.clock.pump([0.51, 0, 0.5, 0, 0.5, 0])
     assert clients.answers["good"] is ACCESS
     # A check that succeeds costs nothing: the next one follows at once.
-    assert clients.asking.asked[RATE:] == ["bad0", "good", "bad1"]
-    assert clients.all.checks == 5
+    assert clients.asking.asked[RATE:] == ["bad0", "bad1", "good", "bad2"]
+    assert clients.all.checks == 4
     clients.clock.pump([0.5] * 10)
     assert clients.all.checks == 0
     assert not clients.all.failed._queues

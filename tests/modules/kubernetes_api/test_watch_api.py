@@ -429,6 +429,38 @@ class WatchTests(ProxyCase):
         self.world.run()
         self.assertEqual(len(page.told()), 50)
 
+    def test_slow_page_with_many_watches(self) -> None:
+        """Each turn of the reactor resumes one watch; a pause ends that."""
+        page = Page(self.world)
+        wires = [page.watch(str(number)) for number in range(4)]
+        for wire in wires:
+            self.answer(wire)
+        (connection,) = self.world.server.watches
+        assert isinstance(connection, watch_api.WatchConnection)
+        connection.pauseProducing()
+        line = json.dumps(event("ADDED")).encode() + b"\n"
+        for wire in wires:
+            wire.receive(b"%x\r\n%b\r\n" % (len(line), line))
+        self.world.run()
+        self.assertEqual(page.told(), [])
+        second = connection.watches["1"]
+        resume = second.resume
+
+        def fill() -> None:
+            resume()
+            connection.pauseProducing()
+
+        second.resume = fill  # type: ignore[method-assign]
+        connection.resumeProducing()
+        self.world.run()
+        self.assertEqual([one["watchId"] for one in page.told()], ["0", "1"])
+        second.resume = resume  # type: ignore[method-assign]
+        connection.resumeProducing()
+        # A watch that begins in the meantime waits for its turn.
+        self.assertTrue(connection.is_paused("3"))
+        self.world.run()
+        self.assertEqual([one["watchId"] for one in page.told()], ["2", "3"])
+
     def test_revoked(self) -> None:
         """Watches end with the credential."""
         page = Page(self.world)
@@ -585,7 +617,9 @@ def test_a_watch_that_fails_beside_others(action: str) -> None:
         if action == "pause":
             connection.pauseProducing()
         elif action == "resume":
+            connection.pauseProducing()
             connection.resumeProducing()
+            world.run()
         else:
             connection.client_gone(ValueError())
     assert called == [second]

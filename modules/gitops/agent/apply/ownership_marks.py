@@ -189,7 +189,7 @@ class OwnershipMarks:
 
     async def take(self, action: Action) -> bool:
         """
-        Mark an object as ours, unless another agent was faster.
+        Mark an object as ours, unless another agent has marked it since the plan.
 
         If two agents marked it, each would believe that it owns the object, and the
         agent whose commit does not contain it would delete it.
@@ -198,7 +198,9 @@ class OwnershipMarks:
         key, own = action.key, self._execution.inventory_id
         if key in self._taken:
             return True
-        former = action.seen.owner if action.seen is not None else ""
+        seen = action.seen
+        former = seen.owner if seen is not None else ""
+        claimers = ("", own, seen.claimed_by if seen is not None else "")
         resource = await self._execution.resource_of(action.manifest)
         for _ in range(BUSY_TIMES):
             live = await live_object(self._execution.client, resource, key)
@@ -206,6 +208,9 @@ class OwnershipMarks:
                 return False
             if (owner := owner_of(live)) not in ("", former):
                 return owner == own
+            if claimed_by(live) not in claimers:
+                # The next plan decides whether another commit gives it away.
+                return False
             mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
             try:
                 await self._annotate_unchanged(key, live, resource, mark)

@@ -52,7 +52,6 @@ from modules.gitops.agent.objects.manifests import ObjectKey
 from modules.gitops.agent.objects.prune_guards import (
     CLAIMED_BY,
     claimed_by,
-    given_by,
 )
 from modules.gitops.agent.source.snapshot import followed_in
 from tunnel.api import (
@@ -506,17 +505,13 @@ class Claims:
                     break
         return found
 
-    def _wants(
-        self, part: KubernetesObject, objects: Mapping[ObjectKey, KubernetesObject]
-    ) -> bool:
+    def _wants(self, part: KubernetesObject, objects: Collection[ObjectKey]) -> bool:
         """Tell whether one part of an inventory claims any of *objects*."""
         data = part.get("data") or {}
-        for key, live in objects.items():
-            entry = entry_of(data, key)
-            of_us = (self._inventory_id, given_by(live))
-            if entry is not None and entry.claimed in of_us and entry.claimed:
-                return True
-        return False
+        # Whatever inventory it is claimed from: the object may have changed its owner
+        # since.
+        entries = (entry_of(data, key) for key in objects)
+        return any(entry is not None and entry.claimed for entry in entries)
 
 
 def _said(part: KubernetesObject) -> Mapping[str, str]:

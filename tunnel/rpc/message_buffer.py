@@ -1,0 +1,93 @@
+"""Bytes that arrive in pieces, joined to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["CHUNK", "MessageBuffer", "Pieces"]
+
+#: Bytes that stay together until a message is complete. One buffer of a whole message
+#: would move whenever it grows, and a hundred of them leave holes in the memory of kas,
+#: several times their size.
+CHUNK = 64 * 1024
+
+
+class Pieces:
+    """Bytes that arrive in pieces of any size, until all are needed at once."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        #: The end of the data, after the chunks.
+        self._rest = bytearray()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size + len(self._rest)
+
+    def append(self, data: bytes) -> None:
+        """Add bytes."""
+        rest = self._rest
+        rest += data
+        if len(rest) >= CHUNK:
+            self._size += len(rest)
+            self._chunks.append(bytes(rest))
+            rest.clear()
+
+    def joined(self) -> bytearray:
+        """Return all bytes; the result becomes the only piece."""
+        if self._chunks:
+            self._rest = bytearray().join((*self._chunks, self._rest))
+            self._chunks.clear()
+            self._size = 0
+        return self._rest
+
+    def clear(self) -> None:
+        """Drop all bytes."""
+        self._chunks.clear()
+        self._rest.clear()
+        self._size = 0
+
+
+class MessageBuffer:
+    """
+    The incomplete message of a stream whose messages have a prefix with their length.
+
+    :param prefix: the bytes of a prefix.
+    :param length_of: returns the length of the message whose prefix begins at an index
+        of the data; raises if it is too large.
+    """
+
+    def __init__(self, prefix: int, length_of: Callable[[bytearray, int], int]) -> None:
+        self._prefix = prefix
+        self._length_of = length_of
+        self._pieces = Pieces()
+        #: Bytes of the incomplete message, with its prefix; 0: not known yet.
+        self._needed = 0
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """Return prefix and content of each message that is now complete."""
+        pieces, prefix = self._pieces, self._prefix
+        pieces.append(data)
+        if len(pieces) < (self._needed or prefix):
+            return []
+        buffer, found = pieces.joined(), []
+        start = self._needed = 0
+        while len(buffer) - start >= prefix:
+            begin = start + prefix
+            stop = begin + self._length_of(buffer, start)
+            if stop > len(buffer):
+                self._needed = stop - start
+                break
+            found.append((bytes(buffer[start:begin]), bytes(buffer[begin:stop])))
+            start = stop
+        # Delete once, because the buffer may contain thousands of messages.
+        del buffer[:start]
+        return found
+
+    def clear(self) -> None:
+        """Drop the incomplete message."""
+        self._pieces.clear()
+        self._needed = 0
