@@ -80,12 +80,11 @@ class Act:
             operator gave an order in the meantime.
         :raises CallError: the inventory cannot be written.
         """
-        plan, ledger = self._plan, self._ledger
         execution = Execution(
             self._client,
-            plan,
+            self._plan,
             self._settings,
-            ledger,
+            self._ledger,
             self._clock,
             self._now,
             self._kept,
@@ -93,10 +92,26 @@ class Act:
         marks = OwnershipMarks(execution)
         applier = Applier(execution, marks, self._settled, self._applied_one)
         pruner = Pruner(execution, marks, self._stays, self._prunes, self._pruned)
+        try:
+            await self._execute(execution, marks, applier, pruner)
+        finally:
+            marks.stop()
+
+    async def _execute(
+        self,
+        execution: Execution,
+        marks: OwnershipMarks,
+        applier: Applier,
+        pruner: Pruner,
+    ) -> None:
+        plan, ledger = self._plan, self._ledger
         applier.register()
         pruner.register()
         if not applier.changes_nothing:
             await ledger.confirm()
+        if marks.takes_any:
+            # Before an object is ours, it has an entry: a newer commit may end this.
+            await ledger.write(is_planned=False)
         # Mark before the inventory has the commit: until then, the present owner of
         # these objects waits for this source, and then checks each object again.
         await marks.mark_all()

@@ -93,10 +93,12 @@ class Ledger:
         """
         await _unless_superseded(self._store.check())
 
-    async def write(self) -> None:
+    async def write(self, *, is_planned: bool = True) -> None:
         """
         Write `entries` to the inventory if they differ from its content.
 
+        :param is_planned: whether the objects of the commit were claimed, on which the
+            owners of objects that move here rely.
         :raises Superseded: another agentk or an operator has written to it.
         :raises CallError: it cannot be written.
         """
@@ -107,9 +109,10 @@ class Ledger:
         after = attrs.evolve(
             before,
             entries=dict(self.entries),
-            # The owner of an object that moves here relies on the commit, and a plan of
-            # some objects claims only these.
-            commit=self._plan.commit if self._plan.whole else before.commit,
+            # A plan of some objects claims only these.
+            commit=(
+                self._plan.commit if is_planned and self._plan.whole else before.commit
+            ),
             default_namespace=self.namespace,
             of_other="",
             source=self._source,

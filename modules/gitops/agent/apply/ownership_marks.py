@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from modules.gitops.agent.apply.execution import (
     BUSY_FIRST,
@@ -15,6 +19,7 @@ from modules.gitops.agent.apply.execution import (
     BUSY_TIMES,
     Execution,
 )
+from modules.gitops.agent.apply.ledger import Superseded
 from modules.gitops.agent.apply.outcome import Outcome
 from modules.gitops.agent.apply.refusal import words_of
 from modules.gitops.agent.objects.live import live_object
@@ -36,99 +41,135 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["ANNOTATE_TIMES", "MARK_SECONDS", "OwnershipMarks"]
 
-#: Attempts to claim an object, with the backoff of overloaded API servers.
+#: Maximum number of denied attempts to mark an object, and of attempts to remove a
+#: claim.
 ANNOTATE_TIMES = 4
 
 #: Seconds for all claims and takes before the first object is applied: a webhook may be
 #: silent for 30 seconds each time, for one object.
 MARK_SECONDS = 5.0
 
+#: An attempt to mark an object; it returns whether no further attempt is needed.
+_Mark = Callable[[], Coroutine[Any, Any, bool]]
+
 
 @attrs.define(eq=False)
 class OwnershipMarks:
     """The marks of ownership that one execution sets and removes."""
+
+    _log = Logger()
 
     _execution: Execution
     #: An attempt to claim an object was denied until its last repetition.
     _may_not_annotate: bool = attrs.field(default=False, init=False)
     #: Objects that `take` has taken.
     _taken: set[ObjectKey] = attrs.field(factory=set, init=False)
+    #: The number of attempts that were denied, by object.
+    _denials: Counter[ObjectKey] = attrs.field(factory=Counter, init=False)
+    #: The marking in the background; None if it has ended.
+    _marking: Deferred[None] | None = attrs.field(default=None, init=False)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether objects change their owner."""
+        return any(one.takes for one in self._execution.plan.wanted.values())
 
     async def mark_all(self) -> None:
         """
         Take the objects that change their owner, and claim those that another inventory
-        has to release.
+        has to release; continue in the background with those that fail or are late.
 
-        The next pass repeats claims that fail or are late; applying the object repeats
-        takes. Until then, the entry in the inventory makes the other agent wait.
-
-        :raises Superseded: another agentk leads.
+        The former owner believes an inventory with this commit, and the objects may be
+        applied much later.
         """
         own = self._execution.inventory_id
         wanted = self._execution.plan.wanted.values()
-        takes = [partial(self._take_early, one) for one in wanted if one.takes]
+        takes = [partial(self._try_to_take, one) for one in wanted if one.takes]
         claims = [
-            partial(self._annotate, one, {CLAIMED_BY: own})
+            partial(self._try_to_annotate, one, {CLAIMED_BY: own})
             for one in wanted
             if one.claims and not one.takes and one.seen and one.seen.claimed_by != own
         ]
-        marking = Deferred.fromCoroutine(in_parallel((*takes, *claims)))
-        marking.addTimeout(MARK_SECONDS, self._execution.clock)
+        done: Deferred[None] = Deferred()
+        self._marking = Deferred.fromCoroutine(self._mark([*takes, *claims]))
+        self._marking.addBoth(self._marked, done)
+        done.addTimeout(MARK_SECONDS, self._execution.clock)
         try:
-            await marking
+            await done
         except TimeoutError:
             # One object with a silent webhook must not delay all others.
             return
 
-    async def _take_early(self, action: Action) -> None:
-        """
-        Take an object before the inventory has the commit.
+    def stop(self) -> None:
+        """Stop marking objects in the background."""
+        if self._marking is not None:
+            self._marking.cancel()
 
-        The former owner believes an inventory with this commit, and the object may be
-        applied much later.
-        """
+    async def _mark(self, marks: list[_Mark]) -> None:
+        """Set marks, each until it succeeds or cannot succeed."""
+        backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
+        while marks:
+            ended = await in_parallel(marks)
+            marks = [one for one, over in zip(marks, ended, strict=True) if not over]
+            if marks:
+                await deferLater(self._execution.clock, backoff.failed())
+
+    def _marked(self, result: object, done: Deferred[None]) -> None:
+        self._marking = None
+        if isinstance(result, Failure) and not result.check(CancelledError, Superseded):
+            self._log.failure("marking objects failed", result)
+        if not done.called:
+            done.callback(None)
+
+    async def _try_to_take(self, action: Action) -> bool:
+        """Take an object; return False to try again."""
         try:
             await self.take(action)
-        except CallError:
-            # Applying it repeats the attempt, and reports the failure.
-            return
+        except CallError as error:
+            # Applying the object repeats the attempt, too, and reports the failure.
+            return not self._is_to_be_repeated(action, error)
+        return True
 
-    async def drop_claim_of(self, action: Action) -> None:
-        """Remove our claim from an object that is ours now."""
-        await self._annotate(action, {CLAIMED_BY: None})
-
-    async def _annotate(
+    async def _try_to_annotate(
         self, action: Action, annotations: Mapping[str, str | None]
-    ) -> None:
+    ) -> bool:
         """
         Change annotations of an object, whatever its version; None removes one.
 
-        A failure is ignored: the owner of the object waits for the annotation for some
-        time, because the inventory has the claim, and the next pass tries again.
+        :returns: False to try again.
         """
         assert action.manifest is not None
         key = action.key
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        self._execution.ledger.check_leads()
+        try:
+            resource = await self._execution.resource_of(action.manifest)
+            await self._execution.client.patch(
+                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+            )
+        except CallError as error:
+            return not self._is_to_be_repeated(action, error)
+        return True
+
+    def _is_to_be_repeated(self, action: Action, error: CallError) -> bool:
+        if error.status is not Status.PERMISSION_DENIED:
+            return error.status in (*UNDECIDED, Status.ABORTED)
+        # Also a permission may come with the same commit, a moment later.
+        self._denials[action.key] += 1
+        if self._denials[action.key] >= ANNOTATE_TIMES:
+            self._may_not_annotate = True
+        return not self._may_not_annotate
+
+    async def drop_claim_of(self, action: Action) -> None:
+        """
+        Remove our claim from an object that is ours now.
+
+        A failure is ignored: the next pass tries again.
+        """
         backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
-        for left in reversed(range(ANNOTATE_TIMES)):
-            self._execution.ledger.check_leads()
-            try:
-                resource = await self._execution.resource_of(action.manifest)
-                await self._execution.client.patch(
-                    resource,
-                    key.name,
-                    patch,
-                    key.namespace,
-                    field_manager=FIELD_MANAGER,
-                )
+        for _ in range(ANNOTATE_TIMES):
+            if await self._try_to_annotate(action, {CLAIMED_BY: None}):
                 return
-            except CallError as error:
-                # Also a permission may come with the same commit, a moment later.
-                denied = error.status is Status.PERMISSION_DENIED
-                again = denied or error.status in (*UNDECIDED, Status.ABORTED)
-                if not left or not again or (denied and self._may_not_annotate):
-                    self._may_not_annotate = self._may_not_annotate or denied
-                    return
             await deferLater(self._execution.clock, backoff.failed())
 
     async def drop_claim(self, key: ObjectKey, action: Action) -> str:
@@ -221,6 +262,7 @@ class OwnershipMarks:
             else:
                 self._taken.add(key)
                 entries = self._execution.ledger.entries
-                entries[key] = attrs.evolve(entries[key], claimed="")
+                if (entry := entries.get(key)) is not None:
+                    entries[key] = attrs.evolve(entry, claimed="")
                 return True
         return False

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from modules.gitops.agent.apply.applier import TAKEN_MEANWHILE
 from modules.gitops.agent.apply.execution import BUSY_TIMES
@@ -41,6 +41,8 @@ from tests.modules.gitops.halves import text
 from tunnel.errors import CallError, Status
 
 STAYS, MOVES = object_("stays"), object_("moves")
+
+DEPLOYMENT = "apps/namespaces/default/Deployment/slow"
 
 
 class _Refused:
@@ -615,6 +617,63 @@ class ClaimsTests(ReconcileCase):
         (report,) = reports
         self.assertEqual(self.outcomes(report)["m002"], Outcome.CREATED)
         self.assertEqual(self.outcomes(report)["moves"], Outcome.FAILED)
+
+    def begun(self, client: Any, *objects: Any, **settings: Any) -> Deferred[Any]:
+        """A pass of agent 2 that goes on with the clock."""
+        second = self.reconciler(client=client, **self.of_agent("two"), **settings)
+        files = [("a.yaml", text(*objects).encode())]
+        running = Deferred.fromCoroutine(second.run("c2", read_source(files)))
+        running.addErrback(lambda failure: failure.trap(CancelledError))
+        return running
+
+    def test_refused_while_another_object_is_slow(self) -> None:
+        """Claims and takes are repeated during the waves of the same pass."""
+        slow = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "slow", "namespace": "default", "generation": 2},
+        }
+        for policy, mark in (("must_match", CLAIMED_BY), ("adopt_all", OWNER)):
+            with self.subTest(policy):
+                self.setUp()
+                self.begin()
+                needs = {"config.kubernetes.io/depends-on": DEPLOYMENT}
+                metadata = {**MOVES["metadata"], "annotations": needs}
+                moves = {**MOVES, "metadata": metadata}
+                client: Any = _RefusedAtFirst(self.client, Status.INTERNAL, 6)
+                running = self.begun(client, slow, moves, policy=policy)
+                self.clock.pump([0.5] * 60)
+                self.assertFalse(running.called)
+                annotations = self.live("moves")["metadata"]["annotations"]
+                self.assertEqual(annotations[mark], "two")
+                running.cancel()
+
+    def test_a_newer_commit_after_a_take(self) -> None:
+        """An object that was taken, and not applied, is in the inventory."""
+        uid = self.begin()
+        silent = Deferred[Any]()
+
+        def patch(resource: Any, name: str, *given: Any, **more: Any) -> Any:
+            if name == "silent":
+                return silent
+            return self.client.patch(resource, name, *given, **more)
+
+        others = object_("silent")
+        self.apply("one", STAYS, MOVES, others, commit="c1")
+        client: Any = _Patching(self.client, patch)
+        running = self.begun(client, *config_maps(1), MOVES, others, policy="adopt_all")
+        self.clock.pump([0.1] * 10)
+        self.assertFalse(running.called)
+        self.assertEqual(self.owner(), "two")
+        running.cancel()
+        inventory = self.live("inventory-two")
+        self.assertEqual(inventory["metadata"]["annotations"][COMMIT], "c1")
+        self.assertIn("default_moves__ConfigMap", inventory["data"])
+        # It left Git.
+        self.apply("one", STAYS, commit="c3")
+        self.assertEqual(self.live("moves")["metadata"]["uid"], uid)
+        report = self.apply("two", *config_maps(1), commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
 
     def test_one_that_comes_back_late(self) -> None:
         """Agent 1 has it again before its turn comes in a later wave."""
