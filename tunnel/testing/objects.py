@@ -47,6 +47,9 @@ _LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
 _Field = tuple[str, ...]
 _Key = tuple[str, str, str, str]
 
+#: A field manager and its operation: the same manager may apply and update.
+_Writer = tuple[str, str]
+
 
 @attrs.frozen
 class Refusal(Exception):
@@ -113,10 +116,10 @@ class Watcher:
 class _Stored:
     object: KubernetesObject
     resource: KubernetesResource
-    #: The fields that each field manager has set.
-    owners: dict[str, set[_Field]] = attrs.field(factory=dict)
-    #: The operation and time of each field manager's last write.
-    writes: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    #: The fields that each writer has set.
+    owners: dict[_Writer, set[_Field]] = attrs.field(factory=dict)
+    #: The time of each writer's last write.
+    writes: dict[_Writer, str] = attrs.field(factory=dict)
 
 
 class FakeObjects:
@@ -413,6 +416,7 @@ class FakeObjects:
         query: dict[str, str],
     ) -> KubernetesObject:
         manager, dry = _how(query)
+        writer = manager, "Apply"
         fields = dict(_fields(applied))
         # The fields inside an object count separately; an empty object has none.
         mine = {field for field, value in fields.items() if value != {}}
@@ -425,23 +429,23 @@ class FakeObjects:
         taken = {
             (owner, field)
             for owner, owned in stored.owners.items()
-            if owner != manager
+            if owner != writer
             for field in owned & mine
             if _get(stored.object, field) != fields[field]
         }
         if taken and query.get("force") != "true":
             each = [
                 f'conflict with "{owner}": .{".".join(field)}'
-                for owner, field in sorted(taken)
+                for (owner, _), field in sorted(taken)
             ]
             count = f"{len(each)} conflict{'s' * (len(each) > 1)}"
             message = f"Apply failed with {count}: {', '.join(each)}"
             raise Refusal(409, "Conflict", message)
         changed = deepcopy(stored.object)
         others = set[_Field]().union(
-            *(owned for owner, owned in stored.owners.items() if owner != manager)
+            *(owned for owner, owned in stored.owners.items() if owner != writer)
         )
-        for field in stored.owners.get(manager, set()) - mine - others:
+        for field in stored.owners.get(writer, set()) - mine - others:
             _remove(changed, field)
         for field, value in fields.items():
             if field in mine or not isinstance(_get(changed, field), dict):
@@ -472,19 +476,20 @@ class FakeObjects:
         _validate(resource, key, before, found)
         if dry:
             return found
+        writer = manager, "Update" if applied is None else "Apply"
         owners = stored.owners if stored is not None else {}
         for owner, owned in owners.items():
             owned &= set(new)
-            if owner != manager:
+            if owner != writer:
                 owned -= changes
         if applied is None:
-            owners.setdefault(manager, set()).update(changes)
+            owners.setdefault(writer, set()).update(changes)
         else:
-            owners[manager] = applied
+            owners[writer] = applied
         if stored is not None and old == new:
             return deepcopy(before)
         writes = stored.writes if stored is not None else {}
-        writes[manager] = "Update" if applied is None else "Apply", self._time()
+        writes[writer] = self._time()
         kept = before["metadata"]
         found["apiVersion"], found["kind"] = resource.api_version, resource.kind
         self._version += 1
@@ -502,10 +507,10 @@ class FakeObjects:
             metadata["generation"] = kept.get("generation", 0) + again
         metadata["managedFields"] = [
             {
-                "manager": owner,
-                "operation": writes[owner][0],
+                "manager": owner[0],
+                "operation": owner[1],
                 "apiVersion": resource.api_version,
-                "time": writes[owner][1],
+                "time": writes[owner],
                 "fieldsType": "FieldsV1",
                 "fieldsV1": _fields_v1(owned),
             }

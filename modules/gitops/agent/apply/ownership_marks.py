@@ -252,7 +252,10 @@ class OwnershipMarks:
             if claimed_by(live) not in claimers:
                 # The next plan decides whether another commit gives it away.
                 return False
-            mark = {OWNER: own, CLAIMED_BY: None, GIVEN_BY: None}
+            # An owner that still has the object in Git gets it back later, unless it
+            # drops the claim.
+            claim = owner if owner and owner != own else None
+            mark = {OWNER: own, CLAIMED_BY: claim, GIVEN_BY: None}
             try:
                 await self._annotate_unchanged(key, live, resource, mark)
             except CallError as error:

@@ -287,7 +287,8 @@ class Claims:
         for inventory, keys in named.items():
             # It may be missing in *facts*: other users may create many ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
-                claims = await self._claimed(inventory, keys)
+                is_at_commit = inventory in facts.at_commit
+                claims = await self._claimed(inventory, keys, objects, is_at_commit)
                 found |= claims
                 if inventory in facts.behind and inventory in facts.same:
                     # Its agent may drop the claim when it reads our commit.
@@ -395,12 +396,17 @@ class Claims:
         return False
 
     async def _claimed(
-        self, inventory: str, keys: Collection[ObjectKey]
+        self,
+        inventory: str,
+        keys: Collection[ObjectKey],
+        objects: Mapping[ObjectKey, KubernetesObject],
+        is_at_commit: bool,
     ) -> Mapping[ObjectKey, Claim]:
         """
         Return the claims of one inventory to *keys*, whose annotations name it.
 
-        If the inventory cannot be read, all objects are kept.
+        If the inventory cannot be read, all objects are kept. An inventory at our
+        commit also claims objects that it owned until this one took them.
         """
         other, found = clean(inventory, MAX_ID), dict[ObjectKey, Claim]()
         try:
@@ -414,7 +420,11 @@ class Claims:
                         return {}
                     for key in keys:
                         entry = entry_of(part.get("data") or {}, key)
-                        if entry is not None and entry.claimed == self._inventory_id:
+                        if entry is None:
+                            continue
+                        uid = objects[key]["metadata"].get("uid", "")
+                        had = is_at_commit and not entry.claimed and entry.uid == uid
+                        if had or entry.claimed == self._inventory_id:
                             why = f"the inventory {other} of another agent claims it"
                             found[key] = Claim(why, True)
         except CallError as error:

@@ -427,9 +427,12 @@ def _wanting(
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         known = inventory.entries.get(key)
         was = "" if known is None or known.uid != seen.uid else known.claimed
-        if not owner and was and seen.claimed_by == settings.inventory_id:
+        is_known = known is not None and known.uid == seen.uid
+        is_ours = seen.claimed_by == settings.inventory_id
+        if not owner and is_ours and (was or (is_known and seen.given_by)):
             # The former inventory has released the object without deleting it.
-            return Action(Verb.APPLY, key, _of(was), manifest, seen=seen, takes=True)
+            former = was or seen.given_by
+            return Action(Verb.APPLY, key, _of(former), manifest, seen=seen, takes=True)
         claimer = seen.claimed_by if seen.given_by and not owner else ""
         if claimer in settings.siblings and await given(key, claimer):
             why = "it was given to another project of this agent, which gave it up"

@@ -365,9 +365,28 @@ class ClaimsTests(ReconcileCase):
         """An adopted object keeps no claim."""
         uid = self.begin()
         self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
-        self.handed_over(uid)
+        self.assertEqual((self.owner(), self.deleted()), ("two", []))
         self.apply("one", STAYS, commit="c2")
         self.handed_over(uid)
+
+    def test_undo_of_the_former_owner(self) -> None:
+        """It takes the object back for a while, and gives it away again after that."""
+        uid = self.begin()
+        for policy in ("adopt_all", "must_match"):
+            self.apply("two", *config_maps(1), MOVES, commit="c2", policy="adopt_all")
+            self.apply("one", STAYS, commit="c2")
+            self.apply("one", STAYS, MOVES, commit="c1", policy="adopt_all")
+            self.assertEqual(self.owner(), "one")
+            report = self.apply("one", STAYS, commit="c2")
+            self.assertEqual(self.outcomes(report)["moves"], Outcome.DETACHED)
+            self.assertEqual(self.owner(), "")
+            self.apply("two", *config_maps(1), MOVES, commit="c2", policy=policy)
+            self.handed_over(uid)
+        # The object left Git while it was away.
+        self.apply("one", STAYS, MOVES, commit="c1", policy="adopt_all")
+        self.apply("two", *config_maps(1), commit="c3")
+        report = self.apply("one", STAYS, commit="c3")
+        self.assertEqual(self.outcomes(report)["moves"], Outcome.PRUNED)
 
     def test_another_source(self) -> None:
         """There is no commit to wait for; what is claimed is handed over."""
