@@ -49,7 +49,7 @@ class SharedCount:
     """
     Amount of a resource in use, by a key.
 
-    :ivar step: the change of an amount that is reported to the other workers.
+    :ivar step: an amount is reported to the other workers when it passes a multiple.
     :param tell: called with a key and the amount in use here, to notify the other
         workers.
     """
