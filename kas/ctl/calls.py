@@ -40,7 +40,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 # Maximum bytes of a response: enough for a hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
 
-# Seconds for which the token of one request is valid; the clocks of the two machines
+# Seconds during which the token of one request is valid; the clocks of the two machines
 # may differ.
 LIFETIME = 30.0
 

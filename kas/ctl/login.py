@@ -29,7 +29,7 @@ __all__ = ["declare", "login"]
 #: that long.
 MARGIN = 60.0
 
-#: Minimum seconds for which a token must be valid to be used if it cannot be renewed
+#: Minimum seconds during which a token must be valid to be used if it cannot be renewed
 #: now.
 _LAST = 5.0
 

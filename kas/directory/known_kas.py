@@ -31,7 +31,7 @@ LEASE_GRACE: Final = 30.0
 #: broken path between kas was repaired, or the kas was replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds during which a silent peer is remembered while the store is down: a long time,
+#: Seconds that a silent peer is remembered while the store is down: a long time,
 #: because without peers an agent that is not cached cannot be found.
 PEER_SECONDS: Final = 3600.0
 

@@ -64,7 +64,7 @@ RECORD_MS = 2 * 3600 * 1000
 #: tries.
 CLEAN_MS = 60_000
 
-#: Milliseconds during which Redis remembers when an agent was last connected: for an agent
+#: Milliseconds that Redis remembers when an agent was last connected: for an agent
 #: that is absent for longer, the exact time does not matter.  100 bytes for each.
 SEEN_MS = 90 * 24 * 3600 * 1000
 

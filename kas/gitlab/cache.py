@@ -35,7 +35,7 @@ MAX_ANSWERS = 100_000
 #: refusal that another kas received stays valid for the same time.
 PATIENCE = 5.0
 
-#: Seconds for which a known agent waits for GitLab's response before the cached
+#: Seconds during which a known agent waits for GitLab's response before the cached
 #: response is used: the check must end in time, and a GitLab that does not respond
 #: counts as unavailable.
 HURRY = CHECK_TIMEOUT / 2
@@ -47,7 +47,7 @@ _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 @attrs.frozen(kw_only=True)
 class Lifetimes:
     """
-    Seconds for which responses stay valid; 0 if they are not cached.
+    Seconds during which responses stay valid; 0 if they are not cached.
 
     :ivar outage: the seconds for a response while GitLab does not respond.
     """

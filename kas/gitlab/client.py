@@ -86,7 +86,7 @@ _MEANING = {
 #: 400 means that the request does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
-#: Seconds for which a successful response proves that GitLab accepts this kas.  GitLab
+#: Seconds that a successful response proves that GitLab accepts this kas.  GitLab
 #: refuses every request of a kas with a wrong secret or clock, and such a kas must not
 #: make other kas refuse valid credentials.
 PROVEN = 600.0

@@ -46,7 +46,7 @@ MAX_SENT = 100
 #: day.  Later counts stay in one batch until the store is available again.
 MAX_PENDING = 1440
 
-#: Seconds for which a batch that GitLab refuses is kept.
+#: Seconds during which a batch that GitLab refuses is kept.
 KEPT = 7 * 24 * 3600.0
 
 #: Maximum characters of a key of the store in a line of the log.
