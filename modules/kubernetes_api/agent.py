@@ -68,7 +68,7 @@ _PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 #: cluster are busy at the same time, and each has two or three heads.
 MAX_KNOWN_HEADS: Final = 100
 
-#: Maximum seconds for which a head is cached: it may contain secrets of a client that
+#: Maximum seconds that a head is cached: it may contain secrets of a client that
 #: has left, and parsing it again once a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
 

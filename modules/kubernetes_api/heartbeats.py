@@ -24,7 +24,7 @@ __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 #: Seconds without a byte from the server after which a PING is forwarded to it.
 QUIET: Final = 1.0
 
-#: Seconds for which a PING waits if no output seems to flow: a process that was paused
+#: Seconds that a PING waits if no output seems to flow: a process that was paused
 #: first reads the bytes that arrived in the meantime.
 LOOK: Final = 0.05
 

@@ -41,7 +41,7 @@ WEIGHT_OF_ONE: Final = 2
 #: begin at least 400 requests per second, a job 200.
 FAST_SECONDS: Final = 0.005
 
-#: Seconds for which a caller without requests counts as active, because a flood between
+#: Seconds that a caller without requests counts as active, because a flood between
 #: its requests must not slow down a user who sends one request after the other.
 REMEMBERED_SECONDS: Final = 5.0
 

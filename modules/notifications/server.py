@@ -30,7 +30,7 @@ __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
 NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
 
-#: Seconds for which the store keeps a push: enough for every kas to receive it.
+#: Seconds during which the store keeps a push: enough for every kas to receive it.
 REMEMBERED = 60.0
 
 #: Maximum characters of the path of a project or of the name of a repository.
