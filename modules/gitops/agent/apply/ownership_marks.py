@@ -36,20 +36,21 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["ANNOTATE_TIMES", "MARK_SECONDS", "OwnershipMarks"]
 
-#: Attempts to claim an object, with the backoff of overloaded API servers.
+#: Maximum number of attempts to claim an object, with the backoff for overloaded API
+#: servers.
 ANNOTATE_TIMES = 4
 
-#: Seconds for all claims and takes before the first object is applied: a webhook may be
-#: silent for 30 seconds each time, for one object.
+#: Maximum seconds for all claims and takes before the first object is applied: a
+#: webhook may be silent for 30 seconds each time, for one object.
 MARK_SECONDS = 5.0
 
 
 @attrs.define(eq=False)
 class OwnershipMarks:
-    """The marks of ownership that one execution sets and removes."""
+    """Marks of ownership that one execution sets and removes."""
 
     _execution: Execution
-    #: An attempt to claim an object was denied until its last repetition.
+    #: Whether an attempt to claim an object was denied even in its last repetition.
     _may_not_annotate: bool = attrs.field(default=False, init=False)
     #: Objects that `take` has taken.
     _taken: set[ObjectKey] = attrs.field(factory=set, init=False)
@@ -62,7 +63,7 @@ class OwnershipMarks:
         The next pass repeats claims that fail or are late; applying the object repeats
         takes. Until then, the entry in the inventory makes the other agent wait.
 
-        :raises Superseded: another agentk leads.
+        :raises Superseded: if another agentk leads.
         """
         own = self._execution.inventory_id
         wanted = self._execution.plan.wanted.values()
@@ -84,24 +85,25 @@ class OwnershipMarks:
         """
         Take an object before the inventory has the commit.
 
-        The former owner believes an inventory with this commit, and the object may be
+        The former owner relies on an inventory with this commit, and the object may be
         applied much later.
         """
         try:
             await self.take(action)
         except CallError:
-            # Applying it repeats the attempt, and reports the failure.
+            # Applying the object repeats the attempt, and reports the failure.
             return
 
     async def drop_claim_of(self, action: Action) -> None:
-        """Remove our claim from an object that is ours now."""
+        """Remove this inventory's claim from an object that it now owns."""
         await self._annotate(action, {CLAIMED_BY: None})
 
     async def _annotate(
         self, action: Action, annotations: Mapping[str, str | None]
     ) -> None:
         """
-        Change annotations of an object, whatever its version; None removes one.
+        Change annotations of an object, regardless of its version; None removes an
+        annotation.
 
         A failure is ignored: the owner of the object waits for the annotation for some
         time, because the inventory has the claim, and the next pass tries again.
@@ -123,7 +125,7 @@ class OwnershipMarks:
                 )
                 return
             except CallError as error:
-                # Also a permission may come with the same commit, a moment later.
+                # A permission may come with the same commit, a moment later.
                 denied = error.status is Status.PERMISSION_DENIED
                 again = denied or error.status in (*UNDECIDED, Status.ABORTED)
                 if not left or not again or (denied and self._may_not_annotate):
@@ -133,11 +135,13 @@ class OwnershipMarks:
 
     async def drop_claim(self, key: ObjectKey, action: Action) -> str:
         """
-        Remove our claim from an object of another inventory that left Git here.
+        Remove this inventory's claim from an object of another inventory that was
+        removed from Git here.
 
-        The other one may be about to release the object for us: it reads the claim when
-        it makes its plan, and may wait for minutes after that.  Whichever of the two
-        writes later fails, because both name the object's version.
+        The other inventory may be about to release the object for this one: its agent
+        reads the claim when it makes its plan, and may wait for minutes after that.
+        The agent that writes later fails, because both requests name the object's
+        version.
 
         :returns: why the object cannot be forgotten now; empty if it can.
         """
@@ -153,7 +157,7 @@ class OwnershipMarks:
         return ""
 
     async def detach(self, key: ObjectKey, action: Action) -> None:
-        """Remove our annotations; everything else stays."""
+        """Remove this inventory's annotations; all else stays."""
         assert action.live is not None
         given_by = self._execution.inventory_id if action.gives else None
         ours = {OWNER: None, GIVEN_BY: given_by}
@@ -175,7 +179,8 @@ class OwnershipMarks:
         annotations: Mapping[str, str | None],
     ) -> None:
         """
-        Change annotations of an object that is still as it was read; None removes one.
+        Change annotations of an object that is unchanged since it was read; None
+        removes an annotation.
 
         :raises CallError: ABORTED if another client changed the object since then.
         """
@@ -189,10 +194,10 @@ class OwnershipMarks:
 
     async def take(self, action: Action) -> bool:
         """
-        Mark an object as ours, unless another agent was faster.
+        Mark an object as owned by this inventory, unless another agent was faster.
 
-        If two agents marked it, each would believe that it owns the object, and the
-        agent whose commit does not contain it would delete it.
+        If two agents marked it, each would act as its owner, and the agent whose commit
+        does not contain it would delete it.
         """
         assert action.manifest is not None
         key, own = action.key, self._execution.inventory_id

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["FIELD_MANAGER", "taken_over"]
 
-#: The name under which the API server records the fields that agentk sets.
+#: Name under which the API server records the fields that agentk sets.
 FIELD_MANAGER = "agentk"
 
 #: Managers of fields that a user or a pipeline applied from files.  Fields that users
