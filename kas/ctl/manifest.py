@@ -243,7 +243,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
     """
     Refuse mistyped options.
 
-    :raises click.UsageError: the text names the option.
+    :raises click.UsageError: if an option is wrong; the text names the option.
     """
     if not _NAMESPACE.fullmatch(options.namespace):
         raise click.UsageError(
@@ -358,7 +358,7 @@ def _listened(ctl: Ctl) -> str:
 
 
 def _is_local(host: str) -> bool:
-    """Tell whether *host* always means the local machine."""
+    """Return whether *host* always means the local machine."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:

@@ -45,7 +45,7 @@ class Sessions(Protocol):
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Tell whether a session exists with another kas that sent something recently.
+        Return whether a session exists with another kas that sent something recently.
         """
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ one's fields, in any order of events.
 
 GitLab's kas uses other keys (``agent_tracker2``, ``tunnel_tracker2``): they contain
 addresses of its private gRPC API, and with shared keys, a GitLab kas on the same Redis
-would send requests to ours, or ours to it.
+would send requests to txkas, or txkas to it.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class Fleet:
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Tell whether a session exists with another kas that sent something recently.
+        Return whether a session exists with another kas that sent something recently.
         """
         return self.peers is not None and self.peers.at(kas.url).alive
 

@@ -114,7 +114,7 @@ class GitalyServers:
         Provide the channel to the Gitaly at *address* for one call, when its turn
         comes.
 
-        :raises CallError: UNAVAILABLE, the address is invalid, or there are too many
+        :raises CallError: UNAVAILABLE if the address is invalid, or there are too many
             servers; RESOURCE_EXHAUSTED, too many calls wait.
         """
         server = self._servers.get(address) or self._add(address)

@@ -25,7 +25,7 @@ def full_ref(ref: str) -> str:
 
     The id of a commit stays as it is: branches do not have such names.
 
-    :raises CallError: INVALID_ARGUMENT, no ref can have this name.
+    :raises CallError: INVALID_ARGUMENT if no ref can have this name.
     """
     if (
         not ref
@@ -41,7 +41,7 @@ def full_ref(ref: str) -> str:
 
 
 def is_commit(ref: str) -> bool:
-    """Tell whether *ref* is the id of a commit."""
+    """Return whether *ref* is the id of a commit."""
     return _COMMIT.fullmatch(ref) is not None
 
 

@@ -85,7 +85,7 @@ class Objects:
         return ended.out.decode("utf-8", "replace").strip() or "HEAD"
 
     async def contains(self, tip: str, commit: str) -> bool:
-        """Tell whether *commit* is *tip* or one of its ancestors."""
+        """Return whether *commit* is *tip* or one of its ancestors."""
         ended = await self._program.run(
             self.folder,
             "merge-base",

@@ -153,7 +153,7 @@ class GitProgram:
         :param enough: may end git early.
         :param keep: if False, *enough* reads the output as it arrives, and none of it
             is kept or returned.
-        :raises CallError: RESOURCE_EXHAUSTED, too much output; DEADLINE_EXCEEDED;
+        :raises CallError: RESOURCE_EXHAUSTED if too much output; DEADLINE_EXCEEDED;
             UNAVAILABLE, git is missing, or too many runs wait.
         """
         room = self._room[fetches]

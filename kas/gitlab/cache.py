@@ -207,7 +207,9 @@ class AnswerCache(Generic[S, T]):
             waiter.callback(answer)
 
     def _serves_on(self, entry: _Entry[T] | None) -> bool:
-        """Tell whether a cached response may be used while GitLab does not respond."""
+        """
+        Return whether a cached response may be used while GitLab does not respond.
+        """
         return (
             entry is not None
             and not isinstance(entry.answer, CallError)

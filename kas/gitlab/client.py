@@ -191,8 +191,8 @@ class GitLabClient:
 
     def is_taken(self) -> bool:
         """
-        Tell whether GitLab accepted the signature of this kas within the last `PROVEN`
-        seconds.
+        Return whether GitLab accepted the signature of this kas within the last
+        `PROVEN` seconds.
         """
         return self._clock.seconds() < self._taken_until
 
@@ -355,7 +355,7 @@ class GitLabClient:
             data=request.body,
             allow_redirects=False,
             unbuffered=True,
-            # Only treq's own timeout would need one.
+            # treq needs it only for a timeout of its own.
             reactor=self._clock,
         ).addCallback(collect, MAX_BODY)
         return asking.addTimeout(TIMEOUT, self._clock, onTimeoutCancel=_too_late)

@@ -169,7 +169,7 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     """
     Return a checked response.
 
-    :raises CallError: UNAVAILABLE, the response is malformed.
+    :raises CallError: UNAVAILABLE if the response is malformed.
     """
     said = JsonObject(raw, "allowed_agents")
     project = said.object("project")

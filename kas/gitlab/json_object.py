@@ -97,7 +97,7 @@ class JsonObject:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text is a valid id."""
+    """Return whether a text is a valid id."""
     return (
         text.isascii()
         and text.isdecimal()

@@ -158,7 +158,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
     """
     Return a checked response.
 
-    :raises CallError: UNAVAILABLE, the response is malformed; PERMISSION_DENIED, kas
+    :raises CallError: UNAVAILABLE if the response is malformed; PERMISSION_DENIED, kas
         does not support the response.
     """
     said = JsonObject(raw, "authorize_proxy_user")

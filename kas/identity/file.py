@@ -131,7 +131,8 @@ def parse(data: bytes, file: str) -> Identities:
     """
     Parse a file that `dump` or an older kas wrote.
 
-    :raises ConfigurationError: the file is invalid; the text never quotes the content.
+    :raises ConfigurationError: if the file is invalid; the text never quotes the
+        content.
     """
     return IdentityReader().parse(data, file)
 
@@ -217,7 +218,7 @@ def _lines(
     """
     Return one line for each of *members*.
 
-    :raises ValueError: a new line would be parsed as another member.
+    :raises ValueError: if a new line would be parsed as another member.
     """
 
     def new(one: T) -> bytes:

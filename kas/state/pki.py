@@ -357,7 +357,7 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 def is_for(certificate: x509.Certificate, host: str) -> bool:
     """
-    Tell whether a client that connects to *host* accepts the names of *certificate*.
+    Return whether a client that connects to *host* accepts the names of *certificate*.
     """
     wanted = canonical_name(host)
     names = set(map(canonical_name, names_of(certificate)))

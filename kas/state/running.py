@@ -256,7 +256,7 @@ def _sweep(state: StateDirectory) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process with this id exists."""
+    """Return whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

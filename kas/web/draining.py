@@ -113,7 +113,7 @@ class DrainingFactory(ABC, Factory):
         return self._draining
 
     def idle(self, connection: Any) -> bool:
-        """Tell whether a connection has no request in progress."""
+        """Return whether a connection has no request in progress."""
         return connection not in self.busy
 
     def drain(self, grace: float) -> None:

@@ -46,7 +46,7 @@ class WorkerCalls:
         Return the response of a worker to a request.
 
         :param timeout: seconds for the response.
-        :raises Exception: no response arrived in time.
+        :raises Exception: if no response arrived in time.
         """
         where = self.workers.sockets.folder.socket(worker.number, socket_name)
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))

@@ -136,7 +136,7 @@ def _largest_pid() -> int:
 
 
 def _has_owner(pid: int, path: Path) -> bool:
-    """Tell whether the supervisor that created a folder is alive."""
+    """Return whether the supervisor that created a folder is alive."""
     seems_alive = pid != os.getpid() and is_alive(pid)
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

@@ -104,7 +104,7 @@ async def read_document(
 
     `Document.problems` contains the problems of the file.
 
-    :raises CallError: the repository cannot be read now.
+    :raises CallError: if the repository cannot be read now.
     """
     path = path_of(agent_name)
     try:

@@ -412,7 +412,7 @@ class FollowedRepository:
         """
         Read the file of one agent.
 
-        :raises CallError: the repository cannot be read now.
+        :raises CallError: if the repository cannot be read now.
         """
         try:
             return await read_document(self.repository, commit, name, self.limit)

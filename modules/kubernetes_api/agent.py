@@ -246,7 +246,7 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
     """
     Return the target to request from the API server.
 
-    :raises OwnNamespaceRefusal: a client may not request this with agentk's own
+    :raises OwnNamespaceRefusal: if a client may not request this with agentk's own
         permissions.
     """
     as_agentk = _AS_AGENTK.read(head)
@@ -310,7 +310,7 @@ class AgentRequest:
         self._sent = False
         self._received = False
         self._over = False
-        # For a watch: its position in an event, and whether to end it after that event.
+        # Position of a watch in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -320,7 +320,7 @@ class AgentRequest:
         module.metrics.in_flight += 1
 
     def belongs_to(self, module: KubernetesApiAgent) -> bool:
-        """Tell whether *module* accepted the request."""
+        """Return whether *module* accepted the request."""
         return self._module is module
 
     def begin(self, block: bytes) -> None:

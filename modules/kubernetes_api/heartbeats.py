@@ -70,7 +70,7 @@ class Framing(Protocol):
         """
 
     def may_be_ping(self, header: bytes) -> bool:
-        """Tell whether an incomplete header may become the header of a PING."""
+        """Return whether an incomplete header may become the header of a PING."""
 
     def pong(self, ping: bytes) -> bytes | None:
         """
@@ -302,7 +302,7 @@ class Heartbeats:
             self._to_server(data[begin:end])
 
     def _follows(self, frames: int) -> bool:
-        """Tell whether to continue to parse a piece after this number of frames."""
+        """Return whether to continue to parse a piece after this number of frames."""
         if frames == MAX_FRAMES:
             self._framing = None
         return self._framing is not None
@@ -321,7 +321,7 @@ class Heartbeats:
 
     @property
     def _busy(self) -> bool:
-        """Tell whether output flows, or waits for a slow client."""
+        """Return whether output flows, or waits for a slow client."""
         pace = self._pace
         if pace.answer_paused:
             return True

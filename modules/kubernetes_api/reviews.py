@@ -47,7 +47,7 @@ class ReviewError(Exception):
 
 
 def is_review(method: bytes, target: bytes) -> bool:
-    """Tell whether a request asks for the client's own permissions in the cluster."""
+    """Return whether a request asks for the client's own permissions in the cluster."""
     # A single comparison excludes nearly every request.
     if method != b"POST":
         return False

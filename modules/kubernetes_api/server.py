@@ -266,7 +266,7 @@ class KubernetesApiServer:
         await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
-        """Drop requests in progress; ``kas.draining`` came first to let them finish."""
+        """Drop requests in progress, which had time to finish since ``kas.draining``."""
         if self._unsubscribe:
             for unsubscribe in self._unsubscribe:
                 unsubscribe()
@@ -506,7 +506,7 @@ class KubernetesApiServer:
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
-        # Otherwise all users behind one address would share its turns.
+        # Without this, all users behind one address would share its turns.
         request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
@@ -729,9 +729,9 @@ class ProxiedRequest:
         self._forwarded = False
         # Whether the head was compressed to fit into a frame.
         self._packed = False
-        # For an upgraded connection, until the server has finished.
+        # Filter of an upgraded connection, until the server has finished.
         self._heartbeats: Heartbeats | None = None
-        # For a watch: its position in an event, and whether to end it after that event.
+        # Position of a watch in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -1011,7 +1011,7 @@ class ProxiedRequest:
         exchange.send_head(
             b"%b%b%b\r\n" % (head.start, head.fields, fields),
             head.length,
-            # For example after a 413: the API server closes its connection, too.
+            # The API server closes its connection, too, for example after a 413.
             close=not head.keep_alive,
         )
         if not 0 <= head.length <= SMALL:
@@ -1168,7 +1168,8 @@ def _user_agent(head: RequestHead) -> str:
 
 def _may_have_run(reason: Exception) -> bool:
     """
-    Tell whether the agent may have received a request whose stream ended for *reason*.
+    Return whether the agent may have received a request whose stream ended for
+    *reason*.
     """
     if isinstance(reason, StreamReset):
         return reason.code not in (ErrorCode.REFUSED, ErrorCode.UNKNOWN_METHOD)

@@ -113,7 +113,7 @@ class Account(Generic[R]):
         self.seen = True
 
     def has_room(self, now: float) -> bool:
-        """Tell whether one more request may begin."""
+        """Return whether one more request may begin."""
         counted = self.counted
         room = room_of(self.weight)
         if len(counted) < room:
@@ -224,7 +224,7 @@ class Shares(Collector, Generic[R]):
         Count *request*, until `leave` is called, even if this raises an exception.
 
         :param now: when it arrived.
-        :raises TooMany: it must be refused.
+        :raises TooMany: if it must be refused.
         """
         owner = access.owner
         account = self._active.get(owner)

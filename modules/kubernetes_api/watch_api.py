@@ -109,7 +109,7 @@ _QUERY: Final = {
 
 
 def wants_watches(head: RequestHead, target: bytes) -> bool:
-    """Tell whether a request opens a connection for aggregated watches."""
+    """Return whether a request opens a connection for aggregated watches."""
     if target.partition(b"?")[0] != PATH or head.upgrade.lower() != b"websocket":
         return False
     found = b",".join(_PROTOCOLS.findall(head.fields))
@@ -126,7 +126,7 @@ class WatchHost(Protocol):
         Count *watch* among the requests of its caller.
 
         :returns: whether it begins now; if not, its ``begin`` is called later.
-        :raises TooMany: it must be refused; it is counted anyway.
+        :raises TooMany: if it must be refused; it is counted anyway.
         """
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
@@ -138,7 +138,7 @@ class WatchHost(Protocol):
         """
         Open the stream of one watch.
 
-        :raises TunnelError: it cannot be opened.
+        :raises TunnelError: if it cannot be opened.
         """
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
@@ -148,7 +148,7 @@ class WatchHost(Protocol):
         """
         Parse the head of a response.
 
-        :raises HeadError: it is malformed.
+        :raises HeadError: if it is malformed.
         """
 
     def watch_answered(
@@ -784,7 +784,7 @@ def _object(text: bytes) -> dict[str, Any]:
     """
     Parse a JSON object.
 
-    :raises _Invalid: *text* is not a JSON object.
+    :raises _Invalid: if *text* is not a JSON object.
     """
     try:
         # `json.loads` also accepts bytes in UTF-16, or with parts of characters, which
@@ -805,7 +805,7 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
     """
     Return the path and query of a watch, and whether the client wants bookmarks.
 
-    :raises _Invalid: *params* do not describe a watch.
+    :raises _Invalid: if *params* do not describe a watch.
     """
     if not isinstance(params, dict):
         raise _Invalid("watch_params is missing")

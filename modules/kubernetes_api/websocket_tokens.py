@@ -98,7 +98,7 @@ class WebSocketTokens:
         """
         Decrypt a token.
 
-        :raises ValueError: it is not ours, is for another path, or has expired.
+        :raises ValueError: if it has another secret, is for another path, or has expired.
         """
         try:
             sealed = base64.b64decode(
@@ -119,7 +119,7 @@ class WebSocketTokens:
 
         The subprotocol with the token is not forwarded.
 
-        :raises ValueError: the token is invalid.
+        :raises ValueError: if the token is invalid.
         """
         found = b",".join(_PROTOCOLS.findall(head.fields))
         if _PREFIX not in found:

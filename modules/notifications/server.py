@@ -110,7 +110,7 @@ class NotificationsServer:
         """
         Have every kas publish a push to the repository *name*.
 
-        :raises CallError: INVALID_ARGUMENT, no repository has this name; UNAVAILABLE,
+        :raises CallError: INVALID_ARGUMENT if no repository has this name; UNAVAILABLE,
             kas cannot reach the store.
         """
         if not 0 < len(name) <= MAX_PATH or not name.isprintable():

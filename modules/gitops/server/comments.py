@@ -299,7 +299,7 @@ def _path(project_id: int, merge_request: int) -> str:
 
 
 def _is_of(note: Any, user: Any) -> bool:
-    """Tell whether a user wrote a comment."""
+    """Return whether a user wrote a comment."""
     return (
         isinstance(note, dict)
         and isinstance(note.get("author"), dict)

@@ -85,7 +85,7 @@ class Glob:
 
     def matches(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Tell whether a file belongs to the source.
+        Return whether a file belongs to the source.
 
         :param path: relative to the root of the repository, without ``/`` at its
             beginning.
@@ -115,7 +115,7 @@ class Glob:
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Tell whether the glob names *path* as a folder on the way to its files.
+        Return whether the glob names *path* as a folder on the way to its files.
 
         Folders that only ``**`` matches do not count.
 

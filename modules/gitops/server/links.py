@@ -48,10 +48,10 @@ class Choice(Protocol):
     """Choice of the paths that belong to a source."""
 
     async def matches(self, path: str) -> bool:
-        """Tell whether a path belongs to the source."""
+        """Return whether a path belongs to the source."""
 
     async def leads(self, path: str) -> bool:
-        """Tell whether a path is a folder on the way to files of the source."""
+        """Return whether a path is a folder on the way to files of the source."""
 
     async def take(self, steps: int) -> None:
         """Wait for a turn to do *steps* of work."""
@@ -93,7 +93,7 @@ class _Tree:
         :raises ValueError: if the target is not in the repository; the error contains
             the reason.
         """
-        # Like the kernel: name by name, with ".." relative to the resolved path.
+        # Resolve name by name, like the kernel, with ".." relative to the resolved path.
         waiting, hops = link.split("/")[::-1], 0
         # The resolved path, and its parents.
         done, here = list[str](), ""

@@ -55,7 +55,7 @@ class Turns:
         return sum(map(len, self._waiting.values()))
 
     def waits(self, key: Hashable) -> bool:
-        """Tell whether calculations of an agent are waiting."""
+        """Return whether calculations of an agent are waiting."""
         return key in self._waiting
 
     async def next(self, key: Hashable, steps: int) -> None:

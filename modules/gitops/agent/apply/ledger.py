@@ -60,7 +60,7 @@ class Ledger:
         self.results[key] = Result(key, outcome, reason, origin)
 
     def has(self, *outcomes: Outcome) -> bool:
-        """Tell whether an object has one of these outcomes."""
+        """Return whether an object has one of these outcomes."""
         return any(one.outcome in outcomes for one in self.results.values())
 
     def check_leads(self) -> None:

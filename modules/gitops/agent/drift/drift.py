@@ -315,7 +315,9 @@ class Drifts:
         return not self._repairs and self.is_of_others(manifest)
 
     def is_of_others(self, manifest: Manifest) -> bool:
-        """Tell whether other clients changed an object whose manifest is unchanged."""
+        """
+        Return whether other clients changed an object whose manifest is unchanged.
+        """
         if manifest.key not in self.present:
             return False
         return self._applied[manifest.key].manifest.is_as(manifest)
@@ -684,7 +686,7 @@ class Drifts:
 
 
 def _goes_by_itself(manifest: Manifest) -> bool:
-    """Tell whether a manifest is a Job that the cluster deletes after it is done."""
+    """Return whether a manifest is a Job that the cluster deletes after it is done."""
     spec = manifest.object.get("spec")
     return (
         (manifest.key.group, manifest.key.kind) == ("batch", "Job")

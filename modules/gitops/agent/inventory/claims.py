@@ -336,7 +336,8 @@ class Claims:
 
     def _is_own(self, said: Mapping[str, str]) -> bool:
         """
-        Tell whether a ConfigMap has this agentk's mark, in this agentk's own Namespace.
+        Return whether a ConfigMap has this agentk's mark, in this agentk's own
+        Namespace.
         """
         written = said.get(WRITER), said[_NAMESPACE]
         return written == (self._mark, self._namespace)
@@ -513,7 +514,7 @@ class Claims:
     def _wants(
         self, part: KubernetesObject, objects: Mapping[ObjectKey, KubernetesObject]
     ) -> bool:
-        """Tell whether one part of an inventory claims any of *objects*."""
+        """Return whether one part of an inventory claims any of *objects*."""
         data = part.get("data") or {}
         for key, live in objects.items():
             entry = entry_of(data, key)
@@ -532,13 +533,13 @@ def _said(part: KubernetesObject) -> Mapping[str, str]:
 
 
 def _is_same(theirs: str, ours: str) -> bool:
-    """Tell whether two inventories certainly follow one repository."""
+    """Return whether two inventories certainly follow one repository."""
     (one, _), (two, _) = map(followed_in, (theirs, ours))
     return bool(one.repository) and one.repository == two.repository
 
 
 def _may_be_same(theirs: str, ours: str) -> bool:
-    """Tell whether two inventories may follow the same ref of one repository."""
+    """Return whether two inventories may follow the same ref of one repository."""
     if not theirs:
         return False
     (one, name), (two, other) = map(followed_in, (theirs, ours))

@@ -6,7 +6,7 @@ two processes the commit independently:
 
     the old project    keeps the object while another project has it in Git, or has
                        not read this commit and may have it
-    the new project    takes it, whatever its ``inventory_policy``, once the old one
+    the new project    takes it, with any ``inventory_policy``, once the old one
                        has read a commit without it
 
 So the object is never deleted.  A renamed project finds the inventory of its old name,
@@ -77,7 +77,7 @@ class _Project(Protocol):
         """Status of the project."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
-        """Tell whether a commit that the project processes contains an object."""
+        """Return whether a commit that the project processes contains an object."""
 
     def others_changed(self) -> None:
         """Check again objects that wait for other projects."""
@@ -117,7 +117,7 @@ class ProjectHandover:
 
     def gives(self, key: ObjectKey, owner: str) -> bool | None:
         """
-        Tell whether the project with the inventory *owner* has given up an object.
+        Return whether the project with the inventory *owner* has given up an object.
 
         :returns: None if no project of this agent has that inventory.
         """
@@ -183,7 +183,7 @@ class ProjectHandover:
 
 def _is_behind(other: _Project, own: _Project) -> bool:
     """
-    Tell whether *other* may not have read the commit that *own* has read.
+    Return whether *other* may not have read the commit that *own* has read.
 
     Each project skips commits: some were replaced before it read them, and some it
     could not read.  So a commit that *own* does not know proves nothing.
@@ -205,7 +205,7 @@ def _is_behind(other: _Project, own: _Project) -> bool:
 
 
 def _follow_same(other: _Project, own: _Project) -> bool:
-    """Tell whether both certainly follow the same ref of the same repository."""
+    """Return whether both certainly follow the same ref of the same repository."""
     theirs, ours = other.desired.location, own.desired.location
     if not ours.repository or theirs.repository != ours.repository:
         return False

@@ -500,7 +500,9 @@ class InventoryStore:
             )
 
     def _may_be_ours(self, part: dict[str, Any]) -> bool:
-        """Tell whether a part belongs to this project and no other agentk wrote it."""
+        """
+        Return whether a part belongs to this project and no other agentk wrote it.
+        """
         if not self._is_labelled(part):
             return False
         mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")

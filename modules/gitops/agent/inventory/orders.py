@@ -126,7 +126,7 @@ class Orders:
         return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
 
     def is_held(self, key: ObjectKey) -> bool:
-        """Tell whether the delete of an object is waiting for an approval."""
+        """Return whether the delete of an object is waiting for an approval."""
         return bool(self.held) and _digest(key) in self.held
 
     def remembering(self, done: AppliedCommit, replaces: bool) -> Orders:
@@ -165,7 +165,7 @@ class OrderStore:
 
     async def has(self, inventory_id: str) -> bool:
         """
-        Tell whether agentk has applied the project of another inventory.
+        Return whether agentk has applied the project of another inventory.
 
         :raises CallError: as `IKubernetesClient`.
         """

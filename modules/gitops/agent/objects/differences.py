@@ -253,7 +253,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _owns(fields: Any, live: Any, path: _Path) -> bool:
-    """Tell whether a set of fields contains the field at *path*."""
+    """Return whether a set of fields contains the field at *path*."""
     for one in path:
         if not isinstance(fields, dict):
             return False

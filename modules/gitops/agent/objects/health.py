@@ -123,7 +123,7 @@ class _View:
         return next((one for one in self.conditions() if one.get("type") == kind), {})
 
     def is_true(self, kind: str) -> bool:
-        """Tell whether a condition exists and is true."""
+        """Return whether a condition exists and is true."""
         return self.condition(kind).get("status") == "True"
 
 

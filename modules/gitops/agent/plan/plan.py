@@ -319,7 +319,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        # Without pruning, no object needs an approval.
+        # Without pruning, an approval is never needed.
         tuple(kept) if settings.prune else (),
     )
 

@@ -136,7 +136,7 @@ class DesiredCommits:
         return attrs.evolve(found, ref=ref.commit or name)
 
     def contains(self, key: ObjectKey) -> bool:
-        """Tell whether the newest commit, or the pinned one, contains an object."""
+        """Return whether the newest commit, or the pinned one, contains an object."""
         return any(named(key) for named in self._named)
 
     # New commits and orders.

@@ -78,7 +78,7 @@ class Previewer:
         return Preview(snapshot.commit, objects=tuple(objects))
 
     def _was_applied(self, manifest: Manifest) -> bool:
-        """Tell whether this is the manifest of an object that was last applied."""
+        """Return whether this is the manifest of an object that was last applied."""
         settled = self._passes.reconciler.settled.get(manifest.key)
         return (
             settled is not None

@@ -167,7 +167,7 @@ class Transfers:
         return gives
 
     async def gives(self, key: ObjectKey, owner: str) -> bool:
-        """Tell whether the source with the inventory *owner* has given up *key*."""
+        """Return whether the source with the inventory *owner* has given up *key*."""
         gives = self.handover.gives(key, owner)
         if gives is None:
             # The inventory belongs to a project that was renamed.
@@ -180,7 +180,9 @@ class Transfers:
     async def _will_be_given(
         self, snapshot: Snapshot, key: ObjectKey, owner: str
     ) -> bool:
-        """Tell whether the source with the inventory *owner* may give up *key* soon."""
+        """
+        Return whether the source with the inventory *owner* may give up *key* soon.
+        """
         if self.handover.will_read(owner):
             return True
         if owner in self.handover.inventories:

@@ -365,7 +365,7 @@ class Commits:
         self._came(without, source)
 
     def _lacks_folder(self, snapshot: Snapshot) -> bool:
-        """Tell whether a commit has no file in the folder to be rendered."""
+        """Return whether a commit has no file in the folder to be rendered."""
         kind = self._settings.source
         folder = f"{kind.path.strip('/')}/"
         rendered = kind.kind != "plain" and folder != "/"

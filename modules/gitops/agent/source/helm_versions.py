@@ -55,7 +55,7 @@ _TEMPLATES = "templates that call has or .Has"
 
 
 def asks(templates: Mapping[str, bytes]) -> bool:
-    """Tell whether a template tests for API versions."""
+    """Return whether a template tests for API versions."""
     return any(_ASKS in data for data in templates.values())
 
 

@@ -56,7 +56,7 @@ class Location:
         return ours == theirs or ours.partition(":")[0] != theirs.partition(":")[0]
 
     def may_be_ref(self, other: Location) -> bool:
-        """Tell whether both may have the same ref."""
+        """Return whether both may have the same ref."""
         for one, another in ((self.ref, other.ref), (other.ref, self.ref)):
             if one == another or not one:
                 return True
@@ -182,7 +182,7 @@ def _checked(
 
 
 def _is_path(path: str) -> bool:
-    """Tell whether *path* stays inside a folder."""
+    """Return whether *path* stays inside a folder."""
     return (
         0 < len(path) <= MAX_PATH
         and "\0" not in path
