@@ -186,7 +186,7 @@ class AgentAcceptor(TunnelOwner):
     # Methods of tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Accept the agent, or tell it the reason of its refusal."""
+        """Accept the agent, or refuse it and send it the reason."""
         refuse = functools.partial(self._refuse, tunnel)
         if hello.role not in (AGENT, EXTRA_AGENT):
             refuse("role", ErrorCode.PROTOCOL, "this port is for agents")
@@ -234,7 +234,7 @@ class AgentAcceptor(TunnelOwner):
             text = "{peer} was refused: {reason}{more}"
             self._log.info(text, peer=tunnel.peer, reason=error, more=more)
         refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
-        # Other errors say nothing about the token, and agentk retries.
+        # Other errors are unrelated to the token, and agentk retries.
         code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
         self._refuse(tunnel, "credential", code, error.message)
 

@@ -94,7 +94,7 @@ class Relay:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Do nothing: streams are kept by the kas that routes them, not here."""
+        """Do nothing: the kas that routes a stream keeps it."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """End the other half with the same reason; a finished half ends by itself."""

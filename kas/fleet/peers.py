@@ -117,7 +117,7 @@ class Peer(TunnelOwner):
         return self._dialling is not None or self._greeting is not None
 
     def prepare(self) -> None:
-        """Dial in advance for later callers; does nothing if a dial is running."""
+        """Dial in advance for later callers, unless a dial is in progress."""
         if not self._busy and self.worth_trying:
             self._dial()
 

@@ -153,8 +153,9 @@ class GitProgram:
         :param enough: may end git early.
         :param keep: if False, *enough* reads the output as it arrives, and none of it
             is kept or returned.
-        :raises CallError: RESOURCE_EXHAUSTED if too much output; DEADLINE_EXCEEDED;
-            UNAVAILABLE, git is missing, or too many runs wait.
+        :raises CallError: RESOURCE_EXHAUSTED if the output is too long;
+            DEADLINE_EXCEEDED after the timeout; UNAVAILABLE if git is missing, or
+            too many runs wait.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:

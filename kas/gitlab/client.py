@@ -450,7 +450,7 @@ def _tell(result: T, over: Deferred[tuple[T]]) -> T | None:
 
 
 def _too_late(result: object, seconds: float) -> Failure:
-    # The failure itself only says that the request was cancelled.
+    # The failure itself contains only that the request was cancelled.
     return Failure(TimeoutError(seconds))
 
 

@@ -142,7 +142,7 @@ class _QuietSite(Site):
     displayTracebacks = False
 
     def log(self, request: Any) -> None:
-        """Log nothing."""
+        """Do nothing instead of logging the request."""
 
 
 def control_site(kas: Controlled) -> Site:

@@ -484,8 +484,8 @@ class AgentRequest:
             self._written(self._write, head)
         fields = passed_by(head, _PSEUDONYM)
         if not head.keep_alive and not head.upgrade:
-            # For kas, which forwards it to the client; agentk removes the fields of its
-            # own hop.
+            # kas forwards this field to the client; agentk has removed the fields of
+            # its own hop.
             fields += b"\r\nConnection: close"
         block = head.block(fields)
         if len(block) > MAX_BLOCK:

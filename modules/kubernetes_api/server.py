@@ -266,7 +266,7 @@ class KubernetesApiServer:
         await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
-        """Drop requests in progress, which had time to finish since ``kas.draining``."""
+        """Drop requests in progress; ``kas.draining`` gave them time to finish."""
         if self._unsubscribe:
             for unsubscribe in self._unsubscribe:
                 unsubscribe()

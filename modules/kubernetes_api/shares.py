@@ -152,9 +152,9 @@ class Shares(Collector, Generic[R]):
     When an agent has half of its permitted requests, it accepts no more from a caller
     than the caller's share by weight, so that a new caller still has room.
 
-    :param per_credential: maximum of running requests of one caller.
-    :param per_agent: maximum of running requests at one agent.
-    :param per_second: maximum of requests that one caller begins in a second; None for
+    :param per_credential: maximum number of running requests of one caller.
+    :param per_agent: maximum number of running requests at one agent.
+    :param per_second: maximum requests that one caller begins in a second; None for
         any number.
     :param together: counters of callers and of agents for running requests at other
         workers of this kas; None without workers.

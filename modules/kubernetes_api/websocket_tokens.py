@@ -98,7 +98,7 @@ class WebSocketTokens:
         """
         Decrypt a token.
 
-        :raises ValueError: if it has another secret, is for another path, or has expired.
+        :raises ValueError: if it has another secret or path, or has expired.
         """
         try:
             sealed = base64.b64decode(

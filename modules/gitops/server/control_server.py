@@ -50,7 +50,7 @@ def _decided(
 ) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     """
     Return a handler like `_passed` that also records the decision in the audit log,
-    whatever its outcome.
+    with any outcome.
 
     :param check: raises a `CallError` for a response that does not fit the request.
     """

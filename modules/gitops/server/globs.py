@@ -68,7 +68,7 @@ class Glob:
         #: Compiled expressions; None before the first call of `matches`.
         self._patterns: list[re.Pattern[str]] | None = None
         self._alternatives = tuple(alternatives)
-        #: For each alternative, the names of the folders before ``**``, and whether it
+        #: By alternative: the names of the folders before ``**``, and whether it
         #: contains a ``**``; None before the first call of `leads_below`.
         self._ways: list[tuple[list[re.Pattern[str]], bool]] | None = None
 

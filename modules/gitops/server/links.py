@@ -93,7 +93,7 @@ class _Tree:
         :raises ValueError: if the target is not in the repository; the error contains
             the reason.
         """
-        # Resolve name by name, like the kernel, with ".." relative to the resolved path.
+        # Resolve each name like the kernel, with ".." relative to the resolved path.
         waiting, hops = link.split("/")[::-1], 0
         # The resolved path, and its parents.
         done, here = list[str](), ""

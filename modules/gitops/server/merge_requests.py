@@ -64,7 +64,7 @@ ROUNDS, ROUNDS_SECONDS = 6, 60.0
 #: first.
 MAX_COUNTED = 1000
 
-#: Maximum number of agents that are asked for their projects, in total and at the same
+#: Maximum number of agents whose projects are requested, in total and at the same
 #: time, and the timeout in seconds.
 MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 

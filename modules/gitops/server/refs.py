@@ -49,7 +49,7 @@ class FollowedRef:
     _random: Callable[[], float]
     #: Commit that each waiting caller already has.
     _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
-    #: Full name of the ref; ``HEAD`` if the repository does not tell the branch.
+    #: Full name of the ref; ``HEAD`` if the branch is unknown.
     whole: str = attrs.field(default="", init=False)
     _commit: str = ""
     _looked_at: float = float("-inf")

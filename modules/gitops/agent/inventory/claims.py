@@ -20,7 +20,7 @@ who may annotate an object could take it out of its inventory anyway:
 
 No annotation of an inventory proves which agentk wrote it, because other users may
 write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
-seems to be behind, and limits the delay instead: each delete waits once, whatever
+seems to be behind, and limits the delay instead: each delete waits once, even if
 commits arrive in the meantime. If an inventory stays at its commit for that long, it
 delays no further delete of the same commit of agent 1. A newer commit begins another
 wait, because it may be the commit that agent 2 can apply again, and may move an object

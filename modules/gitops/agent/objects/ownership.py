@@ -59,5 +59,5 @@ def _unite(found: dict[str, Any], other: Mapping[str, Any]) -> None:
         if isinstance(known, dict) and known and isinstance(inner, dict):
             _unite(known, inner)
         elif inner or known is None:
-            # A copy, because more may be added to it.
+            # Copy it, because further fields may be added.
             found[name] = deepcopy(inner or {})

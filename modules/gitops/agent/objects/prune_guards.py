@@ -2,7 +2,7 @@
 Prune guards, which prevent deletes: a mistake in Git must not empty a cluster.
 
 A prune guard prevents deletes only, never applying, and names the objects. Every delete
-must pass all prune guards, whatever its purpose.
+must pass all prune guards, for any purpose.
 """
 
 from __future__ import annotations

@@ -424,7 +424,7 @@ class Passes:
     def _explain_failure(self, commit: str, error: CallError) -> None:
         self._journal.explain(commit, [self._explained(error)])
         if self.report is not None:
-            # Callers that wait for this pass learn that it is over.
+            # This notifies callers that wait for the end of the pass.
             self.worked_at = self._context.now()
 
     def _explained(self, error: CallError) -> str:

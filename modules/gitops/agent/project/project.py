@@ -5,7 +5,7 @@ A manifest project, for as long as this agentk leads.
                      ▲               ▲  └───> Drifts
     operators ──> ProjectOperations ─┘        ProjectStatus reads all of them
 
-A new commit replaces the commit in progress at once, whatever the latter waits for: the
+A new commit replaces the commit in progress at once, even while that one waits: the
 inventory lists all objects that it may have changed.
 """
 

@@ -103,7 +103,7 @@ class Commits:
     #: logged once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
-    #: Whether kas or the server behind it was unavailable.
+    #: Whether kas or its Git server was unavailable.
     _was_away: bool = attrs.field(default=False, init=False)
     #: Commit to read, and the step that reads it or waits for one.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
