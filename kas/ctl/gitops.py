@@ -100,7 +100,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     parts = [name or "(no files yet)", state]
     if commit:
         parts.append(f"at {commit}")
-    # The time of the last check, not the beginning of this state.
+    # This is the time of the last check instead of the beginning of this state.
     looked = f", last checked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     resume = f"until: kasctl gitops resume {_quoted(agent, name)}"

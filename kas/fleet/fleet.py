@@ -85,7 +85,7 @@ class Fleet:
     registry: Registry
     runtime: Runtime
     addresses: Callable[[], Iterable[str]]
-    #: Returns the development certificate, and creates it if necessary.
+    #: Callback that returns the development certificate and creates it if necessary.
     development: Callable[[], ServerFiles]
     #: Addresses of the other workers of this kas.
     sibling_urls: Sequence[str] = ()

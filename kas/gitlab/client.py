@@ -415,7 +415,7 @@ class GitLabClient:
 
 
 class Unprocessable(CallError):
-    """Raised if GitLab does not accept the body, and never will."""
+    """Error if GitLab does not accept the body, and never will."""
 
 
 class _Url(EncodedURL):

@@ -139,7 +139,7 @@ class IdentityStore:
     state: StateDirectory
     now: Callable[[], datetime]
     random: Callable[[int], bytes] = secrets.token_bytes
-    #: Called with each change after it was written.
+    #: Callback for each change after it was written.
     changed: Callable[[Change], object] = lambda change: None
 
     def load(self) -> Identities:

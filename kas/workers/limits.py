@@ -49,7 +49,7 @@ class SharedCount:
     """
     Amount of a resource in use, by a key.
 
-    :ivar step: an amount is reported to the other workers when it passes a multiple.
+    :ivar step: an amount is reported when it passes a multiple of the step.
     :param tell: called with a key and the amount in use here, to notify the other
         workers.
     """

@@ -83,7 +83,7 @@ _SYSTEM: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: The user as whom a request runs: API servers use the first line.
+#: User of a request by impersonation: API servers use the first line.
 _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 
 #: A value of ``Authorization``, and the fields of a request with it.
@@ -204,7 +204,7 @@ directlyProvides(KubernetesApiAgent, IAgentModuleFactory)
 
 
 class _SystemName(Exception):
-    """Raised for a request that would run as one of Kubernetes' own users or groups."""
+    """Error for a request that would run as one of Kubernetes' own users or groups."""
 
 
 def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) -> bytes:

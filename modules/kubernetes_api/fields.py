@@ -50,7 +50,7 @@ MAX_HEAD: Final = 512 * 1024
 #: lines of clients.
 MAX_LINES: Final = MAX_HEAD // 4
 
-#: Set by the agent half in its own responses, never in responses of the API server.
+#: Header field of agentk's own responses, never of the API server's responses.
 FAILED_HOP: Final = b"txkas-failed-hop"
 
 _PHRASES: Final = {

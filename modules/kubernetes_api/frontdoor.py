@@ -55,7 +55,7 @@ MAX_NOTED: Final = 8192
 
 
 class Refused(TunnelError):
-    """Raised for a request that is not forwarded, with the response to its client."""
+    """Error for a request that is not forwarded, with the response to its client."""
 
     def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
         super().__init__(message)

@@ -187,7 +187,7 @@ class WatchHost(Protocol):
 
 
 class _Invalid(Exception):
-    """Raised for an invalid message of the client."""
+    """Error for an invalid message of the client."""
 
 
 @implementer(IPushProducer)

@@ -254,7 +254,7 @@ class Commits:
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
-            # Field for a kas that does not know the next field.
+            # An older kas knows only this field, without the next one.
             only_commit=True,
             only_repository=True,
         )
