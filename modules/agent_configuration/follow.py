@@ -268,8 +268,8 @@ class FollowedRepository:
 
     def stop(self) -> None:
         """Stop reading and end all followers."""
-        # Fail the waiting callers before the agents leave, which causes another
-        # error.
+        # Fail the waiting callers first: an agent that leaves would give them a
+        # different error.
         self._wake(Stopping())
         for agent in tuple(self._agents.values()):
             for follower in tuple(agent.followers):

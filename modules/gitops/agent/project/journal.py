@@ -25,7 +25,7 @@ DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
 #: of objects.
 MAX_LINES, MAX_LINE = 20, 2000
 
-#: Ends of lines about drift, by its state.
+#: Ends of log lines about drift, by the state of the drift.
 _STATE_WORDS = {
     DriftState.REPORTED: "it is not repaired",
     DriftState.DUE: "it is repaired",

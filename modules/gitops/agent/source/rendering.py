@@ -183,7 +183,7 @@ class Renderer:
         capabilities: Capabilities | None,
     ) -> tuple[str, bytes]:
         """
-        Return a name for the rendered text, and the text.
+        Return a file name for messages about the rendered text, and the text.
 
         :param namespace: the Namespace of a Helm release that does not name one.
         :raises RenderingRefused: if the source may not be rendered; with all reasons.
