@@ -5,7 +5,7 @@ The server: accepts agents, and carries requests to them.
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
     credentials.py  the authenticators that the configuration selects
-    operations.py   commands and questions of kasctl for a running kas
+    operations.py   commands and queries of kasctl for a running kas
     http_client.py  requests to other servers
     request_queue.py  requests to other servers, at a limited rate
     missing.py      messages about missing packages
@@ -15,14 +15,16 @@ The server: accepts agents, and carries requests to them.
     gitlab/         GitLab as the source of agents and users
     oidc/           users whom an identity provider signs in
     git/            Git repositories, as modules read them
+
     agents/         the agents that are connected here
-    directory/      the known kas of each agent
+    directory/      the agents that are connected to other kas
     redis/          the Redis client of the directory
     fleet/          the other kas
     routing/        the path of a stream to an agent
+
     api/            the external API: Connect and gRPC
     storage/        the stores of modules
-    web/            the listener for modules' pages, and bounded requests
+    web/            the listener for modules' pages, and requests with limits
     modules/        the API of a module's server half
     workers/        several processes that are one kas
     observability/  health, metrics, status and the audit log

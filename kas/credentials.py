@@ -1,4 +1,4 @@
-"""The credentials as a part of kas: of the identity file, GitLab and OpenID Connect."""
+"""Credentials as a part of kas: from the identity file, GitLab and OpenID Connect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["CredentialsPart"]
 
 class CredentialsPart(Part):
     """
-    The authenticators that the configuration selects.
+    Authenticators that the configuration selects.
 
     :param registry: the connected agents, whose tunnels end with their credentials.
     :param redis: the Redis client of the directory; None if kas is alone.
@@ -59,7 +59,7 @@ class CredentialsPart(Part):
         self.authenticators = authenticators = Authenticators(reactor)
         authenticators.add(identity)
         authenticators.run(identity)
-        #: Returns an agent that may connect, by its id.
+        #: Lookup of an agent that may connect, by its id.
         self.find_agent: Callable[[str], KnownAgent | None] = identity.agent
         #: A separate part, because it needs the stores.
         self.gitlab: GitLabPart | NoGitLab = NoGitLab(reactor)

@@ -25,15 +25,15 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["make_agent"]
 
-#: Seconds for which an idle connection is kept.
+#: Seconds during which an idle connection is kept.
 IDLE_SECONDS = 90
 
 #: Seconds between two checks whether the file of CAs has changed.
 LOOK_INTERVAL = 10.0
 
-#: Bytes of a response before its body, including data that was read together with them.
-#: Twisted limits a line, but not the number of lines, so that an endless response would
-#: fill memory.
+#: Maximum bytes of a response before its body, including data that was read together
+#: with them.  Twisted limits a line, but not the number of lines, so that an endless
+#: response would fill memory.
 MAX_HEAD = 256 * 1024
 
 
@@ -49,10 +49,10 @@ def make_agent(
 
     :param ca_file: CAs in addition to the system's.
     :param setting: the name of the setting for the CAs, for errors.
-    :param connections: the number of kept connections: as many as are used at the same
-        time. With Twisted's default of two, most requests of a burst would need a
+    :param connections: the number of kept connections: the number of simultaneous
+        requests. With Twisted's default of two, most requests of a burst would need a
         handshake.
-    :raises ConfigurationError: the CAs or the proxy are invalid.
+    :raises ConfigurationError: if the CAs or the proxy are invalid.
     """
     pool: Any = HTTPConnectionPool(reactor)
     pool.cachedConnectionTimeout = IDLE_SECONDS
@@ -65,10 +65,10 @@ def make_agent(
 
 class _Connection(HTTP11ClientProtocol):
     """
-    A connection that ends if a response has more than `MAX_HEAD` bytes before its body.
+    Connection that ends if a response has more than `MAX_HEAD` bytes before its body.
     """
 
-    #: None if no head is expected.
+    #: Remaining bytes of the head; None if no head is expected.
     _left: int | None = None
 
     def request(self, request: Any) -> Deferred[IResponse]:
@@ -90,10 +90,10 @@ class _Connection(HTTP11ClientProtocol):
 
 class _Connections(Factory):
     """
-    A factory of connections.
+    Factory of connections.
 
     :param quiescent: called with a connection that can take another request.
-    :param metadata: of the endpoint, for its name.
+    :param metadata: metadata of the endpoint, for its name.
     """
 
     noisy = False

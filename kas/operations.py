@@ -25,10 +25,10 @@ from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 
 __all__ = ["Operations", "kasctl_sockets"]
 
-#: Problems of agents that `kasctl status` shows.
+#: Maximum number of problems of agents that `kasctl status` shows.
 SHOWN_PROBLEMS = 100
 
-#: Seconds to wait for other kas when an operator asks for them.
+#: Seconds to wait for other kas when an operator queries them.
 PEERS_PATIENCE = 2.0
 
 
@@ -149,7 +149,7 @@ def kasctl_sockets(
     sockets: Mapping[str, int],
 ) -> Sequence[ProcessSocket]:
     """
-    Return the sockets on which kas answers `kasctl`.
+    Return the sockets on which kas responds to `kasctl`.
 
     :param services: the services of modules, which `kasctl` calls directly.
     :param sockets: see `kas.service.KasService`.

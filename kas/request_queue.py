@@ -13,14 +13,14 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["RequestQueue"]
 
-#: Requests that wait: at 50 a second, as for GitLab, the last ones wait for 40 seconds,
-#: longer than clients wait for a response.
+#: Maximum number of waiting requests: at 50 per second, as for GitLab, the last ones
+#: wait for 40 seconds, longer than clients wait for a response.
 MAX_WAITING = 2_000
 
 
 class RequestQueue:
     """
-    A queue that lets *size* requests pass at once, and *rate* a second afterwards.
+    Queue that lets *size* requests pass at once, and *rate* per second afterwards.
 
     Requests pass in the order of their arrival.
 
@@ -38,7 +38,7 @@ class RequestQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting requests."""
+        """Number of waiting requests."""
         return len(self._waiting)
 
     def passed(self) -> Deferred[None]:

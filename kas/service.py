@@ -1,4 +1,4 @@
-"""The service of kas: the only place that wires its parts together."""
+"""Service of kas: the only place that wires its parts together."""
 
 from __future__ import annotations
 

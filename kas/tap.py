@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
 
 
 class Options(ProgramOptions):
-    """The options of the command line."""
+    """Options of the command line."""
 
     synopsis = "[options]"
     longdesc = (
@@ -123,7 +123,7 @@ class Options(ProgramOptions):
         path = locate(self["state-directory"], os.environ)
         if os.path.exists(path):
             StateDirectory.open(path, create=False)
-        # If there is no configuration, its problems come first.
+        # Without a configuration, report its problems first.
         configuration = getattr(self, "configuration", None)
         if configuration is not None:
             check_path(path, configuration.workers)
@@ -162,7 +162,7 @@ def makeService(options: Options) -> IService:
             service = WorkerService(
                 worker, configuration, options.modules, state, reactor
             )
-            # So that signals of a terminal reach only the supervisor.
+            # Signals of a terminal must reach only the supervisor.
             os.setpgid(0, 0)
         service.log_as_told(
             options.parent or {},

@@ -1,4 +1,4 @@
-"""Accepts agents: handles their greetings, credentials and streams."""
+"""Acceptor of agents: handles their greetings, credentials and streams."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from tunnel.session.roles import AGENT, EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.toolkit.recent import Recent
 
-#: Bytes of a text that an agent reports about itself: it is displayed and counted, not
-#: parsed.
+#: Maximum bytes of a text that an agent reports about itself: kas displays and counts
+#: the text without parsing it.
 MAX_META = 200
 
-#: Bytes of an instance id: real ones have 16 random bytes.
+#: Maximum bytes of an instance id: real ids are 16 random bytes.
 MAX_INSTANCE_ID = 64
 
 #: Reasons to refuse an agent.
@@ -57,23 +57,22 @@ REFUSALS = (
     "too-many-instances",
 )
 
-#: The default keepalive of agents. A frozen kas or a broken path looks like silence,
-#: and no request reaches the agent until it gives up the connection: it sends a ping
-#: after 6 seconds, and gives up after 12. That is longer than a network path needs to
-#: recover, and longer than our processes are ever busy. After a wrong decision the
+#: Default keepalive of agents.  A frozen kas or a broken path looks like silence, and
+#: no request reaches the agent until it gives up the connection: it sends a ping after
+#: 6 seconds, and gives up after 12.  That is longer than a network path needs to
+#: recover, and longer than kas or agentk is ever busy.  After a wrong decision the
 #: agent reconnects, and loses nothing that can be resumed.
 AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
 
-#: Pings that all agents together send to a kas in a second: each costs 35 us, so these
-#: take 4 % of a core. If there are more agents, they send pings less often, ...
+#: Maximum number of pings that all agents together send to a kas per second: each costs
 PINGS_PER_SECOND = 1_000
 
-#: ... but at least this often, in seconds: load balancers and NAT forget connections
-#: that are idle for 30 seconds.
+#: ... but at least once in this number of seconds: load balancers and NAT forget
+#: connections that are idle for 30 seconds.
 LONGEST_PING_INTERVAL = 24.0
 
-#: Credentials whose connections are counted; beyond that the oldest is forgotten, which
-#: can only let an agent connect.
+#: Maximum number of credentials whose connections are counted; beyond it kas forgets
+#: the oldest credential, which can only let an agent connect.
 MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
@@ -112,12 +111,13 @@ def _shared(value: _T) -> _T:
 
 
 class ConnectionRate:
-    """The number of connections of each credential within the last minute."""
+    """Number of connections of each credential within the last minute."""
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        #: Notifies other workers of this kas of a connection; None if there are none.
+        #: Notifies other workers of this kas of a connection; None without other
+        #: workers.
         self.tell: Callable[[str, int], None] | None = None
         #: A list, because a deque takes 700 bytes for each agent.
         self._seen: Recent[str, list[float]] = Recent(MAX_CREDENTIALS)
@@ -151,10 +151,10 @@ class ConnectionRate:
 @attrs.define(eq=False)
 class AgentAcceptor(TunnelOwner):
     """
-    The acceptor of agents, which owns their tunnels.
+    Acceptor of agents, which owns their tunnels.
 
-    :ivar timing: sent with every WELCOME: it sets the keepalive of the agents; if there
-        are many agents, it is slower (`paced`).
+    :ivar timing: sent with every WELCOME to set the keepalive of the agents; slower if
+        there are many agents (`paced`).
     """
 
     authenticate: Authenticate
@@ -163,17 +163,17 @@ class AgentAcceptor(TunnelOwner):
     runtime: Runtime
     rate: ConnectionRate
     timing: Timing = attrs.Factory(Timing)
-    #: The number of workers of this kas. Each has about as many agents as this one, and
-    #: the ping interval depends on their total.
+    #: Number of workers of this kas.  Each has about the same number of agents, and the
+    #: ping interval depends on their total.
     workers: int = 1
     streams: StreamRate = attrs.Factory(
         lambda self: StreamRate(self.runtime.reactor), takes_self=True
     )
-    #: Called when an agent looks for a kas or worker other than this one.
+    #: Callback for an agent that looks for a kas or worker other than this one.
     on_already_here: Callable[[], None] = lambda: None
     #: Whether new agents have to look for another kas.
     draining: bool = False
-    #: The number of refused agents, by one of `REFUSALS`.
+    #: Number of refused agents, by reason (one of `REFUSALS`).
     refusals: Counter[str] = attrs.Factory(Counter)
     #: Agents whose token is being checked.
     _checking: dict[TunnelProtocol, Deferred[AgentIdentity]] = attrs.Factory(dict)
@@ -186,7 +186,7 @@ class AgentAcceptor(TunnelOwner):
     # Methods of tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Accept the agent, or tell it the reason of its refusal."""
+        """Accept the agent, or refuse it and send it the reason."""
         refuse = functools.partial(self._refuse, tunnel)
         if hello.role not in (AGENT, EXTRA_AGENT):
             refuse("role", ErrorCode.PROTOCOL, "this port is for agents")
@@ -234,7 +234,7 @@ class AgentAcceptor(TunnelOwner):
             text = "{peer} was refused: {reason}{more}"
             self._log.info(text, peer=tunnel.peer, reason=error, more=more)
         refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
-        # With other errors, nothing is known about the token, and agentk retries.
+        # Other errors are unrelated to the token, and agentk retries.
         code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
         self._refuse(tunnel, "credential", code, error.message)
 
@@ -314,7 +314,7 @@ class AgentAcceptor(TunnelOwner):
             ),
         )
         timing = paced(self.timing, len(self.registry) * self.workers)
-        # Otherwise this side would send pings at the agent's times.
+        # Without this, kas would send pings at the agent's times.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(
             pb.Welcome(
@@ -361,7 +361,8 @@ class AgentAcceptor(TunnelOwner):
         """
         Let a module of kas handle a call of an agent.
 
-        :raises ProtocolError: no module does, or the agent opens too many streams.
+        :raises ProtocolError: if no module handles it, or the agent opens too many
+            streams.
         """
         self._check_rate(stream)
         return self.dispatcher.accept(stream, open_)
@@ -432,7 +433,7 @@ class AgentAcceptor(TunnelOwner):
 
 
 class AgentFactory(TunnelFactory):
-    """A factory of a tunnel for each connection to the agents' port."""
+    """Factory of a tunnel for each connection to the agents' port."""
 
     def __init__(self, acceptor: AgentAcceptor) -> None:
         runtime = acceptor.runtime

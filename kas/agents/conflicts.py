@@ -1,4 +1,4 @@
-"""Detects agentk processes that claim to be the same pod."""
+"""Detector of agentk processes that claim to be the same pod."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Conflicts"]
 
-#: Returns of replaced runs that are permitted in a period, and its seconds: a dead run
-#: never returns, and a run with a bad network has no rival.
+#: Maximum number of returns of replaced runs in a period, and the seconds of that
+#: period: a dead run never returns, and a run with a bad network has no rival.
 MOST_RETURNS, WITHIN = 3, 60.0
 
 #: Seconds between two warnings about one pod.
 WARN_INTERVAL = 3600.0
 
-#: Pods that are watched at the same time; beyond that the oldest is forgotten, which
-#: can only delay a warning.
+#: Maximum number of pods that are watched at the same time; beyond it kas forgets the
+#: oldest pod, which can only delay a warning.
 MAX_PODS = 10_000
 
-#: Replacements of one pod that are remembered: a few more than are needed.
+#: Number of remembered replacements of one pod: a few more than needed.
 MAX_REPLACED = 16
 
 RUNS_AGAIN = "the pod was restarted, or another one has its POD_NAME"
@@ -33,16 +33,16 @@ _Pod = tuple[str, str, str]
 
 @attrs.define(eq=False)
 class _Replaced:
-    #: The time and the id of each run.
+    #: Time and id of each run.
     runs: deque[tuple[float, bytes]] = attrs.Factory(lambda: deque(maxlen=MAX_REPLACED))
     warned: float = -WARN_INTERVAL
 
 
 class Conflicts:
     """
-    Distinguishes a restarted pod from two pods that replace each other.
+    Detector that distinguishes a restarted pod from two pods that replace each other.
 
-    Times are those of the newer connections.
+    All times are the times of the newer connections.
     """
 
     _log = Logger()

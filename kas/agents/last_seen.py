@@ -34,7 +34,7 @@ __all__ = ["FILE_NAME", "LastSeen", "ago"]
 
 FILE_NAME = "last-seen.json"
 
-#: Seconds after a change until it is saved: many simultaneous connections need one
+#: Seconds from a change until it is saved: many simultaneous connections need one
 #: write.
 SAVE_DELAY = 10.0
 
@@ -42,11 +42,13 @@ SAVE_DELAY = 10.0
 #: after a kas was killed.
 SAVE_INTERVAL = 300.0
 
-#: Seconds between two queries to the store for one agent, however many requests wait.
+#: Seconds between two queries to the store for one agent, for any number of waiting
+#: requests.
 ASK_INTERVAL = 10.0
 
-#: Agents whose time is remembered; ten times the agents of a large kas. Only agents
-#: with a valid token count, so this limits the memory and the file, at 30 bytes each.
+#: Maximum number of agents whose time is remembered; ten times the agents of a large
+#: kas.  Only agents with a valid token count, so this limits the memory and the file,
+#: at
 MAX_AGENTS = 100_000
 
 _VERSION = 1
@@ -63,18 +65,21 @@ class KnownAgent(Protocol):
 
 
 class Shared(Protocol):
-    """The times that several kas share; see `kas.directory.Directory`."""
+    """Times that several kas share; see `kas.directory.Directory`."""
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """Return when each agent was last connected to any kas; empty if unknown."""
+        """
+        Return the time when each agent was last connected to any kas, without unknown
+        agents.
+        """
 
 
 @attrs.define(eq=False)
 class LastSeen:
     """
-    The times at which agents were last connected, in seconds since 1970.
+    Times at which agents were last connected, in seconds since 1970.
 
-    :param connected: the ids of the agents that are connected to this kas now.
+    :param connected: returns the ids of the agents that are connected to this kas now.
     :param find: returns an agent that may connect, by its id.
     """
 
@@ -86,7 +91,8 @@ class LastSeen:
     _seen: Recent[str, float] = attrs.field(
         factory=lambda: Recent(MAX_AGENTS), init=False
     )
-    #: The time since which this kas, or one with the same state directory, remembers.
+    #: Time since which this kas, or another kas with the same state directory,
+    #: remembers.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
     #: Agents for which the store has responded.
@@ -130,8 +136,8 @@ class LastSeen:
 
     async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
-        Return when each agent was last connected to any kas, without those that never
-        were.
+        Return when each agent was last connected to any kas, without agents that never
+        connected.
         """
         self._merge(await self._shared.last_seen(agent_ids))
         self._answered.update(agent_ids)
@@ -158,9 +164,9 @@ class LastSeen:
 
     def never(self, agent_id: str) -> bool:
         """
-        Tell whether an agent has certainly never connected to any kas.
+        Return whether an agent has certainly never connected to any kas.
 
-        That is the case if it was added while kas remembered, and if the store, which
+        That is the case if the agent was added after `_since`, and if the store, which
         `sought` queries, has responded.
         """
         agent = self._find(agent_id)
@@ -172,14 +178,14 @@ class LastSeen:
         )
 
     def name(self, agent_id: str) -> str:
-        """Return the name of an agent; its id if the name is not known."""
+        """Return the name of an agent, or its id if the name is not known."""
         agent = self._find(agent_id)
         return agent_id if agent is None else agent.name
 
     def absence(self, agent_id: str) -> str:
         """
-        Return the beginning of a sentence: that the agent is not connected, and since
-        when.
+        Return the beginning of a sentence that says that the agent is not connected,
+        and since when.
         """
         agent, name = self._find(agent_id), self.name(agent_id)
         seen = self._seen.get(agent_id)
@@ -215,8 +221,8 @@ class LastSeen:
         now = self._runtime.now()
         for agent_id in self._connected():
             self._note(agent_id, now)
-        # Several kas may share the directory; data that is lost between this read and
-        # the write is written again with their next write.
+        # Several kas may share the directory; the next write of each kas repeats the
+        # data that another kas overwrote between this read and the write.
         self._merge_file()
         content = {
             "version": _VERSION,
@@ -262,7 +268,7 @@ class LastSeen:
         self._merge(read)
 
     def _merge(self, found: Mapping[str, float]) -> None:
-        # A time in the future is due to a wrong clock.
+        # A time in the future comes from a wrong clock.
         latest = self._runtime.now()
         for agent_id, seen in found.items():
             if 0 < seen <= latest:
@@ -274,10 +280,12 @@ def _time_of_day(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return ``5 minutes ago``: the largest unit with a value of at least one."""
+    """
+    Return a text like ``5 minutes ago``, in the largest unit that fits at least once.
+    """
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             number = int(seconds // size)
             return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    # The same text for a while: clients that retry show it only once.
+    # The text is constant for a while, so that clients that retry show it only once.
     return "less than a minute ago"

@@ -34,7 +34,7 @@ __all__ = ["AgentsPart"]
 
 
 class AgentsPart(Part):
-    """The listener to which agentk connects, and the tunnels behind it."""
+    """Listener to which agentk connects, with the tunnels behind it."""
 
     _log = Logger()
     name = "agents"
@@ -69,7 +69,7 @@ class AgentsPart(Part):
         settings, clock = self._settings, self.acceptor.runtime.reactor
         tunnels = AgentFactory(self.acceptor)
         # The first bytes distinguish a WebSocket from the tunnel itself, so one port
-        # suffices whatever proxies are in between.
+        # suffices with and without proxies between kas and agentk.
         factory = TunnelOrWebSocketFactory(
             tunnels, wrap_websocket_server(tunnels, clock), clock
         )

@@ -18,20 +18,20 @@ from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.toolkit.counts import one_less
 
-#: Instances (pods) of one agent at this kas. Two or three are usual; each is examined
-#: for every request, and a stolen token must not fill the table. As many more may be
-#: leaving: each stays until its streams have ended.
+#: Maximum number of instances (pods) of one agent at this kas.  Two or three are usual;
+#: kas examines each for every request, and a stolen token must not fill the table.  The
+#: same number may be retired in addition: each stays until its streams have ended.
 MAX_INSTANCES: Final = 256
 
 #: Seconds after its HELLO for which an instance counts as alive when another one
-#: connects: as long as a ping may take. When thousands connect at the same time, each
-#: would be pinged for many others.
+#: connects: the maximum time of a ping.  Without this, each of thousands of agents that
+#: connect at the same time would be pinged because of many others.
 FRESH: Final = LOOK * LOOKS_TO_END
 
 
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
     """
-    Tell whether *newer* is a later run of agentk in the pod of *older*, which has
+    Return whether *newer* is a later run of agentk in the same pod, so that *older* has
     ended.
     """
     return (
@@ -47,11 +47,12 @@ class AgentConnection:
     """
     One tunnel, and the agent at its other end.
 
-    :ivar credential_id: the credential that it was accepted for; the tunnel ends when
-        that is revoked.
-    :ivar leaving: whether we asked it to leave: it serves until it is connected
-        elsewhere.
-    :ivar retired: whether it accepts no new streams; running ones may finish.
+    :ivar credential_id: the credential of the agent; the tunnel ends when it is
+        revoked.
+    :ivar leaving: whether kas asked the agent to leave: the agent serves until it is
+        connected elsewhere.
+    :ivar retired: whether the tunnel accepts no new streams; running streams may
+        finish.
     :ivar extra: whether it is an extra tunnel of an instance whose connection is
         elsewhere.
     :ivar restarting: the modules of agentk that failed, with the reasons.
@@ -88,12 +89,12 @@ class AgentConnection:
 
 class Registry:
     """
-    The agents, their instances (pods), and the newest connection of each instance.
+    Agents, their instances (pods), and the newest connection of each instance.
 
     It calls the waiters for an agent as soon as a connection is added.
 
-    An agent that is connected to another kas may have an extra tunnel here. Extra
-    tunnels are only paths: only the connection shows that an agent is here, is counted
+    An agent that is connected to another kas may have an extra tunnel here.  Extra
+    tunnels are only paths: only a connection shows that an agent is here, is counted
     and is published to other kas, so iterating yields only connections.
     """
 
@@ -102,18 +103,17 @@ class Registry:
     def __init__(self) -> None:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
-        #: The same for extra tunnels.
+        #: Extra tunnels, by agent and instance.
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
-        #: By agent, the connections and extra tunnels that accept streams. Must not be
-        #: modified.
+        #: Connections and extra tunnels that accept streams, by agent.  Callers must
+        #: not modify it.
         self.serving: dict[str, tuple[AgentConnection, ...]] = {}
-        #: By agent, the number of connections and extra tunnels that are retired and
-        #: not gone yet.
+        #: Number of retired connections and extra tunnels that still exist, by agent.
         self._retired: Counter[str] = Counter()
         self._waiters = Waiters()
         self._conflicts = Conflicts()
-        #: Called with the id of each agent that connects, here or at another kas.
+        #: Callback with the id of each agent that connects, here or at another kas.
         self.on_connected: Callable[[str], None] = lambda agent_id: None
 
     def __len__(self) -> int:
@@ -128,12 +128,12 @@ class Registry:
 
     @property
     def extra(self) -> int:
-        """The number of extra tunnels that accept streams."""
+        """Number of extra tunnels that accept streams."""
         return sum(len(instances) for instances in self._extra.values())
 
     @property
     def agents(self) -> int:
-        """The number of agents with at least one connection."""
+        """Number of agents with at least one connection."""
         return len(self._agents)
 
     def add(self, connection: AgentConnection) -> bool:
@@ -179,17 +179,20 @@ class Registry:
 
     def _supersede(self, older: AgentConnection) -> None:
         if older.leaving and older.tunnel.alive:
-            # We requested the newer one ourselves: streams on the older one may finish.
+            # kas itself requested the newer tunnel: streams on the older one may
+            # finish.
             self.retire(older.tunnel)
             older.tunnel.ask()
             return
         self.remove(older.tunnel)
-        # Cut it instead of closing it: its path may be dead, and the agent has given it
-        # up.
+        # Cut the older tunnel instead of closing it: its path may be dead, and the
+        # agent has given it up.
         older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
 
     def superseded(self, agent: ConnectedAgent) -> None:
-        """Close our connection of an instance that has a newer one at another kas."""
+        """
+        Close the connection of an instance that has a newer connection at another kas.
+        """
         held = self.connection(agent)
         if held is not None:
             self._supersede(held)
@@ -215,7 +218,8 @@ class Registry:
                     pod=agent.pod_name,
                     why=why,
                 )
-                # Its end removes it here, and all kas are notified.
+                # When the tunnel ends, the connection is removed here and all kas are
+                # notified.
                 held.tunnel.end(ErrorCode.SUPERSEDED, why)
             elif not 0 <= newer.connected_at - agent.connected_at < FRESH:
                 held.tunnel.ask()
@@ -240,7 +244,7 @@ class Registry:
         return connection
 
     def is_full(self, agent_id: str, instance_id: bytes) -> bool:
-        """Tell whether one more tunnel of the agent would be too many."""
+        """Return whether the agent has the maximum number of tunnels."""
         if self._retired[agent_id] >= MAX_INSTANCES:
             return True
         held = self.instances(agent_id)
@@ -249,7 +253,7 @@ class Registry:
         )
 
     def wake(self, agent_id: str) -> None:
-        """Notify all waiters that the agent is here, or accepts more."""
+        """Notify all waiters that the agent is here or accepts more streams."""
         self._waiters.wake(agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
@@ -315,7 +319,7 @@ class Registry:
 
     @property
     def waiting(self) -> int:
-        """The number of waiters for an agent."""
+        """Number of waiters for an agent."""
         return len(self._waiters)
 
     def revoke(self, credential_id: str) -> None:

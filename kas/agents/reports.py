@@ -23,23 +23,25 @@ __all__ = ["AgentReports"]
 
 _SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
 
-#: Characters of a problem that are kept.
+#: Maximum characters of a stored problem.
 MAX_PROBLEM = 400
 
-#: Modules of one agent that are remembered as restarting; it has a dozen at most.
+#: Maximum number of modules of one agent that are remembered as restarting; an agent
+#: has at most a dozen.
 MAX_MODULES = 32
 
-#: Characters of the name of a module that are kept.
+#: Maximum characters of the stored name of a module.
 MAX_NAME = 64
 
-#: Seconds between two changes of one connection: each goes to all kas.
+#: Minimum seconds between two changes of one connection, because each is sent to all
+#: kas.
 MIN_INTERVAL = 2.0
 
 
 @attrs.define(eq=False)
 class AgentReports:
     """
-    The service ``AgentReports`` for connected agents.
+    Service ``AgentReports`` for connected agents.
 
     A change of an agent's cluster problem is published as `AgentChanged`.
     """

@@ -1,4 +1,4 @@
-"""A limit on the streams that an agent may open to kas."""
+"""Limit on the streams that an agent may open to kas."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["STREAMS_AT_ONCE", "STREAMS_PER_SECOND", "StreamRate"]
 
-#: The burst of streams that an agent may open. After a restart, an agentk with 500
+#: Maximum burst of streams that an agent may open.  After a restart, an agentk with 500
 #: projects opens four for each of them.
 STREAMS_AT_ONCE = 5000
 
-#: Streams per second after the burst. A call costs kas about 100 microseconds, so an
-#: agent can occupy only two hundredths of a core.
+#: Streams per second after the burst.  A call costs kas about 100 microseconds, so an
+#: agent can occupy only 2 % of a core.
 STREAMS_PER_SECOND = 200
 
-#: Streams beyond that, as a burst and per second, that kas refuses before it ends the
-#: agent's tunnels: a refusal costs 30 microseconds.
+#: Streams above that rate, as a burst and per second, that kas refuses before it ends
+#: the agent's tunnels: a refusal costs 30 microseconds.
 REFUSED_AT_ONCE, REFUSED_PER_SECOND = 5000, 200
 
-#: Agents whose rate is known; the agent that was seen longest ago is forgotten first.
+#: Maximum number of agents whose rate is known; the agent that was seen longest ago is
+#: forgotten first.
 MAX_AGENTS = 100_000
 
 
@@ -35,7 +36,7 @@ class _Rate:
 
 @attrs.define(eq=False)
 class StreamRate:
-    """The rates of all agents, by agent id: the tunnels of one agent share its rate."""
+    """Rates of all agents, by agent id: the tunnels of one agent share its rate."""
 
     clock: IReactorTime
     at_once: int = STREAMS_AT_ONCE
@@ -48,8 +49,8 @@ class StreamRate:
         """
         Count one more stream.
 
-        :raises ProtocolError: REFUSED, it exceeds the rate; FLOOD, too many earlier
-            ones did, too.
+        :raises ProtocolError: REFUSED if the stream exceeds the rate; FLOOD if too many
+            earlier streams exceeded it, too.
         """
         now = self.clock.seconds()
         rate = self._rates.get(agent_id)
@@ -64,7 +65,9 @@ class StreamRate:
         raise ProtocolError(code, "this agent opens too many streams; slow down")
 
     def is_flooding(self, agent_id: str) -> bool:
-        """Tell whether kas would end the agent's tunnels because of one more stream."""
+        """
+        Return whether kas would end the agent's tunnels because of one more stream.
+        """
         rate = self._rates.get(agent_id)
         now = self.clock.seconds()
         return rate is not None and rate.refused.fill(now) < 1

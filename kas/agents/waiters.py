@@ -14,7 +14,7 @@ __all__ = ["Waiters"]
 @attrs.define(eq=False)
 class Waiters:
     """
-    The callbacks; each is called once unless it is cancelled.
+    Callbacks that wait for agents; each is called once unless it is cancelled.
 
     :ivar waiting: the callbacks by agent.
     """

@@ -12,14 +12,14 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["AUDIENCE", "Authenticator", "EveryCaller"]
 
-#: The audience of GitLab's tokens for kas.
+#: Audience of GitLab's tokens for kas.
 AUDIENCE = "gitlab-kas"
 
 
 @attrs.frozen
 class Authenticator:
     """
-    Checks ``Authorization: Bearer <JSON Web Token>``.
+    Check of ``Authorization: Bearer <JSON Web Token>``.
 
     :param issuer: the only issuer that tokens may name; empty for any.
     """
@@ -51,8 +51,8 @@ class Authenticator:
             token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now()
         )
         if claims.get("iss") == IDENTITY:
-            # The audience is the same, and the secret may be, too: a false peer that
-            # obtained such a token must not use it for calls.
+            # Tokens of other kas have the same audience and perhaps the same secret: a
+            # false peer that obtained such a token must not use it for calls.
             raise CallError(
                 Status.UNAUTHENTICATED,
                 f"JWT validation failed: tokens of the issuer {IDENTITY} are only "
@@ -62,8 +62,7 @@ class Authenticator:
 
 class EveryCaller:
     """
-    Accepts calls without a token: they arrive on a socket that only an operator can
-    open.
+    Acceptance of calls without a token, from a socket that only an operator can open.
     """
 
     def check(self, authorization: str | None) -> None:

@@ -67,11 +67,12 @@ _CODES = {
 _TIMEOUT = re.compile(r"[0-9]{1,10}")
 _END = 0x2
 
-#: Bytes of a message as JSON: it may be larger than the message, because bytes are in
-#: base64.
+#: Maximum bytes of a message as JSON: JSON may be larger than the message, because
+#: bytes are in base64.
 MAX_JSON = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
-#: Characters of a JSON parser's message about a request, which may contain parts of it.
+#: Maximum characters of a JSON parser's message about a request, which may contain
+#: parts of the request.
 MAX_COMPLAINT = 200
 
 
@@ -79,7 +80,7 @@ def parse_timeout(text: str | None) -> float | None:
     """
     Return the seconds in ``Connect-Timeout-Ms``.
 
-    :raises CallError: it is not a valid timeout.
+    :raises CallError: if the timeout is not valid.
     """
     if text is None:
         return None
@@ -106,11 +107,11 @@ def _detail(detail: AnyMessage) -> dict[str, Any]:
 
 
 class ConnectCall(Codec):
-    """The common part of both kinds: JSON or protobuf, and the headers."""
+    """Common part of both kinds: JSON or protobuf, and the headers."""
 
-    #: Whether it is for calls with one request and one response.
+    #: Whether the class is for calls with one request and one response.
     unary: bool
-    #: Set before the call is opened.
+    #: Method of the call; set before the call is opened.
     method: MethodDescriptor | None = None
 
     @property
@@ -126,7 +127,7 @@ class ConnectCall(Codec):
         """
         Check that the client does not use compression.
 
-        :raises CallError: it does.
+        :raises CallError: if the client uses compression.
         """
         if self.encoding not in ("", "identity"):
             raise CallError(
@@ -138,7 +139,7 @@ class ConnectCall(Codec):
         """
         Return a request as protobuf.
 
-        :raises CallError: it is malformed.
+        :raises CallError: if the request is malformed.
         """
         if not self.json:
             return data

@@ -1,4 +1,4 @@
-"""Converts HTTP requests to calls: protocol, token, method."""
+"""Conversion of HTTP requests to calls: protocol, token, method."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tunnel.toolkit.traces import (
 
 __all__ = ["Front"]
 
-#: Errors that kas causes, not a client of the external API.
+#: Errors that kas causes, instead of a client of the external API.
 _OURS = frozenset(
     (
         Status.UNKNOWN,
@@ -39,23 +39,23 @@ _OURS = frozenset(
     )
 )
 
-#: Characters of a path that are repeated in an error.
+#: Maximum characters of a path that an error repeats.
 SHOWN = 200
 
 
 @attrs.frozen
 class Begun:
-    """The state of a request."""
+    """State of a request after its beginning."""
 
-    #: None if it was answered already.
+    #: None if kas already sent the response.
     call: Codec | None
-    #: Whether it came with a valid token.
+    #: Whether the request has a valid token.
     authenticated: bool
 
 
 @attrs.frozen
 class Front:
-    """Begins calls, for both versions of HTTP."""
+    """Beginning of calls, for both versions of HTTP."""
 
     services: ExternalServices
     authenticator: Authenticator | EveryCaller
@@ -74,7 +74,7 @@ class Front:
         """
         Begin the requested call, or refuse the request.
 
-        The token is checked before anything that would reveal which methods exist; only
+        The token is checked before any step that would reveal which methods exist; only
         a health check needs no token.
 
         :param client: the client's address; empty if it connected to a Unix socket.

@@ -65,7 +65,7 @@ class Http1Exchange:
         """Do nothing: the whole request has arrived."""
 
     def resumeProducing(self) -> None:
-        """As above."""
+        """Do nothing: the whole request has arrived."""
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """Register *producer*, which is paused while the client does not read."""
@@ -105,7 +105,7 @@ class ApiRequest(BoundedRequest):
             self.discard = True
 
     def answer(self) -> None:
-        # From now on the call holds the body.
+        # The call holds the body from now on.
         self.share.release()
         if self.method != b"POST" or _PATH.fullmatch(self.path) is None:
             found = self.method != b"POST"

@@ -1,4 +1,4 @@
-"""The limits that apply to clients of the external API."""
+"""Limits that apply to clients of the external API."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ __all__ = ["DEFAULT_LIMITS", "ExternalLimits"]
 class ExternalLimits(Http2Limits):
     """Limits of connections over HTTP/1.1, in addition to those for HTTP/2."""
 
-    #: Connections at the same time. GitLab has one or a few for each of its processes.
+    #: Maximum number of connections at the same time.  GitLab has one or a few for each
+    #: of its processes.
     connections: int = 1000
 
-    #: Seconds until the first bytes, which distinguish HTTP/1.1 from HTTP/2.
+    #: Maximum seconds until the first bytes, which distinguish HTTP/1.1 from HTTP/2.
     greeting: float = 10.0
 
-    #: Seconds for the head and the body of one HTTP/1.1 request.  4 MiB in that time
-    #: are 1.1 Mbit/s.
+    #: Maximum seconds for the head and the body of one HTTP/1.1 request.  4 MiB in that
+    #: time are 1.1 Mbit/s.
     request: float = 30.0
 
-    #: Seconds between two HTTP/1.1 requests, between two pieces of one, and without
-    #: progress while the client reads a response.
+    #: Maximum seconds between two HTTP/1.1 requests, between two pieces of one request,
+    #: and without progress while the client reads a response.
     idle: float = 60.0
 
-    #: Bytes of a body over HTTP/1.1, which is read into memory as a whole: a message,
-    #: and a third more in JSON, because bytes are in base64 there.
+    #: Maximum bytes of a body over HTTP/1.1, which is read into memory as a whole: a
+    #: message, and a third more in JSON, where bytes are in base64.
     body: int = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
 

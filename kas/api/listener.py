@@ -1,4 +1,4 @@
-"""The listener of the external API: both versions of HTTP on one port, and draining."""
+"""Listener of the external API: both versions of HTTP on one port, and draining."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationErro
 
 __all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
-# The beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
+# Beginning of every HTTP/2 connection, and of no HTTP/1.1 request.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class GreetingError(NegotiationError):
     """
-    Raised if the first bytes did not arrive; labels: ``timeout``, ``closed``,
+    Error if the first bytes did not arrive; labels: ``timeout``, ``closed``,
     ``internal``.
     """
 
@@ -44,7 +44,9 @@ class GreetingError(NegotiationError):
 
 
 class _Greeting(Handover):
-    """Waits for the first bytes, which distinguish the two versions of HTTP."""
+    """
+    Protocol that waits for the first bytes, which distinguish the versions of HTTP.
+    """
 
     error_type = GreetingError
     stays = True
@@ -89,7 +91,7 @@ class _Greeting(Handover):
 
 class ExternalFactory(DrainingFactory):
     """
-    A factory that accepts connections for the external API.
+    Factory of connections of the external API.
 
     :param age: seconds after which a client is asked to reconnect.
     :param jitter: returns a number between 0 and 1.
@@ -164,7 +166,7 @@ class ExternalFactory(DrainingFactory):
         return super().leaves(channel) or age > self._age
 
     def idle(self, connection: _Greeting) -> bool:
-        # Those with HTTP/2 close themselves after GOAWAY.
+        # HTTP/2 connections close themselves after GOAWAY.
         above = connection.above
         return above not in self.busy and above not in self.http2
 
@@ -179,9 +181,9 @@ class ExternalFactory(DrainingFactory):
 
 class ExternalApi(DrainingListener):
     """
-    The external API of one kas, from its section of the configuration.
+    External API of one kas, from its section of the configuration.
 
-    :raises ConfigurationError: the secret is invalid.
+    :raises ConfigurationError: if the secret is invalid.
     """
 
     factory: ExternalFactory

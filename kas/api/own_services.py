@@ -1,4 +1,4 @@
-"""The services of kas itself on the external API: its version, and its health."""
+"""Services of kas itself on the external API: its version and its health."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["CHECK", "HEALTH", "SERVER_INFO", "ApiHealth", "ServerInfo"]
 SERVER_INFO = server_info_pb2.DESCRIPTOR.services_by_name["ServerInfo"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
-#: The method that clients may call without a token, as probes do: the response reveals
-#: no more than an accepted connection.
+#: Method that clients may call without a token, as probes do: the response reveals no
+#: more than an accepted connection.
 CHECK = f"/{HEALTH.full_name}/Check"
 
 _ServingStatus = health_pb2.HealthCheckResponse.ServingStatus
 
 
 class ServerInfo:
-    """The implementation of GitLab's service for the version of kas."""
+    """Implementation of GitLab's service for the version of kas."""
 
     async def get_server_info(
         self, request: server_info_pb2.GetServerInfoRequest, call: Any
@@ -39,7 +39,7 @@ class ServerInfo:
 
 class ApiHealth:
     """
-    The health checking protocol of gRPC, for the external API as a whole.
+    Health checking protocol of gRPC, for the external API as a whole.
 
     :param names: returns the full names of the available services.
     """
@@ -63,7 +63,7 @@ class ApiHealth:
         """
         Return the status of a service; an empty name means all of them.
 
-        :raises CallError: NOT_FOUND, no such service.
+        :raises CallError: NOT_FOUND if no such service exists.
         """
         status = self._status(request.service)
         if status == _ServingStatus.SERVICE_UNKNOWN:

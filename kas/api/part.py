@@ -1,4 +1,4 @@
-"""The external API as a part of kas: its services, and the listener for them."""
+"""External API as a part of kas: its services, and the listener for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ __all__ = ["ApiPart"]
 
 class ApiPart(Part):
     """
-    The external API.
+    External API.
 
-    :param settings: None if there is no listener; `kasctl` still calls the same
-        services.
+    :param settings: None without a listener; `kasctl` still calls the same services.
     """
 
     name = "the external API"

@@ -14,13 +14,14 @@ from tunnel.rpc.fields import encode_fields
 
 __all__ = ["MAX_TIMEOUT", "ExternalServices"]
 
-#: Seconds. No call takes longer than a day, but gRPC allows 11,000 years.
+#: Maximum timeout of a call, in seconds.  No call takes longer than a day, but gRPC
+#: allows 11,000 years.
 MAX_TIMEOUT = 86400.0
 
 
 class ExternalServices:
     """
-    A table of the services that modules registered as external.
+    Table of the services that modules registered as external.
 
     Methods for agents and methods for external clients never mix, but the same object
     can be in both tables: `tunnel.rpc.server` handles both.
@@ -74,6 +75,6 @@ class ExternalServices:
         """
         open_ = pb.Open(method=path, metadata=encode_fields(metadata))
         if timeout is not None:
-            # 0 would be no limit at all.
+            # 0 would mean no limit.
             open_.timeout_ms = max(1, round(min(timeout, MAX_TIMEOUT) * 1000))
         return self._dispatcher.accept(stream, open_)

@@ -1,13 +1,13 @@
 """
-kas' configuration file: what it may say, and what is wrong there.
+kas' configuration file: its schema, and its problems.
 
-    schema.py       its sections and their defaults
+    schema.py       all sections and their defaults
     gitlab.py       the section ``gitlab``
     gitaly.py       the section ``gitaly``
     oidc.py         the section ``oidc``
     redis.py        the section ``redis``
-    workers.py      how many processes share the work
+    workers.py      the number of processes that share the work
     checks.py       checks that several sections need
-    loading.py      a file and the modules' sections, read and checked together
-    own_address.py  the address at which other kas reach this one
+    loading.py      loading of a file together with the modules' sections
+    own_address.py  the address of this kas for other kas
 """

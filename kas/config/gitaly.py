@@ -1,4 +1,4 @@
-"""The section ``gitaly`` of the configuration: limits of requests to Gitaly."""
+"""Section ``gitaly`` of the configuration: limits of requests to Gitaly."""
 
 from __future__ import annotations
 

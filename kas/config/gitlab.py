@@ -1,6 +1,6 @@
 """
-The section ``gitlab`` of the configuration: the GitLab server, and limits of requests
-to it.
+Section ``gitlab`` of the configuration: the GitLab server, and limits of requests to
+it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GitLab:
     @property
     def origins(self) -> tuple[str, ...]:
         """
-        The origins of GitLab's pages, as browsers write them; empty if not configured.
+        Origins of GitLab's pages, as browsers write them; empty if not configured.
         """
         if not self.external_url:
             return ()

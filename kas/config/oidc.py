@@ -1,4 +1,4 @@
-"""The section ``oidc``: the identity provider, and its users' access to agents."""
+"""Section ``oidc``: the identity provider, and its users' access to agents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tunnel.toolkit.urls import is_private
 
 __all__ = ["OidcAccess", "OpenIdConnect"]
 
-#: Characters of a prefix.
+#: Maximum characters of a prefix.
 MAX_PREFIX = 128
 
 Algorithm = Literal[
@@ -64,7 +64,7 @@ def _are_names(instance: object, attribute: object, value: tuple[str, ...]) -> N
 
 @attrs.frozen(kw_only=True)
 class OidcAccess:
-    """An entry of ``oidc.access``: access of some users to agents."""
+    """Entry of ``oidc.access``: access of some users to agents."""
 
     users: tuple[str, ...] = field(
         default=(),
@@ -96,7 +96,7 @@ class OidcAccess:
 
 @attrs.frozen(kw_only=True)
 class OpenIdConnect:
-    """The section ``oidc``: sign-in with an identity provider."""
+    """Section ``oidc``: sign-in with an identity provider."""
 
     issuer: str = field(
         doc="URL of the identity provider, exactly as in its tokens (iss)",

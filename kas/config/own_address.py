@@ -31,28 +31,28 @@ __all__ = [
     "parse_peer_url",
 ]
 
-#: The schemes of GitLab's kas, and ours.
+#: Schemes of GitLab's kas and of txkas, with txkas' scheme.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
 
 
 @attrs.frozen
 class OwnAddress:
-    """The URL of this kas, and the name by which peers are verified."""
+    """URL of this kas, and the name by which peers are verified."""
 
     url: str
-    #: Empty for the host of each peer's URL.
+    #: Name in the certificates of all peers; empty for the host of each peer's URL.
     tls_server_name: str = ""
 
 
 @attrs.frozen
 class PeerURL:
-    """The address of a peer."""
+    """Address of a peer."""
 
     #: ``tls``, ``tcp`` or ``unix``.
     scheme: str
     host: str
     port: int
-    #: The path of the socket, for ``unix``.
+    #: Path of the socket, for ``unix``.
     path: str = ""
 
 
@@ -62,7 +62,7 @@ def parse_peer_url(text: str) -> PeerURL:
 
     ``grpcs`` and ``grpc`` are other names of the first two; the default port is 8155.
 
-    :raises ValueError: it is invalid; the text shows valid forms.
+    :raises ValueError: if *text* is invalid; the error shows valid forms.
     """
     url = urlsplit(text.strip())
     scheme = _SCHEMES.get(url.scheme.lower(), "")
@@ -96,12 +96,12 @@ def own_address(
     port: int = 0,
 ) -> OwnAddress:
     """
-    Return the own address of this kas.
+    Return the address of this kas for other kas.
 
     :param addresses: returns the addresses of this machine's interfaces.
-    :param port: the actual port, if the configuration says 0.
-    :raises ConfigurationError: it cannot be found, or the settings contradict each
-        other.
+    :param port: the actual port, if the configured port is 0.
+    :raises ConfigurationError: if the address cannot be found, or the settings
+        contradict each other.
     """
     url = environ.get("OWN_PRIVATE_API_URL", "")
     cidr = environ.get("OWN_PRIVATE_API_CIDR", "")
@@ -125,13 +125,13 @@ def own_address(
 
 def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str, ...]:
     """
-    Return the names for the certificate that kas creates, in addition to this
-    machine's.
+    Return the names for the certificate that kas creates, in addition to this machine's
+    names.
 
-    They are the configured names of each listener that uses it, the single address that
-    it listens on, and the own address of this kas.
+    They are the configured names of each listener that uses the certificate, the single
+    address that it listens on, and the own address of this kas.
 
-    :param own: None if there is no private API.
+    :param own: None without a private API.
     """
     names = []
     for listen in listeners:

@@ -1,4 +1,4 @@
-"""The section ``redis`` of the configuration: the storage that several kas share."""
+"""Section ``redis`` of the configuration: the storage that several kas share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
     """
     Return host and port of ``host:port``; *port* is the default.
 
-    :raises ValueError: it has another format.
+    :raises ValueError: if *text* has another format.
     """
     if "://" in text:
         raise ValueError(
@@ -62,7 +62,7 @@ def read_password(path: Path) -> str:
     """
     Return the password in a file, without the end of its line.
 
-    :raises ValueError: the file contains none.
+    :raises ValueError: if the file contains no password.
     """
     try:
         password = read_secret_file(path).decode().rstrip("\r\n")

@@ -2,7 +2,7 @@
 Schema of the configuration, with the names of GitLab's kas.
 
 The section of each feature module stays unparsed (`tunnel.config.Section`) until the
-module is found, whose own schema parses it.
+module is found; the module's own schema then parses it.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class Observability:
 
 @attrs.frozen(kw_only=True)
 class SignedListen(Listen):
-    """A listener whose clients authenticate with signed tokens."""
+    """Listener whose clients authenticate with signed tokens."""
 
     authentication_secret_file: ExistingFile = field(
         doc="secret for the tokens of clients, in base64", validator=is_secret
@@ -293,7 +293,7 @@ class Api:
 class PrivateApiListen(SignedListen):
     """
     ``private_api.listen``: the listener for other kas, whose calls end when this kas
-    does.
+    ends.
     """
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = {
@@ -438,7 +438,7 @@ def read_configuration_file(
     """
     Return the configuration in a file, or the defaults without a file.
 
-    :param copy: read instead of the file, see `read_file`.
+    :param copy: file that is read instead, see `read_file`.
     """
     if path is None:
         return KasConfiguration()

@@ -17,12 +17,12 @@ __all__ = [
     "parse_workers",
 ]
 
-#: Workers of one kas. Each watches all others; a machine with more cores can run
-#: several kas with a Redis.
+#: Maximum number of workers of one kas.  Each watches all others; a machine with more
+#: cores can run several kas with a Redis.
 MAX_WORKERS = 64
 
-#: CPU limit of systemd and Kubernetes (cgroup v2): microseconds of CPU time in a
-#: period, or ``max``, and the period.
+#: File with the CPU limit of systemd and Kubernetes (cgroup v2): microseconds of CPU
+#: time in a period, or ``max``, and the period.
 _LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -43,9 +43,9 @@ def available_cores(limit: Path = _LIMIT) -> int:
 
 def parse_workers(text: str) -> int:
     """
-    Return the number of workers in ``auto``, ``1``, ``4``.
+    Return the number of workers in a text such as ``auto``, ``1`` or ``4``.
 
-    :raises ValueError: the text is not a number of workers.
+    :raises ValueError: if the text is not a number of workers.
     """
     if text == "auto":
         return available_cores()

@@ -1,31 +1,31 @@
 """
 `kasctl`: the operator's commands, on the machine where kas runs.
 
-    cli.py          the commands
-    lazy.py         loads a command's file on demand
+    cli.py          the command group
+    lazy.py         loading of a command's file on demand
     common.py       options of every command; output for users and as JSON
-    secret_files.py  writes files with tokens, including kubeconfigs
+    secret_files.py  files with tokens, including kubeconfigs
     agents.py       the list of agents, for several commands
-    identities.py   agent ..., user ...
-    kubeconfig.py   kubeconfig
-    kubeconfig_file.py  the file that it merges into
-    manifest.py     agent manifest
-    install.py      agent install
-    cluster_client.py  client of the API server for it
-    authority.py    the CA for both
-    checks.py       config check
-    status.py       status
-    doctor.py       doctor
-    fleet.py        drain, rebalance
-    token.py        token
-    login.py        login, logout
+    identities.py   commands ``agent ...`` and ``user ...``
+    kubeconfig.py   command ``kubeconfig``
+    kubeconfig_file.py  an existing kubeconfig, and merging into it
+    manifest.py     command ``agent manifest``
+    install.py      command ``agent install``
+    cluster_client.py  client of the API server for ``agent install``
+    authority.py    CA certificates for ``kubeconfig`` and ``agent manifest``
+    checks.py       command ``config check``
+    status.py       command ``status``
+    doctor.py       command ``doctor``
+    fleet.py        commands ``drain`` and ``rebalance``
+    token.py        command ``token``
+    login.py        commands ``login`` and ``logout``
     sign_in.py      sign-in with an identity provider, and renewal of tokens
     kept_tokens.py  the files with cached tokens
     control_client.py  client of the control socket of a running kas
     operator.py     the user who runs kasctl
-    calls.py        calls of services of its modules
-    gitops.py       gitops ...
-    completion.py   names for the shell
+    calls.py        calls of services of kas' modules
+    gitops.py       commands ``gitops ...``
+    completion.py   names for completion in the shell
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every agent of every kas, as ``agent list``, ``status`` and ``doctor`` show it."""
+"""Every agent of every kas, for ``agent list``, ``status`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
 
-#: Kas processes that are queried at the same time; one machine has fewer.
+#: Maximum number of kas processes that are queried at the same time; one machine has
+#: fewer.
 MAX_AT_ONCE = 32
 
 HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
@@ -26,9 +27,9 @@ HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 
 @attrs.frozen
 class Known:
-    """The running kas' information about agents."""
+    """Information of the running kas about agents."""
 
-    #: The agents by id, as in `kas.observability.overview`.
+    #: Agents by id, as in `kas.observability.overview`.
     agents: dict[str, dict[str, Any]]
     #: Reasons why some agents may be missing.
     problems: tuple[str, ...] = ()
@@ -51,7 +52,7 @@ class Known:
 
     @property
     def connected(self) -> list[str]:
-        """The names of agents with a connection."""
+        """Names of agents with a connection."""
         return [one["agent_name"] for one in self.agents.values() if one["connected"]]
 
 

@@ -25,7 +25,7 @@ __all__ = [
     "system_cas_option",
 ]
 
-#: The option that skips the check of the name against kas' certificate.
+#: Option that skips the check of the name against kas' certificate.
 system_cas_option = click.option(
     "--system-cas",
     is_flag=True,
@@ -36,14 +36,14 @@ system_cas_option = click.option(
 
 class NoAuthority(TunnelError):
     """
-    Raised if kas has no CA certificate that a client could use; the text names the
+    Error if kas has no CA certificate that a client could use; the text names the
     reason.
     """
 
 
 class WrongName(NoAuthority):
     """
-    Raised if kas' certificate is not valid for a name, so that clients of kas would
+    Error if kas' certificate is not valid for a name, so that clients of kas would
     reject it.
     """
 
@@ -68,7 +68,7 @@ def given_authority(file: Path) -> bytes:
     """
     Return the CA that an option names.
 
-    :raises ConfigurationError: the file contains none.
+    :raises ConfigurationError: if the file contains no CA.
     """
     try:
         data = file.read_bytes()
@@ -91,9 +91,9 @@ def own_authority(
 
     :param what: the listener, as named in `kas.state.running`.
     :param kas: the running kas.
-    :param host: the clients' name for it; None for its own address.
-    :raises NoAuthority: the listener uses another certificate, or it is not valid for
-        *host*.
+    :param host: the clients' name for kas; None for its own address.
+    :raises NoAuthority: if the listener uses another certificate, or its certificate is
+        not valid for *host*.
     """
     # Create the certificate that kas would create on its first start.
     files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()

@@ -37,11 +37,11 @@ __all__ = ["Callee", "Server", "callee_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# Bytes of a response: a hundred thousand agents fit.
+# Maximum bytes of a response: enough for a hundred thousand agents.
 MAX_ANSWER = 64 * 1024 * 1024
 
-# Seconds that the token of one request is valid; the clocks of the two machines may
-# differ.
+# Seconds during which the token of one request is valid; the clocks of the two machines
+# may differ.
 LIFETIME = 30.0
 
 
@@ -62,7 +62,9 @@ class Callee(Protocol):
 
 @attrs.frozen
 class Here:
-    """The kas that runs on this machine, by its socket in the state directory."""
+    """
+    The kas that runs on this machine, reached by its socket in the state directory.
+    """
 
     socket: Path
 
@@ -94,7 +96,7 @@ class Here:
 
 @attrs.frozen
 class Server:
-    """An external API, and the credentials for it."""
+    """External API, and the credentials for it."""
 
     url: str
     secret_file: Path
@@ -231,7 +233,8 @@ def callee_options(function: _F) -> _F:
 
 def _was_there(error: Exception) -> bool:
     """
-    Tell whether the server accepted the connection, but did not understand the request.
+    Return whether the server accepted the connection, but did not understand the
+    request.
     """
     return isinstance(error, (ConnectionResetError, http.client.HTTPException))
 

@@ -38,7 +38,7 @@ __all__ = [
 DEFAULT_URL = "http://127.0.0.1:8151"
 # Timeout in seconds: kas is on the same machine, and responds from memory.
 TIMEOUT = 3.0
-# Bytes of a response: a thousand agents take 300 KiB.
+# Maximum bytes of a response: a thousand agents take 300 KiB.
 MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -133,7 +133,7 @@ def _document(module: str) -> type[Any]:
     """
     Return the schema of the files that belong to a module.
 
-    :raises ConfigurationError: the module has no such files.
+    :raises ConfigurationError: if the module has no such files.
     """
     documents = {one.name: one.document for one in installed(ServerModule)}
     documents = {name: one for name, one in documents.items() if one}
@@ -165,7 +165,7 @@ def named_certificates(
 
 
 class NoAnswer(TunnelError):
-    """Raised if kas does not respond, or not usefully."""
+    """Error if kas does not respond, or not usefully."""
 
 
 def unanswered(where: str, seconds: float | None = None) -> str:
@@ -193,8 +193,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
         raise NoAnswer(f"{url!r} is not a URL such as {DEFAULT_URL}")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
-        # The server is on the same machine, nothing is secret, and its certificate is
-        # often for another name.
+        # The certificate is not verified: it is often for another name, the server is
+        # on the same machine, and no data is secret.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

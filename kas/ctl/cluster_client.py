@@ -1,4 +1,4 @@
-"""A client of the API server of a kubeconfig context, for `kasctl agent install`."""
+"""Client of the API server of a kubeconfig context, for `kasctl agent install`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tunnel.errors import ConfigurationError, TunnelError
 
 __all__ = ["ClusterClient", "ClusterError", "connect"]
 
-#: Seconds to connect, and for each response.
+#: Maximum seconds to connect, and for each response.
 TIMEOUTS = (10.0, 30.0)
 
 #: Field manager of the applied objects.
@@ -30,7 +30,7 @@ _LIBRARY_PREFIX = "Invalid kube-config file. "
 
 class ClusterError(TunnelError):
     """
-    Raised if the API server refused a request or did not respond.
+    Error if the API server refused a request or did not respond.
 
     :ivar status: the HTTP status; 0 without a response.
     """
@@ -58,7 +58,7 @@ class ClusterClient:
         """
         Return an object; None if it does not exist.
 
-        :raises ClusterError: the API server refuses it.
+        :raises ClusterError: if the API server refuses the request.
         """
         try:
             with self._errors(f"{kind} {name}"):
@@ -77,7 +77,7 @@ class ClusterClient:
         """
         Return the objects with these labels.
 
-        :raises ClusterError: the API server refuses it.
+        :raises ClusterError: if the API server refuses the request.
         """
         with self._errors(kind):
             resource = self._resource(api_version, kind)
@@ -94,8 +94,8 @@ class ClusterClient:
         Apply an object with server-side apply and return ``created``, ``changed`` or
         ``unchanged``.
 
-        :param force: take over fields that belong to other field managers.
-        :raises ClusterError: the API server refuses it.
+        :param force: whether to take over fields that belong to other field managers.
+        :raises ClusterError: if the API server refuses the object.
         """
         metadata, kind = body["metadata"], body["kind"]
         name, namespace = metadata["name"], metadata.get("namespace")
@@ -127,7 +127,7 @@ class ClusterClient:
 
 
 def _plain(client: object, found: object) -> object:
-    """Return a response as it is, so that the library does not wrap it."""
+    """Return the response unchanged, so that the library does not wrap it."""
     return found
 
 
@@ -145,8 +145,8 @@ def connect(
     Read a kubeconfig and ask the API server of *context* for its version.
 
     :param kubeconfig: None for ``$KUBECONFIG``, or the default file.
-    :raises ConfigurationError: the library is missing, or the context is wrong.
-    :raises ClusterError: the API server does not respond.
+    :raises ConfigurationError: if the library is missing, or the context is wrong.
+    :raises ClusterError: if the API server does not respond.
     """
     try:
         # Only this command needs the library, whose import takes half a second.
@@ -165,7 +165,7 @@ def connect(
     where = f"context {context!r} of {files}"
 
     class TimedClient(ApiClient):
-        """A client whose every request has a timeout."""
+        """Client whose every request has a timeout."""
 
         def call_api(self, *arguments: Any, **rest: Any) -> Any:
             rest["_request_timeout"] = rest.get("_request_timeout") or TIMEOUTS
@@ -189,7 +189,8 @@ def _load(files: str, context: str, configuration: Any) -> None:
     """
     Set *configuration* for a context.
 
-    :raises ConfigurationError: the files, the context or its credentials are unusable.
+    :raises ConfigurationError: if the files, the context or its credentials are
+        unusable.
     """
     from kubernetes.config import ConfigException, load_kube_config
     from kubernetes.config.kube_config import KubeConfigMerger
@@ -214,7 +215,7 @@ def _load(files: str, context: str, configuration: Any) -> None:
     except (ConfigException, OSError, ValueError) as error:
         text = " ".join(str(error).split())
         if text.startswith(_LIBRARY_PREFIX):
-            # The rest may quote a whole user, including the token.
+            # The rest of the message may quote a whole user, including the token.
             text = text.removeprefix(_LIBRARY_PREFIX).partition(" in ")[0]
         raise ConfigurationError(
             [f"context {context!r} of {files}: {printable(text)}"]
@@ -223,7 +224,7 @@ def _load(files: str, context: str, configuration: Any) -> None:
         # The library does not check types.
         raise ConfigurationError([f"{files} is not a kubeconfig"]) from None
     if complaints:
-        # A plugin did not provide a credential, and the library continues without one.
+        # If a plugin fails to provide a credential, the library continues without one.
         text = printable(" ".join("; ".join(complaints).split()))
         raise ConfigurationError([f"context {context!r} of {files}: {text}"])
 
@@ -234,7 +235,7 @@ def _complaints() -> Iterator[list[str]]:
     found: list[str] = []
 
     class Collector(logging.Handler):
-        """A log handler that collects the texts."""
+        """Log handler that collects the texts."""
 
         def emit(self, record: logging.LogRecord) -> None:
             found.append(record.getMessage())

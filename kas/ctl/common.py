@@ -49,13 +49,13 @@ _T = TypeVar("_T")
 
 @attrs.frozen
 class Ctl:
-    """The options of a command, and its output."""
+    """Options of a command, and its output."""
 
     state_directory: str | None
     as_json: bool
 
     def path(self) -> Path:
-        """Where the state directory is."""
+        """Path of the state directory."""
         return locate(self.state_directory, os.environ)
 
     def state(self) -> StateDirectory:
@@ -69,10 +69,10 @@ class Ctl:
     def running(self, pid: int | None = None) -> Running | None:
         """
         Return the record of the kas that runs with this state directory; None if none
-        does.
+        runs.
 
-        :param pid: the process id of one of several.
-        :raises ConfigurationError: several run, or the selected one does not.
+        :param pid: the process id of one of several kas.
+        :raises ConfigurationError: if several run, or the selected one does not.
         """
         found = self.all_running()
         shown = ", ".join(map(str, found)) or "none"
@@ -90,7 +90,7 @@ class Ctl:
         """
         Return the store of the identity file.
 
-        :param create: create the state directory if it does not exist.
+        :param create: whether to create the state directory if it does not exist.
         """
         state = self.state() if create else self.existing()
         return IdentityStore(state, self.now, changed=self._record_identity)
@@ -99,7 +99,7 @@ class Ctl:
         """
         Return the control socket of the single running kas, or of the selected one.
 
-        :raises ConfigurationError: none runs, or several, which the error lists.
+        :raises ConfigurationError: if none or several run; the error lists them.
         """
         state = self.existing()
         alive: dict[int, Path] = {}
@@ -128,7 +128,7 @@ class Ctl:
         """
         Have a kas write a change to its audit log, with the user who made it.
 
-        The change was made already: if the entry cannot be written, the command
+        The change was already made: if the entry cannot be written, the command
         succeeds with a note to the user.
 
         :param path: the control socket of the kas.
@@ -155,8 +155,8 @@ class Ctl:
         """
         Print the result of a command, as JSON or as text.
 
-        :raises ConfigurationError: standard output cannot be written.
-        :raises BrokenPipeError: the reader of standard output has ended.
+        :raises ConfigurationError: if standard output cannot be written.
+        :raises BrokenPipeError: if the reader of standard output has ended.
         """
         if sys.stdout is None:
             # The descriptor was closed when kasctl started, and click would silently
@@ -203,7 +203,7 @@ def one_of(
     :param pid: the process id from an option.
     :param path: the state directory that they share.
     :param shown: all of them, for errors.
-    :raises ConfigurationError: several run, or the selected one does not.
+    :raises ConfigurationError: if several run, or the selected one does not.
     """
     if pid is not None and pid not in found:
         raise ConfigurationError(
@@ -248,7 +248,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
             try:
                 function(ctl, **rest)
             except BrokenPipeError:
-                # As in `kasctl agent list | head -1`: the reader has seen enough.
+                # The reader needs no more output, as in `kasctl agent list | head -1`.
                 raise SystemExit(1) from None
             except (TunnelError, OSError) as error:
                 problems = getattr(error, "problems", (in_words(error),))
@@ -259,7 +259,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
                         click.echo(problem, err=True)
                 raise SystemExit(1) from None
 
-        # The summaries in lists of commands are whole sentences.
+        # Summaries in lists of commands are whole sentences.
         summary = (function.__doc__ or "").strip().partition("\n\n")[0]
         whole = " ".join(summary.split())
         return group.command(name, short_help=whole)(run)
@@ -301,7 +301,7 @@ DURATION = _Duration()
 
 
 class _Size(click.ParamType[int]):
-    """A size in bytes, as `tunnel.config` reads it."""
+    """Size in bytes, as `tunnel.config` reads it."""
 
     name = "size"
 
@@ -311,7 +311,7 @@ class _Size(click.ParamType[int]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> int:
-        """Return the bytes in ``64KiB``."""
+        """Return the number of bytes in a text such as ``64KiB``."""
         if isinstance(value, int):
             return value
         try:
@@ -344,7 +344,8 @@ class _Lifetime(_Duration):
         return found
 
 
-#: Lifetime of a user's token: a forgotten one must not open clusters for years.
+#: Default lifetime of a user's token: a forgotten token must not give access to
+#: clusters for years.
 EXPIRES = "90d"
 
 expires_option = click.option(
@@ -357,7 +358,7 @@ expires_option = click.option(
 
 
 def shown_time(time: datetime) -> str:
-    """Return a time of day for users; programs get it in ISO 8601."""
+    """Return a time of day for users; programs get times in ISO 8601."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
@@ -366,7 +367,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-#: Characters of a peer's text that are shown: about a page.
+#: Maximum characters of a peer's text that are shown: about a page.
 _SHOWN = 2000
 
 
@@ -420,7 +421,7 @@ token_file = click.option(
 
 @contextmanager
 def no_token_made() -> Iterator[None]:
-    """Add to errors of standard output that no token was made."""
+    """Append to errors of standard output that no token was made."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""A client of the control sockets of the kas that run with a state directory."""
+"""Client of the control sockets of the kas that run with a state directory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["Hung", "UnixConnection", "ask"]
 
-#: Seconds for one response: kas does no slow work for it, except connecting to other
-#: kas for two seconds.
+#: Timeout of one response in seconds: kas does no slow work for it, except connecting
+#: to other kas for two seconds.
 _TIMEOUT = 2.5
 
 
 class Hung(ConfigurationError):
-    """Raised if a kas runs but does not respond."""
+    """Error if a kas runs but does not respond."""
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """An HTTP connection over a Unix socket; *timeout* in seconds."""
+    """HTTP connection over a Unix socket; *timeout* in seconds."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("kas", timeout=timeout)
@@ -43,7 +43,7 @@ def ask(
 
     :param path: the control socket.
     :param content: sent as JSON.
-    :raises ConfigurationError: kas does not respond; `Hung` if its process exists.
+    :raises ConfigurationError: if kas does not respond; `Hung` if its process exists.
     """
     body = None if content is None else json.dumps(content)
     connection = UnixConnection(path, _TIMEOUT)
@@ -53,7 +53,7 @@ def ask(
         text = answer.read().decode(errors="replace")
         found = json.loads(text) if answer.status == 200 else None
     except (TimeoutError, BlockingIOError):
-        # BlockingIOError: kas does not accept waiting connections either.
+        # BlockingIOError means that the queue of connections to kas is full.
         pid = path.stem.rpartition(".")[2]
         raise Hung(
             [

@@ -1,4 +1,4 @@
-"""``kasctl doctor``: checks everything that can keep kas from working."""
+"""``kasctl doctor``: checks for everything that can keep kas from working."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from tunnel.transport.tls import ALPN_TUNNEL
 
 __all__ = ["declare"]
 
-#: Seconds for all checks that wait for a response, together.
+#: Maximum seconds for all checks together that wait for a response.
 PATIENCE = 3.5
 
-#: Problems of agents that are shown.
+#: Maximum number of shown problems of agents.
 SHOWN_PROBLEMS = 20
 
 _T = TypeVar("_T")
 
-#: Names of listeners: of a running kas, and in a configuration file.
+#: Names of listeners, as used by a running kas and in a configuration file.
 _NAMES = {
     KUBERNETES_API: "API proxy",
     "agent.kubernetes_api.listen": "API proxy",
@@ -76,7 +76,7 @@ class Finding:
 
 
 class _Wrong(TunnelError):
-    """Raised if a check finds a problem; the text says what to do."""
+    """Problem found by a check; the text tells the user what to do."""
 
 
 def declare(group: click.Group) -> None:
@@ -104,7 +104,7 @@ def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
     for finding in _Doctor(ctl, configuration_file, running).findings():
         findings.append(finding)
         if not ctl.as_json:
-            # Print each finding at once: some of the next ones take seconds
+            # Print each finding at once, because some of the next checks take seconds.
             word = "ok  " if finding.ok else "FAIL"
             ctl.result(None, f"{word}  {finding.check}: {finding.message}")
     ok = all(finding.ok for finding in findings)
@@ -117,7 +117,7 @@ def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
 
 @attrs.define(eq=False)
 class _Asked(Generic[_T]):
-    """A slow operation in a thread, which need not end before the program does."""
+    """Slow operation in a thread, which does not keep the program from ending."""
 
     check: Callable[[], _T]
     _done: threading.Event = attrs.field(factory=threading.Event, init=False)
@@ -138,7 +138,7 @@ class _Asked(Generic[_T]):
         """
         Return the result.
 
-        :param until: when to give up, by `time.monotonic`.
+        :param until: the time to give up, by `time.monotonic`.
         """
         if not self._done.wait(max(0.0, until - time.monotonic())):
             raise _Wrong(f"no response within {PATIENCE:g} s; does kas hang?")
@@ -148,7 +148,7 @@ class _Asked(Generic[_T]):
 
 
 class _Doctor:
-    """The checks, ordered so that each one explains failures of the next."""
+    """Checks in an order in which each explains failures of the next."""
 
     def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:
         self._ctl = ctl
@@ -160,7 +160,7 @@ class _Doctor:
         self._agents = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Run every check, whatever the results of the earlier ones."""
+        """Run every check, regardless of the results of earlier checks."""
         for name, check in (
             ("configuration", self._check_configuration),
             ("state directory", self._check_state),
@@ -181,7 +181,7 @@ class _Doctor:
         if not kas:
             return
         if not path_of(self._ctl.existing(), kas[0].pid).exists():
-            # The log of kas says why.
+            # The log of kas contains the reason.
             text = "not checked: kas has no control socket"
             yield Finding("agents and other kas", True, text)
             return
@@ -284,8 +284,8 @@ class _Doctor:
                 f"process {self._running.pid} runs with the configuration of its "
                 "start; 'kasctl config check FILE' checks a file for the next start"
             )
-        # Where the file can be read, it shows which addresses to check, whatever else
-        # load() reports.
+        # If the file can be read, it shows which addresses to check, even if load()
+        # reports other problems.
         self._configuration = read_configuration_file(self._file)
         self._listens = list(listeners(self._configuration, []))
         _, modules = load(self._file)
@@ -383,7 +383,7 @@ class _Doctor:
         if certificate.not_valid_before_utc > self._ctl.now():
             raise _Wrong(f"{path} is not valid yet; is the clock right?")
         if left < EXPIRY_NOTICE:
-            # kas renews it a month before
+            # kas renews its certificate a month before its expiry.
             raise _Wrong(
                 f"{path} expires in {left.days} days, and kas did not renew it: see "
                 "its log"
@@ -423,7 +423,7 @@ class _Doctor:
     def _handshake(self, plain: socket.socket) -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols([ALPN_TUNNEL])
-        # The certificate is compared below; its name and CA matter to clients only
+        # The certificate is compared below; its name and CA matter only to clients.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         with context.wrap_socket(plain) as secure:
@@ -574,7 +574,7 @@ def _check_peers(about: dict[str, Any]) -> str:
         raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
     text = f"{known} other kas known, {sessions} connected; others connect when needed"
-    # These problems may be over, but existed a moment ago when all addresses were
+    # These problems may have ended, but existed a moment ago when all addresses were
     # dialled.
     found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))
     return "; ".join([text, *found, *([compare] if problems else [])])
@@ -583,7 +583,7 @@ def _check_peers(about: dict[str, Any]) -> str:
 def _address(listen: Listen) -> tuple[int, Any, str] | None:
     """
     Return the family, address and text to connect to; None for an endpoint that only
-    Twisted understands.
+    Twisted can parse.
     """
     if listen.endpoint:
         return None

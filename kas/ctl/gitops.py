@@ -100,7 +100,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     parts = [name or "(no files yet)", state]
     if commit:
         parts.append(f"at {commit}")
-    # The time of the last check, not the beginning of this state.
+    # This is the time of the last check instead of the beginning of this state.
     looked = f", last checked at {at}" if at else ""
     yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     resume = f"until: kasctl gitops resume {_quoted(agent, name)}"
@@ -112,7 +112,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     if following := project.get("nextCommit"):
         reason = project.get("nextReason") or "agentk has not applied it yet"
         of_it = f"commit {following[:12]}: "
-        # A problem contains more of the reason, which is truncated earlier.
+        # A problem contains more of the reason, which is truncated to fewer characters.
         same = [one for one in problems if one.removeprefix(of_it).startswith(reason)]
         problems = [one for one in problems if one not in same[:1]]
         reason = same[0].removeprefix(of_it) if same else reason
@@ -214,7 +214,7 @@ def _preview(
 #: Results that keep a commit from being applied in full.
 _BAD = ("denied", "refused")
 
-#: Results that revert the changes of others.
+#: Results that revert changes of other clients.
 _TAKING_BACK = ("change", "create", "recreate")
 
 _SIGNS = {
@@ -510,7 +510,7 @@ def _repair(
 
 
 def _reference(text: str) -> dict[str, str]:
-    # The status lists objects with a space.
+    # The status separates kind and name with a space.
     kind, *place = text.replace(" ", "/", 1).split("/")
     if not kind or len(place) not in (1, 2) or not all(place):
         raise click.UsageError(
@@ -551,7 +551,7 @@ def _wait_until_applied(
         is_new = found.get("workedAt") != before.get("workedAt")
         other = state == "suspended" or found.get("pinned", commit) != commit
         done = found.get("commit") == commit and is_new
-        # Some objects stay until another project takes them, which is still in
+        # Objects may remain until another project takes them over, which is still in
         # progress.
         goes_on = found.get("handsOver", False)
         ended = other or (state in _ENDS and done and not goes_on)

@@ -1,5 +1,5 @@
 """
-``kasctl agent`` and ``kasctl user``: agents that may connect, and users that may reach
+``kasctl agent`` and ``kasctl user``: agents that may connect, and users that may access
 them.
 """
 
@@ -41,7 +41,7 @@ __all__ = ["Rights", "access_options", "declare", "make_rights"]
 
 _T = TypeVar("_T", Agent, User)
 
-# Long enough to replace a Secret in a cluster by hand, yet short.
+# Default grace time: long enough to replace a Secret in a cluster by hand.
 GRACE = "24h"
 
 
@@ -106,8 +106,8 @@ def _hand_over(
     """
     Provide a function that prints a new token, or writes it to a file.
 
-    It does so before the identity file changes, so that every valid token was received
-    by the user.
+    The token is delivered before the identity file changes, so that the user has every
+    valid token.
     """
     if path is None:
         yield functools.partial(_print_token, ctl, kind, content)
@@ -160,11 +160,13 @@ def _explain_start(ctl: Ctl, path: Path | None) -> None:
 
 
 def _authority(ctl: Ctl) -> Path | None:
-    """Return the CA of the development certificate: agentk may start before kas."""
+    """
+    Return the CA of the development certificate, because agentk may start before kas.
+    """
     try:
         files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
     except ConfigurationError as error:
-        # The token was made already, and kas will refuse to start for the same reason.
+        # The token was already made, and kas will refuse to start for the same reason.
         ctl.note(str(error))
         return None
     return files.ca_file
@@ -185,7 +187,7 @@ def add_agent(
 ) -> None:
     """Allow a cluster to connect, and print its token."""
     if token_file is not None and token_file.exists():
-        # Another agent may read the file, and would then connect as this one.
+        # Another agent may read the file, and would then connect with the new token.
         raise ConfigurationError(
             [f"{token_file} already exists; pass another file, or remove it"]
         )
@@ -349,19 +351,19 @@ def access_options(function: Any) -> Any:
 
 @attrs.frozen
 class Rights:
-    """The permissions that the options give to a user."""
+    """Permissions that the options give to a user."""
 
     impersonation: Impersonation | None
     read_only: bool
     secrets: bool
-    #: Whether any of the options was given.
+    #: Whether any of these options was given.
     given: bool
 
     def require(self, name: str) -> None:
         """
         Require that the permissions of a new user were given.
 
-        :raises click.UsageError: they were not.
+        :raises click.UsageError: if they were not.
         """
         if not self.given:
             raise click.UsageError(

@@ -164,8 +164,8 @@ class _Installation:
         """
         Return the agent's token from the cluster; None if a new one is needed.
 
-        :raises IdentityError: the agent exists and its token is not in the cluster, or
-            the cluster has the token of another agent.
+        :raises IdentityError: if the agent exists and its token is not in the cluster,
+            or the cluster has the token of another agent.
         """
         there = f"the Secret {self._namespace}/{CREDENTIAL} of {self._cluster.where}"
         found = self._cluster.find("v1", "Secret", CREDENTIAL, self._namespace)
@@ -199,8 +199,8 @@ class _Installation:
         Apply all objects in a dry run, except the namespace, which must exist for the
         others.
 
-        :param token: None if it does not exist yet.
-        :raises ClusterError: the API server refuses an object.
+        :param token: None if the token does not exist yet.
+        :raises ClusterError: if the API server refuses an object.
         """
         hint = "No token was made"
         objects = self._objects(token or PLACEHOLDER)
@@ -295,7 +295,7 @@ def _without(text: str, token: str) -> str:
 @attrs.define(eq=False)
 class Waiting:
     """
-    Polls kas and the cluster until the new pods are connected.
+    Polling of kas and the cluster until the new pods are connected.
 
     :param kubectl: the command that the advice begins with.
     """
@@ -313,7 +313,7 @@ class Waiting:
         """
         Return the name of a connected pod of the newest revision.
 
-        :raises ConfigurationError: none is connected in time; with advice.
+        :raises ConfigurationError: if none is connected in time; with advice.
         """
         began = self._seconds()
         shown = ""
@@ -418,7 +418,7 @@ def _state_of(pod: dict[str, Any]) -> str:
 
 
 def _reason_of(name: str, found: dict[str, Any]) -> str:
-    """Return a line with a reason of Kubernetes, its message and an exit status."""
+    """Return a line with a reason from Kubernetes, its message and an exit status."""
     texts = [found.get("reason"), found.get("message")]
     if "exitCode" in found:
         texts.append(f"exit status {found['exitCode']}")

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 __all__ = ["KeptTokens", "Tokens", "all_kept", "cache_folder"]
 
-#: Bytes of a file; kas accepts ID tokens of 16 KiB, and a refresh token can be as long.
+#: Maximum bytes of a file; kas accepts ID tokens of 16 KiB, and a refresh token can
+#: have the same length.
 MAX_FILE = 256 * 1024
 
 #: Number of attempts to lock before the user is informed, and seconds between them.
@@ -64,7 +65,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 class KeptTokens:
     """
-    The tokens of one user at one provider, for one client and its scopes.
+    Tokens of one user at one provider, for one client and its scopes.
 
     :param name: the name of the file.
     """
@@ -130,7 +131,8 @@ class KeptTokens:
         Hold the lock that lets only one process at a time renew the tokens; it ends
         with the process.
 
-        :param waits: called when another process takes longer than a renewal should.
+        :param waits: called when another process holds the lock longer than a renewal
+            takes.
         """
         import fcntl
 
@@ -154,7 +156,7 @@ class KeptTokens:
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._folder.stat().st_mode & 0o077:
-            # Fails if the folder belongs to another user.
+            # This raises an error if the folder belongs to another user.
             self._folder.chmod(0o700)
 
 

@@ -54,7 +54,7 @@ from tunnel.program.opened import Opened
 from tunnel.toolkit.files import in_words
 from tunnel.toolkit.urls import is_private
 
-# client-go does not send tokens over plain HTTP, so the default is TLS
+# client-go does not send tokens over plain HTTP, so the default is TLS.
 DEFAULT_SERVER = "https://127.0.0.1:8154"
 
 
@@ -105,14 +105,14 @@ def kubeconfig(
     identities = store.load()
     named = [_active(identities, agent) for agent in agents]
     if output_file is not None and output_file.exists() and not merge:
-        # It may contain other clusters, or be in use.
+        # The file may contain other clusters, or be in use.
         raise ConfigurationError(
             [
                 f"{output_file} already exists; pass another file, remove it, or add "
                 "to its content with --merge"
             ]
         )
-    # If a token is made for it, a probably mistyped name is refused.
+    # A name that is probably mistyped is refused only if a new token is made for it.
     lenient = system_cas or plugin is not None or token_file is not None
     url, authority = _reached(ctl, store.state, server, ca_file, pid, lenient)
     if plugin is not None:
@@ -385,7 +385,8 @@ def _check_server(url: str, kas: Sequence[Running]) -> None:
 
     A proxy between kubectl and kas may use any port and path.
 
-    :raises ConfigurationError: with the actual listener.
+    :raises ConfigurationError: if no running kas listens there; with the actual
+        listener.
     """
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -425,7 +426,7 @@ def port_of(listener: Opened) -> int | None:
 
 
 def _is_at(listener: Opened, host: str) -> bool:
-    """Tell whether a host is certainly the address of a listener."""
+    """Return whether a host is certainly the address of a listener."""
     if _is_loopback(host) or listener.address.rpartition(":")[0].strip("[]") == host:
         return True
     try:
@@ -475,8 +476,8 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
 
 def _connected_first(ctl: Ctl, agents: Sequence[Agent]) -> list[Agent]:
     """
-    Sort connected agents first: the first one is used in the example and as the current
-    context.
+    Sort connected agents first: the first agent is used in the example and as the
+    current context.
     """
     known = look(ctl, ctl.all_running()) if len(agents) > 1 else None
     connected = () if known is None else known.connected
@@ -565,12 +566,12 @@ def _check_access(user: User, agents: Sequence[Agent]) -> None:
             )
 
 
-#: A function that returns the "user" of a kubeconfig for an agent.
+#: Function that returns the "user" of a kubeconfig for an agent.
 _Credential = Callable[[str], dict[str, Any]]
 
 
 def _named(token: str, agent: str) -> dict[str, Any]:
-    # Some commands (kubectl proxy, get --raw) omit the path of the server's URL
+    # Some commands (kubectl proxy, get --raw) omit the path of the server's URL.
     return {"token": f"user:{agent}:{token}"}
 
 
@@ -630,6 +631,7 @@ def _content(
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
         # kubectl caches data of an API server by its URL, so each agent needs its own
+        # URL.
         cluster = {"server": f"{url}/agents/{agent.name}", **trust}
         clusters.append({"name": cluster_name, "cluster": cluster})
         users.append({"name": user_name, "user": credential(agent.name)})

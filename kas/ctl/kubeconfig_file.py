@@ -23,14 +23,15 @@ __all__ = [
     "read",
 ]
 
-# Bytes of a kubeconfig; users have hundreds of clusters, and client-go has no limit.
+# Maximum bytes of a kubeconfig; users have hundreds of clusters, and client-go has no
+# limit.
 MAX_FILE = 16 * 1024 * 1024
 
 
 class NameTaken(TunnelError):
     """
-    Raised if every name for a context is in use for another target; the text says what
-    to do.
+    Error if every name for a context is in use for another target; the text tells the
+    user what to do.
     """
 
 
@@ -39,9 +40,9 @@ _LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 def default_path(environ: Mapping[str, str]) -> Path:
     """
-    Return the file that kubectl writes to.
+    Return the file to which kubectl writes.
 
-    :raises ConfigurationError: ``$KUBECONFIG`` names several.
+    :raises ConfigurationError: if ``$KUBECONFIG`` names several files.
     """
     named = [part for part in environ.get("KUBECONFIG", "").split(":") if part]
     if len(named) > 1:
@@ -56,7 +57,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     Keep kubectl from writing the file in the meantime, with kubectl's own lock.
 
-    :raises ConfigurationError: the lock exists.
+    :raises ConfigurationError: if another process holds the lock.
     """
     lock = Path(f"{path}.lock")
     try:
@@ -79,7 +80,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     Read the file; return an empty kubeconfig if it does not exist.
 
-    :raises ConfigurationError: it is not a kubeconfig; it stays unchanged.
+    :raises ConfigurationError: if it is not a kubeconfig; it stays unchanged.
     """
     try:
         with path.open("rb") as source:
@@ -121,10 +122,11 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     contexts.
 
     Clusters and users with these names are replaced, because no other program uses such
-    names. A context that leads to another cluster or user is kept: the new context then
-    gets the name of its cluster, or ``USER@AGENT`` if that is taken, too.
+    names.  A context that leads to another cluster or user is kept: the new context
+    then gets the name of its cluster, or ``USER@AGENT`` if the cluster's name is taken,
+    too.
 
-    :raises NameTaken: all three names are taken; *old* must be discarded.
+    :raises NameTaken: if all three names are taken; *old* must be discarded.
     """
     old.setdefault("apiVersion", "v1")
     old.setdefault("kind", "Config")
@@ -155,7 +157,7 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _leads(entry: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the cluster and user of a context."""
+    """Return the cluster and user to which a context leads."""
     context = entry.get("context") or {}
     return context.get("cluster"), context.get("user")
 

@@ -13,7 +13,7 @@ __all__ = ["LazyGroup"]
 
 class LazyGroup(click.Group):
     """
-    A group that loads the file of a command on demand: loading all takes a third of a
+    Group that loads the file of a command on demand: loading all takes a third of a
     second.
 
     :param files: for each command, the file in this package whose ``declare`` adds it.

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["declare", "login"]
 
-#: Seconds before its expiry at which an ID token is renewed: a command may take that
-#: long.
+#: Seconds before its expiry at which an ID token is renewed, because a command may take
+#: that long.
 MARGIN = 60.0
 
-#: Minimum of seconds that a token must be valid to be used if it cannot be renewed now.
+#: Minimum seconds during which a token must be valid to be used if it cannot be renewed
+#: now.
 _LAST = 5.0
 
 _API_VERSION = "client.authentication.k8s.io/v1"
@@ -192,10 +193,10 @@ def current(
 
 def _lasts(tokens: Tokens, now: Callable[[], float]) -> bool:
     """
-    Tell whether the tokens stay valid for a while.
+    Return whether the tokens stay valid for a while.
 
-    Tokens with a lifetime of minutes need a quarter of it; otherwise each call would
-    renew them.
+    Tokens with a lifetime of minutes only need a quarter of it; otherwise each call
+    would renew them.
     """
     left = tokens.expires_at - now()
     return left > MARGIN or left > max(_LAST, tokens.lifetime / 4)
@@ -246,7 +247,7 @@ def _has_terminal() -> bool:
 
 def _has_browser(environ: Mapping[str, str]) -> bool:
     """
-    Tell whether there is a graphical browser: a browser in the terminal would disturb
+    Return whether a graphical browser exists: a browser in the terminal would disturb
     kubectl.
     """
     named = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")

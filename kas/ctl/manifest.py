@@ -62,15 +62,16 @@ _TEMPLATES = [
 ]
 
 NAMESPACE = "txkas"
-#: The Secret whose key ``token`` contains the agent's token.
+#: Secret whose key ``token`` contains the agent's token.
 CREDENTIAL = "agentk-token"
-#: The default role, which shows no Secrets and changes nothing.
+#: Default role, which shows no Secrets and changes nothing.
 ROLE = "view"
 _ROLE = re.compile(r"[^/%\s]{1,253}")
-#: The module that keeps records in agentk's own namespace.
+#: Module that keeps records in agentk's own namespace.
 GITOPS = "gitops"
-#: Memory of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB each,
-#: which rarely need it at the same time.  Beyond its limit the kernel may kill the pod.
+#: Memory limit of agentk's pod with GitOps: agentk and three renderers of at most 1 GiB
+#: each, which rarely need it at the same time.  Above its limit the kernel may kill the
+#: pod.
 GITOPS_MEMORY = "2Gi"
 #: Usual ports of other listeners of kas, as documented.
 _USUAL_PORTS = {
@@ -85,7 +86,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @attrs.frozen(kw_only=True)
 class AgentOptions:
-    """The options of every command that makes a manifest."""
+    """Options of every command that makes a manifest."""
 
     image: str
     kas_address: str | None
@@ -242,7 +243,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
     """
     Refuse mistyped options.
 
-    :raises click.UsageError: the text names the option.
+    :raises click.UsageError: if an option is wrong; the text names the option.
     """
     if not _NAMESPACE.fullmatch(options.namespace):
         raise click.UsageError(
@@ -257,7 +258,7 @@ def check_options(ctl: Ctl, options: AgentOptions) -> None:
         if not _MODULE.fullmatch(module):
             raise click.UsageError(f"--module: {module!r} is not a valid module name")
         known = {one.name for one in installed(AgentModule)}
-        # The image may contain other modules.
+        # The image may contain modules that are unknown here.
         if module not in known and (near := get_close_matches(module, known, 1)):
             raise click.UsageError(
                 f"--module: agentk has no module {module!r}; did you mean {near[0]}?"
@@ -288,7 +289,7 @@ def prepare(
     if not options.system_cas:
         _check_port(address, ctl.all_running())
     store = ctl.store(create=True)
-    # The address of a running kas is not mistyped.
+    # The address of a running kas cannot be mistyped.
     lenient = options.system_cas or options.kas_address is None
     authority = _authority(ctl, store, address, options.ca_file, lenient)
 
@@ -318,7 +319,7 @@ def make_token(
     Register the agent, or rotate its token.
 
     :param show: receives the token before it becomes valid.
-    :raises IdentityError: the agent exists, and *rotate* is false.
+    :raises IdentityError: if the agent exists, and *rotate* is false.
     """
     there = {one.name for one in store.load().agents}
     if name not in there:
@@ -334,8 +335,9 @@ def make_token(
 
 def _listened(ctl: Ctl) -> str:
     """
-    Return the address at which agents reach the kas that runs here, if it is the same
-    elsewhere.
+    Return the address at which agents reach the kas that runs here.
+
+    :raises click.UsageError: if the address is valid only on this machine.
     """
     for one in ctl.all_running():
         found = one.find(AGENTS)
@@ -356,7 +358,7 @@ def _listened(ctl: Ctl) -> str:
 
 
 def _is_local(host: str) -> bool:
-    """Tell whether *host* always means the local machine."""
+    """Return whether *host* always means the local machine."""
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -370,7 +372,7 @@ def _check_port(address: KasAddress, kas: Sequence[Running]) -> None:
     """
     Refuse the port of another listener of kas, before a token is made for it.
 
-    :raises ConfigurationError: with the actual listener.
+    :raises ConfigurationError: if *address* has such a port; with the actual listener.
     """
     if address.scheme == "unix":
         return

@@ -1,4 +1,4 @@
-"""The user who runs `kasctl`, as the audit log of kas names them."""
+"""User who runs `kasctl`, for the audit log of kas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pwd
 
 __all__ = ["MAX_OPERATOR", "operator_name"]
 
-#: Characters of the user's name.
+#: Maximum characters of the user's name.
 MAX_OPERATOR = 100
 
 
@@ -16,7 +16,7 @@ def operator_name() -> str:
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        # A user without an entry in the system's database.
+        # The user has no entry in the system's database.
         name = str(os.getuid())
     behind = os.environ.get("SUDO_USER", "")
     name = f"{behind} as {name}" if behind and behind != name else name

@@ -18,8 +18,8 @@ def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
     Open a file of mode 0600 before a token is created, because the token cannot be
     created again.
 
-    Yields a function that writes a text to disk beside the file; the file appears, or
-    is replaced, when the block ends without an error.
+    Yields a function that writes a text to a temporary file on disk; the file appears,
+    or is replaced, when the block ends without an error.
     """
     with ExitStack() as stack:
         try:

@@ -45,13 +45,13 @@ from tunnel.transport.tls import ALPN_HTTP, client_context
 
 __all__ = ["Provider", "SignInFailed", "Unreachable"]
 
-#: Seconds for one response of the provider, including the lookup of its name.
+#: Maximum seconds for one response of the provider, including the lookup of its name.
 TIMEOUT = 15.0
 
-#: Time limit of a sign-in in seconds; the lock is held until then.
+#: Maximum seconds of a sign-in; the lock is held until then.
 SIGN_IN_TIMEOUT = 600.0
 
-#: Bytes of a response of the provider.
+#: Maximum bytes of a response of the provider.
 MAX_BODY = 256 * 1024
 
 #: Maximum characters of a token, as in kas.
@@ -71,13 +71,13 @@ _SIGN_IN_AGAIN = frozenset(
     {"invalid_grant", "interaction_required", "login_required", "consent_required"}
 )
 
-#: Connections to the redirect listener: a browser opens six.
+#: Maximum number of connections to the redirect listener: a browser opens six.
 MAX_CONNECTIONS = 16
 
-#: Seconds for which a connection of the browser may be silent.
+#: Maximum seconds of silence on a connection of the browser.
 _BROWSER_TIMEOUT = 10.0
 
-#: Characters of a message from the provider.
+#: Maximum characters of a message from the provider.
 _MAX_REASON = 200
 
 #: Path of the browser's redirect.
@@ -91,22 +91,22 @@ _PAGE = """\
 
 _T = TypeVar("_T")
 
-#: A function that requests a URL, or posts form fields; it returns the status and the
+#: Function that requests a URL, or posts form fields; it returns the status and the
 #: JSON object.
 Fetch = Callable[[str, "Mapping[str, str] | None"], tuple[int, dict[str, Any]]]
 
 
 class SignInFailed(TunnelError):
-    """Raised if the user could not be signed in; the text gives the reason."""
+    """Error if the user could not be signed in; the text contains the reason."""
 
 
 class Unreachable(SignInFailed):
-    """Raised if the provider does not respond, or fails."""
+    """Error if the provider does not respond, or fails."""
 
 
 class Provider:
     """
-    An identity provider, as seen by one client.
+    Identity provider, as seen by one client.
 
     :param scopes: in addition to ``openid``, and to ``offline_access`` if supported.
     :param ca_file: CAs for its certificate, in addition to the system's.
@@ -241,7 +241,7 @@ class Provider:
         """
         Renew the cached tokens; None if the user has to sign in again.
 
-        :raises SignInFailed: `Unreachable`, the old tokens may still be valid.
+        :raises SignInFailed: `Unreachable` if the old tokens may still be valid.
         """
         if kept.refresh_token is None:
             return None
@@ -399,7 +399,7 @@ def _payload(token: str) -> bytes:
 
 
 def _subject(tokens: Tokens) -> object:
-    """Return the user of the tokens; None if they do not contain it."""
+    """Return the user of the tokens; None if they do not name one."""
     try:
         return json.loads(_payload(tokens.id_token)).get("sub")
     except (ValueError, AttributeError, RecursionError, SignInFailed):
@@ -426,7 +426,8 @@ def _same(found: object, wanted: str) -> bool:
 
 def _is_plain(url: str) -> bool:
     """
-    Tell whether a terminal shows the URL unchanged, and a query can be appended to it.
+    Return whether a terminal shows the URL unchanged, and a query can be appended to
+    it.
     """
     return url.isascii() and url.isprintable() and not set(url) & set(" #\"'<>")
 
@@ -534,7 +535,7 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, port: int, state: str) -> None:
         self.answers: queue.Queue[dict[str, str]] = queue.Queue()
         self.state = state
-        #: The URL to which *start* redirects the browser, once.
+        #: URL to which *start* redirects the browser, once.
         self.urls: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.start = f"/start/{secrets.token_urlsafe(32)}"
         self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)

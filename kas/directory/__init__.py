@@ -1,19 +1,18 @@
 """
-Directory of the agents that other kas hold.
+Directory of the agents that are connected to other kas.
 
-The connections themselves are the truth, and each kas knows its own
-(`kas.agents.registry`).  The directory contains a kas's knowledge about its peers'
-connections: a cache, received events, and a store.  The store is Redis, in which every
-kas records its own agents, or the workers of one kas, which inform each other.
+Each kas knows its own connections (`kas.agents.registry`), which are the only truth.
+The directory contains a kas's knowledge about its peers' connections: a cache, received
+events, and a store.  The store is Redis, in which every kas records its own agents, or
+the workers of one kas, which inform each other.
 
     records.py          records of a connection and of a kas
-    directory.py        the directory: our agents, compared with the others'
+    directory.py        the directory: this kas' agents, compared with the others'
     cache.py            the cache of each agent's locations, and lookups
     known_kas.py        the other kas: which are alive, and which to query directly
-
     store.py            the interface of a store
     sibling_store.py    the store of workers of one kas, which query each other
-    redis_store.py      the store in Redis: our lease, our records, and their repair
-    redis_reading.py    reads the records of other kas
+    redis_store.py      the store in Redis: own lease and records, and their repair
+    redis_reading.py    reader of the records of other kas
     redis_layout.py     keys, messages, and the commands that change them
 """

@@ -1,8 +1,9 @@
 """
-A cache of the agents at other kas, and the schedule of its lookups.
+Cache of the agents at other kas, and the schedule of its lookups.
 
-It has an entry for each agent with recent requests. Events of the store and lookups
-change it. A lookup is rare and shared by all requests; lookups never start all at once.
+It has an entry for each agent with recent requests.  Events of the store and lookups
+change the entry.  A lookup is rare and shared by all requests; lookups never start all
+at once.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 
-#: Seconds after which an entry that no request used is dropped.
+#: Seconds after which an unused entry is dropped.
 UNUSED_SECONDS: Final = 300.0
 
-#: Agents with an entry: ten times as many as one kas is designed for. Clients with
-#: valid credentials can only name existing agents.
+#: Maximum number of agents with an entry: ten times as many as one kas is designed for.
+#: Clients with valid credentials can only name existing agents.
 MAX_ENTRIES = 100_000
 
-#: Instances (pods) of one agent that are kept. Two or three are usual; the limit
-#: protects against an agent that invents new ones.
+#: Maximum number of stored instances (pods) of one agent.  Two or three are usual; the
+#: limit protects against an agent that invents new ones.
 MAX_INSTANCES: Final = 256
 
-#: Instances of one agent that the cache remembers as gone, so that late events do not
-#: bring them back. Events are late by seconds at most, and fewer pods of one agent end
-#: in that time.
+#: Maximum number of instances of one agent that the cache remembers as gone, so that
+#: late events do not bring them back.  Events are late by seconds at most, and fewer
+#: pods of one agent end in that time.
 MAX_GONE: Final = 32
 
-#: No lookup has succeeded yet.
+#: Epoch of an entry before its first successful lookup.
 NEVER: Final = -1
 
-#: Seconds between two lookups of one agent, for any number of requests: long enough to
-#: cost little, and short enough for a waiting user.
+#: Minimum seconds between two lookups of one agent, for any number of requests: long
+#: enough to cost little, and short enough for a waiting user.
 LOOK_INTERVAL: Final = 1.0
 
 #: Seconds between two lookups of one agent if the last one found nothing and events
@@ -49,19 +50,21 @@ LOOK_INTERVAL: Final = 1.0
 #: net.
 ABSENT_INTERVAL: Final = 30.0
 
-#: The same, plus or minus half, if no stream waits for the agent and no events arrive.
-#: A wrong entry is detected when a request uses it, so these lookups can only find
-#: further instances, and each one costs a call to every other kas.
+#: Seconds between two lookups of one agent, plus or minus half, if no stream waits for
+#: it and no events arrive.  A wrong entry is detected when a request uses it, so these
+#: lookups can only find further instances, and each one costs a call to every other
+#: kas.
 REACHED_INTERVAL: Final = 20.0
 
-#: Lookups at the same time; others wait for their turn. Redis needs a few milliseconds
-#: for them, and the private API of the peers is not flooded while Redis is down.
+#: Maximum number of simultaneous lookups; others wait for their turn.  Redis needs a
+#: few milliseconds for them, and the limit protects the private API of the peers while
+#: Redis is down.
 MAX_LOOKUPS = 256
 
 
 class Cache:
     """
-    A cache with one entry for each agent with requests.
+    Cache with one entry for each agent with requests.
 
     :param random: returns a number between 0 and 1, to spread the due times of entries.
     :ivar entries: the entries in order of use, the most recent one last.
@@ -93,7 +96,10 @@ class Cache:
             entry.forget_kas(kas_id)
 
     def doubt_kas(self, kas_id: bytes) -> None:
-        """Doubt the agents of a kas: the next request for each looks it up again."""
+        """
+        Distrust the entries of a kas's agents: the next request for each agent looks it
+        up again.
+        """
         for entry in self.entries.values():
             if any(record.kas_id == kas_id for record in entry.records()):
                 entry.doubt()
@@ -118,7 +124,7 @@ class Cache:
 
 class LookUps:
     """
-    A scheduler of lookups, which starts each when it is due.
+    Scheduler of lookups, which starts each when it is due.
 
     :param look_up: performs one lookup.
     :param here: the agents that are connected to this kas.
@@ -146,10 +152,10 @@ class LookUps:
         self._cut_off = cut_off
         self.listening = False
         self.epoch = 0
-        #: The time when the last gap began.
+        #: Time when the last gap began.
         self._gap = -math.inf
         self._stopped = False
-        #: The number of running lookups.
+        #: Number of running lookups.
         self.running = 0
         self._queue: OrderedDict[str, CacheEntry] = OrderedDict()
 
@@ -164,7 +170,7 @@ class LookUps:
 
         Events may have been missed in both cases.
 
-        :param on: whether they arrive.
+        :param on: whether events arrive.
         """
         self.grow_old()
         if not on:
@@ -177,9 +183,9 @@ class LookUps:
 
     def is_due(self, entry: CacheEntry, known: bool) -> bool:
         """
-        Tell whether a requested entry needs a lookup.
+        Return whether a requested entry needs a lookup.
 
-        :param known: whether it has a location.
+        :param known: whether the entry has a location.
         """
         if entry.looking:
             return False
@@ -250,7 +256,7 @@ class _Instance:
     """
     The newest connection of one run of an agentk, or the fact that it is gone.
 
-    :ivar event: the number of the event that reported it; 0 for a lookup.
+    :ivar event: the number of the event that reported the change; 0 for a lookup.
     """
 
     def __init__(self, generation: int, record: AgentRecord | None, event: int) -> None:
@@ -261,13 +267,13 @@ class _Instance:
 
 class CacheEntry:
     """
-    The known locations of one agent.
+    Known locations of one agent.
 
-    For each instance, only the connection with the highest generation counts, and it is
-    gone for good after an event has said so: in whatever order events and lookups
-    arrive, the newest state remains.
+    For each instance, only the connection with the highest generation counts, and it
+    stays removed after an event has reported its end: in any order of events and
+    lookups, the newest state remains.
 
-    :param used: when a request last used it.
+    :param used: when a request last used the entry.
     :param spread: a number between 0 and 1, to spread lookups that would all be due at
         once.
     """
@@ -276,16 +282,16 @@ class CacheEntry:
         self.agent_id = agent_id
         self.used = used
         self.spread = spread
-        #: The earliest time of the next lookup.
+        #: Earliest time of the next lookup.
         self.next_look = 0.0
-        #: When the last lookup ended.
+        #: Time when the last lookup ended.
         self.looked = -math.inf
         #: Whether a lookup runs or waits for its turn.
         self.looking = False
-        #: Whether another lookup has to begin after the present one.
+        #: Whether another lookup has to begin after the current one.
         self.again = False
-        #: The epoch (`LookUps.epoch`) since which events are complete; NEVER if they
-        #: are not.
+        #: Epoch (`LookUps.epoch`) since which events are complete; NEVER if they are
+        #: not.
         self.epoch = NEVER
         self.timer: IDelayedCall | None = None
         #: Whether the cache has dropped the entry.
@@ -340,7 +346,7 @@ class CacheEntry:
         if known is not None and known.generation > generation:
             self._instances[instance_id] = known
             return
-        # At the end, because the first entries are forgotten first.
+        # Insert it at the end, because the first entries are forgotten first.
         self._instances[instance_id] = _Instance(generation, None, event)
         gone = [key for key, one in self._instances.items() if one.record is None]
         for key in gone[:-MAX_GONE]:

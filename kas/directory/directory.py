@@ -39,12 +39,12 @@ SWEEP_INTERVAL: Final = 60.0
 
 class Directory:
     """
-    The connections here, and the cached connections at other kas.
+    Connections of this kas, and cached connections of other kas.
 
-    Only `agents` and `last_seen` wait for the store. A request calls `routes`, tries
+    Only `agents` and `last_seen` wait for the store.  A request calls `routes`, tries
     the results, and waits with `wait` for better ones.
 
-    :param me: this kas, as others see it.
+    :param me: the record of this kas for other kas.
     :param store: None if this kas is alone; then no timer runs, and no agent is
         elsewhere.
     :param sessions: used to query peers directly if the store has no answer.
@@ -79,10 +79,10 @@ class Directory:
         self._siblings = siblings
         self.on_superseded = on_superseded
         self.on_connected = on_connected
-        #: For metrics: lookups in the store, lookups at peers, and events.
+        #: Metrics: number of lookups in the store, of lookups at peers, and of events.
         self.lookups = self.asked = self.events_received = 0
         self._mine: dict[tuple[str, bytes], AgentRecord] = {}
-        #: The number of connections here, by agent.
+        #: Number of connections of this kas, by agent.
         self._here: Counter[str] = Counter()
         self._cache = Cache(clock, runtime.random)
         self._waiters = Waiters()
@@ -103,7 +103,7 @@ class Directory:
 
     async def start(self) -> None:
         """
-        Begin to record our connections and to receive events.
+        Begin to record the connections of this kas and to receive events.
 
         An unreachable store is not an error: the directory retries.
         """
@@ -113,7 +113,7 @@ class Directory:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)
 
     async def stop(self) -> None:
-        """Remove our records within a short time, and disconnect."""
+        """Remove the records of this kas within a short time, and disconnect."""
         self._running = False
         for call in (self._sweeping, self._polling):
             cancel_call(call)
@@ -124,12 +124,12 @@ class Directory:
 
     @property
     def me(self) -> KasRecord:
-        """This kas, as others see it."""
+        """Record of this kas for other kas."""
         return self._me
 
     @property
     def entries(self) -> int:
-        """The number of entries in the cache, for metrics."""
+        """Number of entries in the cache, for metrics."""
         return len(self._cache.entries)
 
     def update(self, me: KasRecord) -> None:
@@ -138,7 +138,7 @@ class Directory:
         if self._store is not None:
             self._store.update(me)
 
-    # Our own connections.
+    # Connections of this kas.
 
     def connected(self, record: AgentRecord) -> None:
         """Record an agent that connected here, and inform the other kas."""
@@ -169,7 +169,8 @@ class Directory:
 
     def _compare(self, theirs: AgentRecord) -> None:
         """
-        Compare a connection of another kas with our connection of the same instance.
+        Compare a connection at another kas with the connection of the same instance
+        here.
         """
         agent = theirs.agent
         mine = self._mine.get((agent.agent_id, agent.instance_id))
@@ -179,7 +180,7 @@ class Directory:
             what = "ending an obsolete connection of {agent_id}"
             for_each((mine,), self.on_superseded, what, agent_id=agent.agent_id)
         elif mine.agent.generation > agent.generation:
-            # The other kas has a dead connection and does not know it.
+            # The other kas has a dead connection without knowing it.
             self._store.announce(mine)
 
     # Connections at other kas.
@@ -235,8 +236,8 @@ class Directory:
 
     def is_current(self) -> bool:
         """
-        Tell whether events of the other kas arrive; otherwise their records may be out
-        of date.
+        Return whether events of the other kas arrive; otherwise their records may be
+        out of date.
         """
         return self._lookups.listening
 
@@ -253,9 +254,9 @@ class Directory:
     ) -> list[AgentRecord]:
         """
         Return all connections of an agent, of a project, or of all agents, including
-        our own.
+        the connections of this kas.
 
-        :raises tunnel.errors.CallError: UNAVAILABLE: neither the store nor peers
+        :raises tunnel.errors.CallError: UNAVAILABLE if neither the store nor peers
             respond.
         """
         mine = [
@@ -281,7 +282,7 @@ class Directory:
                 theirs = [*theirs, *await self._sessions.ask(agent_id, asked)]
             except Exception as error:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
-        # The store's records of our connections may be older than our own.
+        # The store's records of this kas' connections may be out of date.
         return newest([*mine, *self._not_mine(theirs)])
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
@@ -303,7 +304,7 @@ class Directory:
         for record in entry.records():
             if not self._known.is_believed(record.kas_id):
                 continue
-            # An earlier kas that had our URL.
+            # The record belongs to an earlier kas with the same URL.
             if record.kas_url == self._me.url:
                 continue
             mine = self._mine.get((entry.agent_id, record.agent.instance_id))
@@ -365,7 +366,7 @@ class Directory:
     def rewrote(self, kas_id: bytes) -> None:
         """
         Handle another kas that wrote all its records again: connections that are
-        missing there are gone.
+        missing from the records are gone.
         """
         self._cache.doubt_kas(kas_id)
 
@@ -373,8 +374,8 @@ class Directory:
 
     def _reached(self) -> None:
         """
-        Doubt all entries: a kas that is cut off from the store responds, and may have
-        agents.
+        Distrust all entries: a kas that is cut off from the store responds again, and
+        may have agents.
         """
         for agent_id in tuple(self._waiters.waiting):
             entry = self._cache.wanted(agent_id)
@@ -411,7 +412,7 @@ class Directory:
         try:
             found = await self._store.find(entry.agent_id)
         except StoreDown:
-            # Without a response, the entry is unreliable from now on, whatever events
+            # Without a response, the entry is unreliable from now on, even if events
             # arrive.
             entry.epoch = NEVER
             await self._ask_peers(entry, self._anyone())
@@ -443,7 +444,7 @@ class Directory:
         new = [entry.connected(record, 0) for record in newest(theirs)]
         for record in theirs:
             self._known.heard(record.kas_id)
-        # A known connection that was in doubt is now confirmed.
+        # The lookup confirmed a known connection that was in doubt.
         self._taken(entry, theirs, any(new) or not had)
 
     def _not_mine(self, records: Sequence[AgentRecord]) -> list[AgentRecord]:

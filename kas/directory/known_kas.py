@@ -1,10 +1,10 @@
 """
-The other kas that a directory knows, and whether they are alive.
+Other kas that a directory knows, and whether they are alive.
 
     lease in the store ───> living; the store knows all of its agents
     lease expired ────────> lapsed; the store does not know its agents any more
-       its session answers ──> still known, and queried directly
-       no sign of life ──────> dialled now and then, forgotten after `LAPSED_SECONDS`
+      its session answers ──> still known, and queried directly
+      no sign of life ──────> dialled now and then, forgotten after `LAPSED_SECONDS`
     it announced its end, or another one has its address ──> forgotten at once
 """
 
@@ -21,16 +21,17 @@ from kas.directory.records import AgentRecord, KasRecord
 
 __all__ = ["KnownPeers", "Sessions"]
 
-#: Seconds that the records of a kas are still trusted after its lease has disappeared
-#: from the store: after a flush, every kas writes its lease again within this time.
+#: Seconds during which the records of a kas are still trusted after its lease has
+#: disappeared from the store: after a flush, every kas writes its lease again within
+#: this time.
 LEASE_GRACE: Final = 30.0
 
 #: Seconds since the last sign of life for which this kas dials a kas without a lease: a
-#: kas that is only cut off from the store responds at once, and later a broken path
-#: between kas was repaired, or the kas was replaced.
+#: kas that is only cut off from the store responds at once; after a longer silence, a
+#: broken path between kas was repaired, or the kas was replaced.
 LAPSED_SECONDS: Final = 300.0
 
-#: Seconds for which a silent peer is remembered while the store is down.  It is long,
+#: Seconds that a silent peer is remembered while the store is down: a long time,
 #: because without peers an agent that is not cached cannot be found.
 PEER_SECONDS: Final = 3600.0
 
@@ -44,7 +45,7 @@ class Sessions(Protocol):
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Tell whether a session exists with another kas that sent something recently.
+        Return whether a session exists with another kas that sent something recently.
         """
 
     def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
@@ -66,7 +67,7 @@ class _Peer:
 
 class KnownPeers:
     """
-    All other kas that this one knows.
+    All other kas that this kas knows.
 
     It needs no timers while all of them have their leases.
 
@@ -95,11 +96,12 @@ class KnownPeers:
         self._gone = gone
         self._settled = settled
         self._peers: dict[bytes, _Peer] = {}
-        #: Kas whose lease has expired.
+        #: Kas with an expired lease.
         self._lapsed: dict[bytes, _Peer] = {}
         #: Kas that have a lease again, each with the time of its return.
         self._returned: dict[bytes, float] = {}
-        #: Other kas with our address: since when; infinite after it was logged.
+        #: Other kas with the address of this kas, each with the time of discovery;
+        #: infinite after it was logged.
         self._namesakes: dict[bytes, float] = {}
 
     def all(self) -> list[KasRecord]:
@@ -116,8 +118,8 @@ class KnownPeers:
 
     def is_incomplete(self, kas_id: bytes) -> bool:
         """
-        Tell whether a kas may have agents that the store lacks: it has no lease, or had
-        none until recently.
+        Return whether a kas may have agents that the store lacks: it has no lease, or
+        had none until recently.
         """
         return kas_id in self._lapsed or kas_id in self._returned
 
@@ -130,7 +132,7 @@ class KnownPeers:
         ]
 
     def is_believed(self, kas_id: bytes) -> bool:
-        """Tell whether a kas' records of its agents may still be true."""
+        """Return whether a kas' records of its agents may still be true."""
         peer = self._lapsed.get(kas_id)
         return (
             peer is None
@@ -180,7 +182,7 @@ class KnownPeers:
             self._namesake(alive)
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
-        """Take the complete list of kas with a lease in the store."""
+        """Apply the complete list of kas with a lease in the store."""
         ids = {kas.kas_id for kas in alive}
         for kas_id, peer in self._peers.items():
             if kas_id not in ids:
@@ -223,7 +225,7 @@ class KnownPeers:
             self._forget(kas_id)
 
     def sweep(self) -> None:
-        """Forget kas that were silent for long, with or without a store."""
+        """Forget kas that were silent for a long time, with or without a store."""
         now = self._clock.seconds()
         for kas_id, peer in tuple(self._peers.items()):
             if now - peer.seen >= PEER_SECONDS:
@@ -236,7 +238,7 @@ class KnownPeers:
 
     def _forget(self, kas_id: bytes) -> None:
         self._drop(kas_id)
-        # No event would later revoke the trust in its records.
+        # No later event would end the trust in its records.
         self._gone(kas_id)
 
     def _namesake(self, kas: KasRecord) -> None:

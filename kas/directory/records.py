@@ -1,4 +1,4 @@
-"""The records in a directory, as values."""
+"""Records in a directory, as values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["AgentRecord", "KasRecord"]
 #: Maximum characters of a text in a record; texts that kas writes are shorter.
 MAX_TEXT = 1024
 
-#: The end of the year 9999: an invalid time in the store must not break programs that
-#: show it.
+#: End of the year 9999: an invalid time in the store must not break programs that show
+#: it.
 LATEST = 253_402_300_799.0
 
 
@@ -24,10 +24,10 @@ class AgentRecord:
     """One connection of an agent, and the kas to which it is connected."""
 
     agent: ConnectedAgent
-    #: The id of the process, 16 random bytes: another process may later listen at the
-    #: same URL.
+    #: Id of the process, 16 random bytes: another process may later listen at the same
+    #: URL.
     kas_id: bytes
-    #: The URL for its peers: ``tls://host:port``, ``tcp://…`` or ``unix:///path``.
+    #: URL for peers: ``tls://host:port``, ``tcp://…`` or ``unix:///path``.
     kas_url: str
 
     def to_message(self) -> pb.AgentRecord:
@@ -89,9 +89,9 @@ class KasRecord:
 
     kas_id: bytes
     url: str
-    #: The number of agent connections.
+    #: Number of agent connections.
     agents: int = 0
-    #: Whether it is stopping.
+    #: Whether the kas is stopping.
     draining: bool = False
     version: str = ""
 

@@ -24,7 +24,7 @@ one's fields, in any order of events.
 
 GitLab's kas uses other keys (``agent_tracker2``, ``tunnel_tracker2``): they contain
 addresses of its private gRPC API, and with shared keys, a GitLab kas on the same Redis
-would send requests to ours, or ours to it.
+would send requests to txkas, or txkas to it.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ __all__ = [
 #: Milliseconds after which a kas that did not renew its lease is considered dead.
 LEASE_MS = 30_000
 
-#: Milliseconds after which records expire that no kas refreshes. It is long, because
-#: refreshes are expensive; the records of a dead kas are ignored after the end of its
+#: Milliseconds after which records expire that no kas refreshes: a long time, because
+#: refreshes are expensive.  The records of a dead kas are ignored after the end of its
 #: lease, and removed by the other kas.
 RECORD_MS = 2 * 3600 * 1000
 
-#: Milliseconds that one kas may take to remove a dead kas' records before another one
+#: Milliseconds during which one kas may remove a dead kas' records before another one
 #: tries.
 CLEAN_MS = 60_000
 
-#: How long Redis remembers when an agent was last connected: for an agent that is away
-#: for longer, the exact time does not matter.  100 bytes for each.
+#: Milliseconds that Redis remembers when an agent was last connected: for an agent
+#: that is absent for longer, the exact time does not matter.  100 bytes for each.
 SEEN_MS = 90 * 24 * 3600 * 1000
 
-#: Bytes of one message on the channel: some hundreds of them stay far below the limit
-#: of Redis for a slow subscriber (32 MiB).
+#: Maximum bytes of one message on the channel: some hundreds of them stay far below the
+#: limit of Redis for a slow subscriber (32 MiB).
 EVENT_BYTES = 64 * 1024
 
-#: Bytes of a message that is accepted. Our messages are smaller.
+#: Maximum bytes of an accepted message; messages of kas are smaller.
 MAX_EVENT_BYTES = 1024 * 1024
 
 _PLACE = struct.Struct(">qB")
@@ -80,7 +80,7 @@ _PLACE = struct.Struct(">qB")
 
 @attrs.frozen
 class Place:
-    """The identity of a connection in the keys and fields of Redis."""
+    """Identity of a connection in the keys and fields of Redis."""
 
     agent_id: str
     instance_id: bytes
@@ -93,9 +93,7 @@ class Place:
         return cls(agent.agent_id, agent.instance_id, agent.project_id)
 
     def to_field(self) -> bytes:
-        """
-        Return the field's name in ``held:<kas id>``, from which it can be read again.
-        """
+        """Return the field's name in ``held:<kas id>``, which `from_field` parses."""
         return (
             _PLACE.pack(self.project_id, len(self.instance_id))
             + self.instance_id
@@ -107,7 +105,7 @@ class Place:
         """
         Parse a result of `to_field`.
 
-        :raises ValueError: another program wrote it.
+        :raises ValueError: if another program wrote *field*.
         """
         try:
             project_id, length = _PLACE.unpack_from(field)
@@ -119,7 +117,7 @@ class Place:
 
 @attrs.frozen
 class Layout:
-    """The keys, and the commands that change them."""
+    """Keys, and the commands that change them."""
 
     prefix: str
 
@@ -128,12 +126,12 @@ class Layout:
 
     @property
     def channel(self) -> str:
-        """The channel on which `Events` are published."""
+        """Channel on which `Events` are published."""
         return f"{self.prefix}:txkas1:events"
 
     @property
     def everyone(self) -> bytes:
-        """The key of the set of all kas."""
+        """Key of the set of all kas."""
         return self._key("kas")
 
     def lease(self, kas_id: bytes) -> bytes:
@@ -170,7 +168,8 @@ class Layout:
 
     def probe(self) -> list[Command]:
         """
-        Return commands that a usable Redis accepts: every command of our transactions.
+        Return commands that a usable Redis accepts: every command of the store's
+        transactions.
 
         A refused command would fail the others of its transaction.
         """
@@ -193,7 +192,7 @@ class Layout:
         ]
 
     def is_of(self, key: bytes, place: Place) -> bool:
-        """Tell whether a record at *place* is stored under *key*, among others."""
+        """Return whether a record at *place* is stored under *key*, among others."""
         return key in (self.agent(place.agent_id), self.project(place.project_id))
 
     def put(self, kas_id: bytes, records: Sequence[AgentRecord]) -> list[Command]:

@@ -28,27 +28,28 @@ from kas.redis import (
 
 __all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
-#: Maximum number of kas to read. A fleet has a handful; only a crash loop creates more,
-#: and dead ones are removed one by one.
+#: Maximum number of kas to read.  A fleet has a handful; only a crash loop creates
+#: more, and dead ones are removed one by one.
 MAX_KAS = 1000
 
-#: Keys that are read by one command, because Redis does nothing else in the meantime.
+#: Maximum number of keys that one command reads, because Redis does nothing else in the
+#: meantime.
 MAX_KEYS = 1000
 
-#: Digits of a time in milliseconds: far beyond the year 9999.
+#: Maximum digits of a time in milliseconds: far beyond the year 9999.
 MAX_DIGITS = 15
 
-#: Fields of dead kas that a lookup removes on its way.
+#: Maximum number of fields of dead kas that a lookup removes.
 MAX_DEAD_FIELDS = 100
 
 
 @attrs.define(eq=False)
 class StoreReader:
     """
-    A reader of the records of other kas.
+    Reader of the records of other kas.
 
     :ivar listener: notified of living kas; None after the end.
-    :ivar leases: the other living kas, as of our last lease.
+    :ivar leases: the other living kas, at the time of this kas' last lease.
     """
 
     _client: RedisClient
@@ -83,7 +84,7 @@ class StoreReader:
             self.listener.leases(list(leases.values()))
         return dead
 
-    # Their agents.
+    # Agents of living kas.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Return the connections of an agent at living kas."""

@@ -1,15 +1,16 @@
 """
-Store of a directory in Redis, which writes our records and keeps them correct.
+Store of a directory in Redis, which writes this kas' records and keeps them correct.
 
-    put, remove ──> changes ───────(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
-    every 10 s ───> MULTI: our lease, the other leases, a few records again
+    put, remove ──> changes ───────(20 ms)──> MULTI: own lease, HSET/HDEL, PUBLISH
+    every 10 s ───> MULTI: own lease, the other leases, a few records again
     find, listed ─> `kas.directory.redis_reading`
 
-Every transaction reads our lease before it writes it again, with an increasing number.
-If the lease is missing or has an older number, the store has lost our last writes: it
-was flushed, it failed over to an older state, or we were paused for so long that others
-removed our records.  Then we write all our records again. We do the same whenever Redis
-comes back, so changes during an outage need not be remembered.
+Every transaction reads this kas' lease before it writes the lease again, with an
+increasing number.  If the lease is missing or has an older number, the store has lost
+the last writes: Redis was flushed, it failed over to an older state, or this kas was
+paused for so long that others removed its records.  The store then writes all records
+again.  It does the same whenever Redis comes back, so changes during an outage need not
+be remembered.
 """
 
 from __future__ import annotations
@@ -60,37 +61,38 @@ LEASE_INTERVAL = 10.0
 #: Seconds within which each record is written again; records live twice as long.
 KEEP_SECONDS = 3600.0
 
-#: Seconds for which changes are collected: many simultaneous connections need few
+#: Seconds during which changes are collected: many simultaneous connections need few
 #: transactions, and no client notices the delay.
 BATCH_SECONDS = 0.02
 
-#: Changes in one transaction, and records that are read or removed at once. A few
-#: hundred commands block Redis for a millisecond.
+#: Maximum number of changes in one transaction, and of records that are read or removed
+#: at once.  A few hundred commands block Redis for a millisecond.
 BATCH_RECORDS = 200
 
 #: Seconds between two transactions while all records are written again: 10,000 records
 #: take less than five seconds, and Redis is free for others most of that time.
 REWRITE_PAUSE = 0.05
 
-#: Keys of another type that are removed at the same time; further ones are removed when
-#: they are encountered again.
+#: Maximum number of keys of another type that are removed at the same time; further
+#: ones are removed when they are encountered again.
 MAX_STRANGE = 1000
 
 #: Maximum number of transactions that remove the records of one kas; the rest is
 #: removed the next time.
 CLEAN_ROUNDS = 100
 
-#: Seconds between two of them: this is not urgent, and others need Redis.
+#: Seconds between two of these transactions: they are not urgent, and others need
+#: Redis.
 CLEAN_PAUSE = 0.1
 
-#: Seconds for removing our records before the process ends.
+#: Maximum seconds for removing this kas' records before the process ends.
 STOP_SECONDS = 2.0
 
 
 @attrs.define(eq=False)
 class RedisStore:
     """
-    The implementation of `kas.directory.store.Store` with Redis.
+    Implementation of `kas.directory.store.Store` with Redis.
 
     :param clock: for everything except connections; the reactor, except in tests.
     """
@@ -102,20 +104,20 @@ class RedisStore:
         default=attrs.Factory(lambda self: self._runtime.reactor, takes_self=True),
         kw_only=True,
     )
-    #: For metrics: how often all records were written again, and the messages that were
-    #: not understood.
+    #: Metrics: number of times that all records were written again, and number of
+    #: messages that could not be parsed.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
-    #: Keys of another type that were removed.
+    #: Number of removed keys of another type.
     removed: int = attrs.field(default=0, init=False)
     #: Keys of another type that are being removed.
     _strange: set[bytes] = attrs.field(factory=set, init=False)
-    #: When the next removal may be logged.
+    #: Time when the next removal may be logged.
     _say_removed: float = attrs.field(default=-math.inf, init=False)
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
-    #: Our records, ordered by the last write.
+    #: Records of this kas, ordered by the last write.
     _mine: OrderedDict[tuple[str, bytes], AgentRecord] = attrs.field(
         factory=OrderedDict, init=False
     )
@@ -127,15 +129,15 @@ class RedisStore:
     _timers: Timers = attrs.field(init=False)
     #: Background tasks, each at most once at a time.
     _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
-    #: The number in our lease, which increases with each batch.
+    #: Number in this kas' lease, which increases with each batch.
     _sequence: int = attrs.field(default=0, init=False)
-    #: The number of the last lease that was sent; -1 if none was sent since Redis came
+    #: Number of the last lease that was sent; -1 if none was sent since Redis came
     #: back.
     _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    #: The state that was reported to the listener.
+    #: State that was reported to the listener.
     _listening: bool = attrs.field(default=False, init=False)
-    #: The reason why all records have to be written again; empty if they need not.
+    #: Reason why all records have to be written again; empty if they need not.
     _stale: str = attrs.field(default="", init=False)
     _log = Logger()
 
@@ -157,7 +159,7 @@ class RedisStore:
         self.client.start(self)
 
     async def stop(self) -> None:
-        """Remove our records within `STOP_SECONDS`, and disconnect."""
+        """Remove this kas' records within `STOP_SECONDS`, and disconnect."""
         self._stopping = True
         self._reader.listener = None
         self._timers.cancel_all()
@@ -176,19 +178,19 @@ class RedisStore:
                 )
         self.client.stop()
 
-    # Our records.
+    # Records of this kas.
 
     def update(self, me: KasRecord) -> None:
         """
-        Set our record, which is written with the next lease; a drain is written at
-        once.
+        Set this kas' own record, which is written with the next lease; a drain is
+        written at once.
         """
         before, self._me = self._me, me
         if before.draining != me.draining:
             self._later("lease", 0.0, self._lease_due)
 
     def put(self, record: AgentRecord) -> None:
-        """Store a connection of ours, and notify all kas."""
+        """Store a connection of this kas, and notify all kas."""
         place = Place.of(record)
         key = (place.agent_id, place.instance_id)
         before = self._mine.get(key)
@@ -212,7 +214,7 @@ class RedisStore:
 
     def _change(self, place: Place, gone: AgentRecord | None) -> None:
         if self._stopping or not self.client.up:
-            # All our records are written again when Redis is back.
+            # All records are written again when Redis is back.
             return
         self._changed[place] = gone
         if "write" not in self._running and "write" not in self._timers:
@@ -233,11 +235,13 @@ class RedisStore:
             await self._send(batch)
 
     def _send(self, places: Mapping[Place, AgentRecord | None]) -> Deferred[list[Any]]:
-        """Write our present connections at *places* to Redis, and notify all kas."""
+        """
+        Write this kas' current connections at *places* to Redis, and notify all kas.
+        """
         here, gone, ended = [], [], []
         for place, before in places.items():
             mine = self._mine.get((place.agent_id, place.instance_id))
-            # Use the present record instead of the changed one: later writes win.
+            # Use the current record instead of the changed one: later writes win.
             if mine is not None and Place.of(mine) == place:
                 here.append(mine)
             else:
@@ -253,7 +257,7 @@ class RedisStore:
     # States of the connection to Redis.
 
     def redis_up(self) -> None:
-        """Note that Redis works, again or for the first time."""
+        """Note that Redis works."""
         # All records are written again anyway.
         self._sent = -1
         self._later("lease", 0.0, self._lease_due)
@@ -270,15 +274,15 @@ class RedisStore:
         self._update_listening()
 
     def _update_listening(self) -> None:
-        # If we cannot write, others can hardly publish: the lack of events proves
-        # nothing then, although the connection for events is open.
+        # While this kas cannot write, other kas can hardly publish: the lack of events
+        # proves nothing then, although the connection for events is open.
         on = self.client.up and self.client.listening
         if on != self._listening and self._listener is not None and not self._stopping:
             self._listening = on
             self._listener.listening(on)
 
     def redis_message(self, data: bytes) -> None:
-        """Handle the events of a kas, perhaps of this one."""
+        """Handle the events of a kas, which may be this one."""
         listener, me = self._listener, self._me.kas_id
         if not data or listener is None or self._stopping:
             return
@@ -307,7 +311,7 @@ class RedisStore:
 
     def redis_wrong_type(self, key: bytes) -> None:
         """
-        Remove a key of another type, because no other program may use our prefix, and
+        Remove a key of another type, because no other program may use this prefix, and
         write it again.
         """
         # SET replaces a key of any type.
@@ -349,13 +353,13 @@ class RedisStore:
     def _own_lease(self) -> bytes:
         return self._layout.lease(self._me.kas_id)
 
-    # Our lease.
+    # Lease of this kas.
 
     def _transaction(
         self, commands: Sequence[Command], *, changes: bool = False
     ) -> Deferred[list[Any]]:
         """
-        Execute *commands* with our lease, and check whether Redis still has our
+        Execute *commands* with this kas' lease, and check whether Redis still has its
         records.
 
         :param changes: whether the commands write records that must exist from now on.
@@ -415,16 +419,16 @@ class RedisStore:
         found.update(await self._reader.fetch_leases(strangers))
         dead = self._reader.learn(members, found)
         if dead:
-            # One at a time, and every kas chooses at random.
+            # Choose one at random, so that several kas rarely choose the same.
             chosen = dead[int(self._runtime.random() * len(dead)) % len(dead)]
             self._run("clean", self._clean(chosen))
 
     def _due(self) -> list[AgentRecord]:
         """
-        Return our records that are due, so that each is written in time.
+        Return the records that are due, so that each is written in time.
 
-        They are written, and not merely refreshed: if Redis evicted the key, it may
-        exist again with the fields of others, but without ours.
+        They are written instead of merely refreshed: if Redis evicted the key, it may
+        exist again with the fields of others, but without the fields of this kas.
         """
         count = math.ceil(len(self._mine) * LEASE_INTERVAL / KEEP_SECONDS)
         due = []
@@ -485,7 +489,7 @@ class RedisStore:
                 except ValueError:
                     strange.append(field)
             commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
-            # As far as is known, its agents were connected until now.
+            # As far as known, its agents were connected until now.
             commands += layout.note_seen(places, self._runtime.now())
             if strange:
                 commands.append(("HDEL", held, *strange))
@@ -518,13 +522,15 @@ class RedisStore:
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
                 await deferLater(self._clock, REWRITE_PAUSE)
-            # Otherwise other kas would not learn of connections that ended during the
-            # outage and whose records Redis has lost.
+            # Without this, other kas would not learn of connections that ended during
+            # the outage and whose records Redis has lost.
             told = self._layout.publish(rewrote=self._me.kas_id)
             await self.client.transaction(told)
 
     async def _remove_leftovers(self) -> None:
-        """Remove our records of connections that ended while Redis was unreachable."""
+        """
+        Remove this kas' records of connections that ended while Redis was unreachable.
+        """
         held = self._layout.held(self._me.kas_id)
         leftovers = []
         for field in await self.client.call("HKEYS", held):
@@ -585,7 +591,7 @@ class RedisStore:
         if name in self._running or self._stopping:
             work.close()
             return
-        # It begins at once, and may check whether it is running.
+        # The task begins at once, and may check whether it is running.
         self._running[name] = Deferred()
         running = Deferred.fromCoroutine(work)
         self._running[name] = running
@@ -601,7 +607,7 @@ class RedisStore:
         if result.check(RedisUnavailable, RedisRefused, CancelledError) is None:
             self._log.failure("{what} in Redis failed", result, what=name)
         if name in ("write", "rewrite") and self.client.up:
-            # Too many commands were waiting: the connection works, so nothing else
+            # Too many commands were waiting: the connection works, so no other event
             # would repeat this one.
             again = partial(self._rewrite, "a write failed")
             self._later("again", LEASE_INTERVAL * self._runtime.random(), again)

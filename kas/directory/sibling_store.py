@@ -1,13 +1,13 @@
 """
-The store of a directory whose kas has several workers, and no Redis.
+Store of a directory whose kas has several workers, and no Redis.
 
     worker 1 ──Watch──> worker 2: changes there, from now on
        └─────FindAll──> ... its present agents
 
 The workers of one kas know each other's address from the start, run on one machine, and
-end together; so nothing has to be stored for them. Each worker sends its changes to the
-others over the private API of all kas, and responds to queries about its agents. If a
-worker dies, the watches on it end, and the others forget its agents.
+end together, so they need not store anything for each other.  Each worker sends its
+changes to the others over the private API of all kas, and responds to queries about its
+agents.  If a worker dies, the watches on it end, and the others forget its agents.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
 
-#: Seconds for which changes are collected: many simultaneous connections need few
+#: Seconds during which changes are collected: many simultaneous connections need few
 #: messages.
 BATCH_SECONDS = 0.02
 
@@ -41,19 +41,22 @@ BATCH_SECONDS = 0.02
 #: for the number of agents.
 STATE_INTERVAL = 5.0
 
-#: Changes that wait for a sibling that does not read; a sibling that is further behind
-#: starts again. Each takes about 300 bytes, and all of them go into one message.
+#: Maximum number of changes that wait for a sibling that does not read; a sibling with
+#: more has to start again.  Each change takes about 300 bytes, and all of them go into
+#: one message.
 MAX_PENDING = 10_000
 
-#: Uses in one message to a sibling that begins to watch: about 70 bytes each, and a
-#: message may have 4 MiB. The agents alone may need a hundred thousand.
+#: Maximum number of uses in one message to a sibling that begins to watch: each takes
+#: about 70 bytes, and a message may have 4 MiB.  The agents alone may need a hundred
+#: thousand.
 MAX_USES = 10_000
 
-#: First and longest pause, in seconds, before another attempt to watch a sibling that
-#: died: it is replaced in about a second.
+#: Seconds before another attempt to watch a sibling that died: first and maximum pause.
+#: A worker is replaced in about a second.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
-#: Agents for which the last time at a sibling is remembered, 100 bytes each.
+#: Maximum number of agents for which the last time at a sibling is remembered, with 100
+#: bytes each.
 MAX_SEEN = 100_000
 
 
@@ -64,7 +67,7 @@ class SiblingCalls(Protocol):
         """
         Yield the changes at a worker.
 
-        :raises TunnelError: the call ended.
+        :raises TunnelError: if the call ended.
         """
 
     async def find_all_at(
@@ -73,7 +76,7 @@ class SiblingCalls(Protocol):
         """
         Return all agents of a worker.
 
-        :raises TunnelError: it does not respond.
+        :raises TunnelError: if the worker does not respond.
         """
 
 
@@ -127,7 +130,7 @@ class _Watcher:
 @attrs.define(eq=False)
 class SiblingStore:
     """
-    The implementation of `kas.directory.store.Store` with sibling workers.
+    Implementation of `kas.directory.store.Store` with sibling workers.
 
     :param urls: the URL of the private API of each other worker.
     """
@@ -136,7 +139,8 @@ class SiblingStore:
     _urls: Sequence[str]
     _calls: SiblingCalls
     _runtime: Runtime
-    #: Set if workers share more than the directory.
+    #: Listener for everything that workers share in addition to the directory; None if
+    #: they share nothing else.
     workers: WorkersListener | None = attrs.field(default=None, init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
     #: Watched siblings, with their last records.
@@ -177,16 +181,16 @@ class SiblingStore:
         self._listener = None
         self._timers.cancel_all()
         for one in self._following:
-            # Some wait for the next attempt: their cancellation is not a failure.
+            # Some tasks wait for the next attempt: their cancellation is not a failure.
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         for watcher in tuple(self._watchers):
             watcher.wake()
 
-    # Our own connections.
+    # Connections of this worker.
 
     def put(self, record: AgentRecord) -> None:
-        """Notify all workers of a connection of ours."""
+        """Notify all workers of a connection of this worker."""
         self._move(record, here=True)
 
     def announce(self, record: AgentRecord) -> None:
@@ -237,7 +241,7 @@ class SiblingStore:
             self._changed()
         self._timers.later("state", STATE_INTERVAL, self._tell_state)
         for kas in self._alive.values():
-            # Even if nothing changes there.
+            # The state is also sent if no connection changes.
             if self._listener is not None:
                 self._listener.lease(kas)
 
@@ -268,7 +272,7 @@ class SiblingStore:
         """
         Yield the changes for one sibling, from now on.
 
-        :raises CallError: it is too far behind, or this worker stops.
+        :raises CallError: if the sibling is too far behind, or this worker stops.
         """
         watcher = _Watcher()
         self._watchers.add(watcher)
@@ -355,7 +359,7 @@ class SiblingStore:
         """
         Return the connections of an agent at living workers.
 
-        :raises StoreDown: one of them does not respond.
+        :raises StoreDown: if one of them does not respond.
         """
         return await self._ask(pb.FindRequest(agent_id=agent_id))
 
@@ -363,7 +367,7 @@ class SiblingStore:
         """
         Return the connections of a project, or all, at living workers.
 
-        :raises StoreDown: one of them does not respond.
+        :raises StoreDown: if one of them does not respond.
         """
         return await self._ask(pb.FindRequest(project_id=project_id))
 
@@ -386,7 +390,7 @@ class SiblingStore:
         found: list[AgentRecord] = []
         for answer in answers:
             if answer is None:
-                # Its agents are not gone only because it is slow.
+                # The agents of a slow worker are not gone.
                 raise StoreDown("another worker does not respond")
             found += map(AgentRecord.from_message, answer)
         return found

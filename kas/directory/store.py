@@ -1,4 +1,4 @@
-"""The interface of the store in which every kas records its own agents."""
+"""Interface of the store in which every kas records its own agents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["Store", "StoreDown", "StoreListener"]
 
 class StoreDown(TunnelError):
     """
-    Raised if the store does not respond now; the message says why, without secrets.
+    Error if the store does not respond now; the message contains the reason, without
+    secrets.
     """
 
 
 class StoreListener(Protocol):
-    """The directory, as its store uses it."""
+    """Directory, as its store uses it."""
 
     def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
@@ -26,20 +27,20 @@ class StoreListener(Protocol):
         """
         Handle connects and disconnects at another kas.
 
-        They arrive in the order in which that kas made them, and may arrive twice.  Of
-        a lost connection, only agent, instance, generation and kas are known.
+        They arrive in the order in which that kas made them, and may arrive twice.  A
+        lost connection is described only by agent, instance, generation and kas.
         """
 
     def found(self, records: Sequence[AgentRecord]) -> None:
         """
-        Take a part of the result of a running `find`; the rest is missing if it fails.
+        Apply a part of the result of a running `find`; the rest is missing if it fails.
         """
 
     def listening(self, on: bool) -> None:
         """
         Note whether events arrive from now on.
 
-        Each change means that some may have been missed.
+        Each change of this state means that some events may have been missed.
         """
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
@@ -61,28 +62,27 @@ class StoreListener(Protocol):
 
 class Store(Protocol):
     """
-    Store in which every kas writes its own agents and reads those of the others.
+    Store in which every kas writes its own agents and reads the agents of the others.
 
-    It maintains our records by itself: after any fault of the store, it writes them
-    again without the directory's help.
+    It maintains the records of this kas by itself: after any fault of the store, it
+    writes them again without the directory's help.
     """
 
     def start(self, listener: StoreListener) -> None:
         """Begin; never blocks and never fails."""
 
     async def stop(self) -> None:
-        """Remove our records within a short time, and disconnect."""
+        """Remove the records of this kas within a short time, and disconnect."""
 
     def put(self, record: AgentRecord) -> None:
-        """Store a connection of ours, and notify all kas; returns at once."""
+        """Store a connection of this kas, and notify all kas; return at once."""
 
     def remove(self, record: AgentRecord) -> None:
-        """Remove a connection; the record of a newer one stays.  Returns at once."""
+        """Remove a connection; the record of a newer one stays.  Return at once."""
 
     def announce(self, record: AgentRecord) -> None:
         """
-        Notify all kas once more of a connection, because another kas seems not to know
-        it.
+        Notify all kas once more of a connection that another kas seems not to know.
         """
 
     def update(self, me: KasRecord) -> None:
@@ -92,19 +92,19 @@ class Store(Protocol):
         """
         Return the connections of an agent at living kas.
 
-        :raises StoreDown: at once, if the failure is known.
+        :raises StoreDown: at once if the failure is known.
         """
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """
         Return the connections of a project, or all, at living kas.
 
-        :raises StoreDown: at once, if the failure is known.
+        :raises StoreDown: at once if the failure is known.
         """
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """
         Return when each agent was last connected, in seconds since 1970, if known.
 
-        :raises StoreDown: at once, if the failure is known.
+        :raises StoreDown: at once if the failure is known.
         """

@@ -1,10 +1,10 @@
 """
-The other kas.
+Connections between this kas and the other kas of its fleet.
 
-    fleet.py        what one kas of several has: directory, peers, private API
+    fleet.py        the parts that a kas in a fleet has: directory, peers, private API
     part.py         membership in the fleet, as a part of kas
-    tokens.py       the tokens that they greet each other with
-    peers.py        sessions to the others
-    gateway.py      what they may ask of this one
-    balance.py      sends agents elsewhere: when this kas leaves, or has too many
+    tokens.py       the tokens with which kas authenticate to each other
+    peers.py        sessions to other kas
+    gateway.py      requests of other kas to this one
+    balance.py      moves agents away when this kas leaves or has too many
 """

@@ -1,4 +1,4 @@
-"""Moves agents to other kas: when this kas leaves, and when it has too many."""
+"""Moves of agents to other kas: when this kas leaves, and when it has too many."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ __all__ = ["Balance"]
 #: Seconds between two checks: the interval at which kas report their number of agents.
 INTERVAL = 10.0
 
-#: Consecutive checks that must find too many agents before the first one is moved: a
-#: kas that died is counted until its lease expires, while its agents are already here.
+#: Number of consecutive checks that must find too many agents before the first agent is
+#: moved: a kas that died is counted until its lease expires, while its agents are
+#: already here.
 FIRST_LOOKS = 3
 
-#: The same after a move: the agents have to reconnect, and all kas have to learn of it.
+#: Number of such checks after a move: the agents have to reconnect, and all kas have to
+#: learn of it.
 NEXT_LOOKS = 2
 
 #: Seconds until all kas know of an agent that connected to one of them: it is counted
 #: with the next lease, and read with the one after it.
 KNOWN_SECONDS = 2 * INTERVAL
 
-#: The share above the mean that a kas may have before it moves agents. Moving an agent
+#: Share above the mean that a kas may have before it moves agents.  Moving an agent
 #: costs a handshake, and a tenth more agents does not matter.
 TOLERANCE = 0.1
 
-#: Agents that may be asked to move in one second: each causes a TLS handshake
-#: elsewhere.
+#: Maximum number of agents that may be asked to move in one second: each causes a TLS
+#: handshake elsewhere.
 PER_SECOND = 200
 
-#: Seconds over which moved agents spread their reconnection, at least.
+#: Minimum seconds over which moved agents spread their reconnection.
 SPREAD = 5.0
 
-#: Seconds that a moved agent may stay: by then it is connected elsewhere, or has no
-#: other kas.
+#: Maximum seconds that a moved agent may stay: by then it is connected elsewhere, or
+#: has no other kas.
 DEADLINE = 3600.0
 
 
 @attrs.define(eq=False)
 class Balance:
     """
-    Keeps the number of agents here near the mean of all kas.
+    Balancer that keeps the number of agents here near the mean of all kas.
 
     Agents choose a kas through a name or a load balancer, so kas can only ask some of
     them to choose again.
@@ -60,11 +62,11 @@ class Balance:
     registry: Registry
     directory: Directory
     runtime: Runtime
-    #: The number of moved agents since the start.
+    #: Number of moved agents since the start.
     moved: int = 0
     _looks: int = FIRST_LOOKS
-    #: The number of agents of all kas before the last move, and the time until which
-    #: some may be counted at no kas.
+    #: Number of agents of all kas before the last move, and time until which some may
+    #: be counted at no kas.
     _before: int = 0
     _until: float = 0.0
     _loop: LoopingCall = attrs.field(init=False)
@@ -103,7 +105,7 @@ class Balance:
 
     def _peers(self) -> list[KasRecord]:
         if not self.directory.is_current():
-            return []  # Nothing is known now; old counts would move all agents
+            return []  # Old counts would move all agents.
         return [kas for kas in self.directory.living() if not kas.draining]
 
     def _total(self) -> int:
@@ -138,7 +140,7 @@ class Balance:
         kas = 1 + len(peers)
         on_their_way = self._total() - here - sum(peer.agents for peer in peers)
         fewest = min(peer.agents for peer in peers) + on_their_way
-        # Some will return, because a load balancer does not know the purpose.
+        # Some will return, because a load balancer does not know why they reconnect.
         many = min(math.ceil((here - mean) * kas / (kas - 1)), (here - fewest) // 2)
         if many < 1:
             return 0

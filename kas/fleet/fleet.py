@@ -66,7 +66,7 @@ __all__ = ["Fleet"]
 #: Timeout of a query to a peer about its agents, in seconds.
 ASK_TIMEOUT = 2.0
 
-#: Connections in one page of a response: about 300 KiB.
+#: Maximum number of connections in one page of a response: about 300 KiB.
 PAGE = 1000
 
 _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
@@ -75,7 +75,8 @@ _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
 @attrs.define(eq=False)
 class Fleet:
     """
-    Connects the directory, the peers and the gateway, and answers queries of other kas.
+    Connection between the directory, the peers and the gateway; it answers queries of
+    other kas.
 
     :param addresses: returns the addresses of this machine's interfaces.
     """
@@ -84,15 +85,15 @@ class Fleet:
     registry: Registry
     runtime: Runtime
     addresses: Callable[[], Iterable[str]]
-    #: Returns the development certificate, and creates it if necessary.
+    #: Callback that returns the development certificate and creates it if necessary.
     development: Callable[[], ServerFiles]
-    #: The addresses of the other workers of this kas.
+    #: Addresses of the other workers of this kas.
     sibling_urls: Sequence[str] = ()
     directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
     redis: RedisClient | None = attrs.field(init=False, default=None)
-    #: The state that the workers of one kas share without Redis.
+    #: State that the workers of one kas share without Redis.
     siblings: SiblingStore | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
@@ -191,14 +192,14 @@ class Fleet:
         return [one for one in self.directory.living() if one.url not in siblings]
 
     async def stop(self) -> None:
-        """Remove our records from the directory, and close the sessions."""
+        """Remove this kas' records from the directory, and close the sessions."""
         await self.directory.stop()
         if self.gateway is not None:
             self.gateway.end()
         if self.peers is not None:
             self.peers.stop()
 
-    # Our agents, in the directory.
+    # Agents of this kas, in the directory.
 
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
         return AgentRecord(agent, self.runtime.instance_id, self._me.url)
@@ -265,7 +266,7 @@ class Fleet:
 
     def answers(self, kas: KasRecord) -> bool:
         """
-        Tell whether a session exists with another kas that sent something recently.
+        Return whether a session exists with another kas that sent something recently.
         """
         return self.peers is not None and self.peers.at(kas.url).alive
 
@@ -323,7 +324,7 @@ class Fleet:
         """
         Return a client for calls to another kas.
 
-        :raises CallError: there is no session with that kas.
+        :raises CallError: if no session with that kas exists.
         """
         assert self.peers is not None
         peer = self.peers.at(url)
@@ -359,7 +360,7 @@ class Fleet:
         """
         Return another kas' agents.
 
-        :raises TunnelError: it does not respond.
+        :raises TunnelError: if that kas does not respond.
         """
         client = await self._client(url)
         return [
@@ -374,7 +375,7 @@ class Fleet:
         """
         Yield the changes at a sibling.
 
-        :raises TunnelError: the call ended.
+        :raises TunnelError: if the call ended.
         """
         client = await self._client(url)
         async for message in client.stream("Watch", directory_pb2.WatchRequest()):
@@ -392,7 +393,7 @@ class Fleet:
     def _endpoint(self, url: str) -> IStreamClientEndpoint:
         address = parse_peer_url(url)
         if self._own.url.startswith("tls:") and address.scheme == "tcp":
-            # A program that can write to Redis must not receive our token in plain
+            # A program that can write to Redis must not receive kas' token in plain
             # text.
             raise ConfigurationError(["its address has no TLS, but ours has"])
         return client_endpoint(
@@ -417,7 +418,7 @@ class Fleet:
 
         :param any_name: whether to accept any name, only to examine the certificate of
             a peer.
-        :raises ConfigurationError: one of the files is invalid.
+        :raises ConfigurationError: if one of the files is invalid.
         """
         assert self.configuration.private_api is not None
         listen = self.configuration.private_api.listen
@@ -427,7 +428,7 @@ class Fleet:
             own = self.development()
             certificate, key = own.certificate_file, own.key_file
             authorities = authorities or own.ca_file
-        # A client certificate is presented only if peers must present one to us, too.
+        # Present a client certificate only if peers must present one to this kas, too.
         mutual = listen.client_ca_certificate_file is not None and certificate
         return client_context(
             ca_file=str(authorities) if authorities else None,

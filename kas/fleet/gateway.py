@@ -41,8 +41,8 @@ class Relay:
     """
     One half of a relay: received frames leave unchanged on *other*.
 
-    ACK and RESUMED are relayed, too. As a producer, it represents *other*, because the
-    half that it receives from can be full, too.
+    ACK and RESUMED are relayed, too.  As a producer, a half represents *other*, because
+    the half from which it receives can be full, too.
     """
 
     __slots__ = ("_acked", "_span", "idempotent", "other")
@@ -50,8 +50,8 @@ class Relay:
     def __init__(self, other: StreamTransport, span: ISpan | None = None) -> None:
         self.other = other
         self._span = span
-        #: Whether nothing has arrived yet, so that another instance may be used
-        #: instead.
+        #: Whether another instance may be used instead, because no data has arrived
+        #: yet.
         self.idempotent = False
         self._acked = 0
 
@@ -94,7 +94,7 @@ class Relay:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Do nothing: streams are kept by the kas that routes them, not here."""
+        """Do nothing: the kas that routes a stream keeps it."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """End the other half with the same reason; a finished half ends by itself."""
@@ -103,7 +103,7 @@ class Relay:
         if isinstance(reason, StreamReset):
             self.other.reset(reason.code, str(reason))
         elif isinstance(reason, SessionClosed):
-            # A resumable stream must be told that only the path broke.
+            # A resumable stream must learn that only the path broke.
             revoked = reason.code is ErrorCode.UNAUTHENTICATED
             code = reason.code if revoked else ErrorCode.PATH_LOST
             self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
@@ -154,11 +154,11 @@ class Gateway(TunnelOwner):
         self.dispatcher = dispatcher
         self.runtime = runtime
         self.tracer: ITracer | None = runtime.tracer
-        #: Streams that were relayed since the start, and refused because the agent is
+        #: Number of streams since the start: relayed, and refused because the agent is
         #: not here.
         self.relayed = 0
         self.refused = 0
-        #: Siblings that watch this worker; they do not count as load.
+        #: Number of siblings that watch this worker; they do not count as load.
         self.watches = 0
         #: The kas that was last refused, and the reason; empty after a kas was
         #: accepted.
@@ -166,7 +166,7 @@ class Gateway(TunnelOwner):
         self.tunnels: set[TunnelProtocol] = set()
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Accept a peer, or tell it the reason of its refusal."""
+        """Accept a peer, or send it the reason of its refusal."""
         if hello.role != KAS:
             tunnel.end(ErrorCode.PROTOCOL, "this port is for other kas")
             return
@@ -194,15 +194,17 @@ class Gateway(TunnelOwner):
         )
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
-        """Return the receiver of a stream to one of our agents, or of a call to us."""
+        """
+        Return the receiver of a stream to an agent of this kas, or of a call to this
+        kas.
+        """
         if not open_.HasField("target"):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
         stream.charge(open_.target.agent_id)
         idempotent = open_.target.repeatable
         open_.ClearField("target")
-        # If many streams are relayed to it, the agent opens a tunnel to that kas
-        # itself.
+        # An agent that receives many relayed streams opens a tunnel to that kas itself.
         open_.relayed_by = stream.kas_id
         span = self._traced(open_)
         return self._relay(
@@ -259,7 +261,7 @@ class Gateway(TunnelOwner):
 
     @property
     def load(self) -> int:
-        """The number of streams that peers have open here."""
+        """Number of streams that peers have open here."""
         return sum(tunnel.load for tunnel in self.tunnels) - self.watches
 
     def end(self) -> None:

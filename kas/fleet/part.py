@@ -13,7 +13,7 @@ from tunnel.toolkit.until import rest_of, until
 
 __all__ = ["FleetPart"]
 
-#: Seconds that agents have to connect elsewhere before this kas continues to stop.
+#: Seconds during which agents may connect elsewhere before this kas continues to stop.
 LEAVE_PATIENCE = 15.0
 
 
@@ -61,8 +61,8 @@ class FleetPart(Part):
             await self._send_away()
 
     async def _send_away(self) -> None:
-        # Requests are accepted as long as they arrive, because load balancers must
-        # first notice that this kas is not ready.
+        # Accept requests as long as they arrive, because load balancers must first
+        # notice that this kas is not ready.
         fleet, registry = self._fleet, self._fleet.registry
         fleet.leave()
         # Many agents leave over a longer time, and may use all of it.

@@ -28,14 +28,14 @@ from tunnel.wire.session import Session
 
 __all__ = ["PEER_TIMING", "Peer", "Peers"]
 
-#: The keepalive between kas: they are close to each other, and a dead one must be
-#: detected before its clients give up.
+#: Keepalive between kas: they are close to each other, and a dead kas must be detected
+#: before its clients give up.
 PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
 
 #: Limits of a session between kas, which carries all requests of one kas' clients to
-#: the other's agents. Kas trust each other, and the behavior of one agent or client
-#: must not end the shared session: so the budgets of small frames are never exhausted,
-#: and windows are small, because the network path is short.
+#: the other's agents.  Kas trust each other, and the behavior of one agent or client
+#: must not end the shared session: therefore the budgets of small frames are never
+#: exhausted. Windows are small, because the network path is short.
 PEER_LIMITS = attrs.evolve(
     DEFAULT_LIMITS,
     max_streams=100_000,
@@ -46,15 +46,16 @@ PEER_LIMITS = attrs.evolve(
     max_queued_control=1_000_000,
 )
 
-#: Seconds for TCP and TLS: a request waits for it, and another kas may be available.
+#: Maximum seconds for TCP and TLS: a request waits for it, and another kas may be
+#: available.
 DIAL_TIMEOUT = 3.0
 
-#: First and longest pause, in seconds, before a peer that could not be reached is
-#: dialled again.
+#: Seconds before a peer that could not be reached is dialled again: first and maximum
+#: pause.
 RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
-#: Peers that are remembered; far more than operators run.  Their addresses come from
-#: the store, which is trusted, but may contain invalid data.
+#: Maximum number of remembered peers; far more than operators run.  Their addresses
+#: come from the store, which is trusted, but may contain invalid data.
 MAX_PEERS = 1_000
 
 
@@ -64,18 +65,18 @@ class Peer(TunnelOwner):
 
     url: str
     _peers: Peers
-    #: The present session.
+    #: Current session.
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
     #: Callbacks that wait for the session.
     _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
-    #: The timer of the next attempt, while a request waits.
+    #: Timer of the next attempt, while a request waits.
     _later: IDelayedCall | None = None
     _failures: int = 0
     _backoff: Backoff = attrs.field(init=False)
     _retry_at: float = 0.0
-    #: Why it could not be reached the last time; empty if it was reached.
+    #: Reason why the last attempt failed; empty if it succeeded.
     problem: str = ""
     _log = Logger()
 
@@ -84,7 +85,7 @@ class Peer(TunnelOwner):
 
     @property
     def _name(self) -> str:
-        """The name for the log: the number of a worker of this kas, or the address."""
+        """Name for the log: the number of a worker of this kas, or the address."""
         name = worker_at(self.url)
         return f"kas at {name}" if name == self.url else name
 
@@ -96,7 +97,7 @@ class Peer(TunnelOwner):
     @property
     def worth_trying(self) -> bool:
         """
-        Whether there is a session, or an attempt is worthwhile because none failed a
+        Whether a session exists, or an attempt is worthwhile because none failed a
         moment ago.
         """
         return self.alive or (
@@ -116,7 +117,7 @@ class Peer(TunnelOwner):
         return self._dialling is not None or self._greeting is not None
 
     def prepare(self) -> None:
-        """Dial in advance for later callers; does nothing if a dial is running."""
+        """Dial in advance for later callers, unless a dial is in progress."""
         if not self._busy and self.worth_trying:
             self._dial()
 
@@ -198,8 +199,8 @@ class Peer(TunnelOwner):
             # If other kas stop at the same time, as workers do, this is normal.
             say = self._log.info if peers.leaving else self._log.warn
             say("{kas} {why}", kas=self._name, url=self.url, why=why)
-        # In the next turn, after `connect` has returned: some attempts fail at once,
-        # when the caller has not stored the result for cancelling yet.
+        # Notify in the next turn, after `connect` has returned: some attempts fail at
+        # once, when the caller has not stored the result for cancelling yet.
         peers.runtime.reactor.callLater(0, self._tell)
 
     def _tell(self) -> None:
@@ -269,7 +270,7 @@ class Peers:
     endpoint: Callable[[str], IStreamClientEndpoint]
     hello: Callable[[str], pb.Hello]
     runtime: Runtime
-    #: The number of failed attempts to reach a kas since the start.
+    #: Number of failed attempts to reach a kas since the start.
     failures: int = 0
     #: Whether this kas is stopping.
     leaving: bool = False
@@ -291,7 +292,7 @@ class Peers:
 
     @property
     def connected(self) -> int:
-        """The number of open sessions."""
+        """Number of open sessions."""
         return sum(peer.tunnel is not None for peer in self._peers.values())
 
     def stop(self) -> None:

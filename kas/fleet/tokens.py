@@ -1,9 +1,9 @@
 """
-The tokens with which kas authenticate to each other.
+Tokens with which kas authenticate to each other.
 
 Addresses of other kas come from the store that all of them share, and a program that
-can write to it may insert its own address. So a token names the dialled address, no kas
-at another address accepts it, and each kas accepts a token only once.
+can write to it may insert its own address.  Therefore a token names the dialled
+address, no kas at another address accepts it, and each kas accepts a token only once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ IDENTITY = "gitlab-kas"
 #: Lifetime of a token, in seconds.
 LIFETIME = 5.0
 
-#: Used tokens that are remembered until they expire: enough for a thousand kas that
-#: dial this one each second, for as long as a token and the leeway last.
+#: Maximum number of used tokens that are remembered until they expire: enough for a
+#: thousand kas that dial this one each second, for as long as a token and the leeway
+#: last.
 MAX_USED = 100_000
 
 
 @attrs.define(eq=False)
 class PeerTokens:
     """
-    A signer of tokens for other kas, and verifier of their tokens.
+    Signer of tokens for other kas, and verifier of their tokens.
 
     :param url: the address of this kas for other kas.
     :param now: returns the time of day.
@@ -61,8 +62,8 @@ class PeerTokens:
         """
         Accept a token of another kas, once.
 
-        :raises CallError: UNAUTHENTICATED, the token is not valid, is for another kas,
-            or was used before; RESOURCE_EXHAUSTED, too many tokens were used.
+        :raises CallError: UNAUTHENTICATED if the token is not valid, is for another
+            kas, or was used before; RESOURCE_EXHAUSTED if too many tokens were used.
         """
         now = self._now()
         claims = jwt.verify(

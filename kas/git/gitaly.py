@@ -62,7 +62,7 @@ _SYMREF = re.compile(rb"[\0 ]symref=HEAD:(refs/heads/[^ \0\n]+)")
 #: call, on whether it is recursive, and on Gitaly's version.
 _MISSING = (Status.NOT_FOUND, Status.INVALID_ARGUMENT)
 
-#: Gitaly's statuses for a commit that does not exist, or no longer.
+#: Gitaly's statuses for a commit that does not exist or no longer exists.
 _GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
 
 
@@ -77,7 +77,7 @@ class _Server:
 
 class GitalyServers:
     """
-    The channels to all Gitaly servers that are or were recently in use.
+    Channels to all Gitaly servers that are or were recently in use.
 
     :param now: returns the time of day, for tokens.
     """
@@ -95,7 +95,7 @@ class GitalyServers:
         #: The outcomes of calls, by method.
         self.outcomes = Outcomes(reactor.seconds)
         self._servers: dict[str, _Server] = {}
-        #: Timers that close idle connections, in the order of their last calls.
+        #: Timers that close idle connections, ordered by the last call.
         self._idle: dict[str, IDelayedCall] = {}
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class GitalyServers:
 
     @property
     def waiting(self) -> int:
-        """The number of calls that wait for their turn."""
+        """Number of calls that wait for their turn."""
         of_servers = sum(one.queue.waiting for one in self._servers.values())
         return of_servers + self._queue.waiting
 
@@ -114,7 +114,7 @@ class GitalyServers:
         Provide the channel to the Gitaly at *address* for one call, when its turn
         comes.
 
-        :raises CallError: UNAVAILABLE, the address is invalid, or there are too many
+        :raises CallError: UNAVAILABLE if the address is invalid, or there are too many
             servers; RESOURCE_EXHAUSTED, too many calls wait.
         """
         server = self._servers.get(address) or self._add(address)
@@ -122,7 +122,7 @@ class GitalyServers:
         if (idle := self._idle.pop(address, None)) is not None:
             idle.cancel()
         try:
-            # Calls that one server delays must not take turns from the others.
+            # A slow server must not take turns from the others.
             await server.queue.passed()
             await self._queue.passed()
             yield server.channel
@@ -187,7 +187,7 @@ def _tls_context() -> ssl.SSLContext:
 
 @implementer(IRepository)
 class GitalyRepository:
-    """A repository that is read with one call each time, without a cache."""
+    """Repository that is read with one call each time, without a cache."""
 
     def __init__(self, servers: GitalyServers, address: GitalyAddress) -> None:
         self._servers = servers
@@ -201,7 +201,7 @@ class GitalyRepository:
             gl_project_path=address.gl_project_path,
         )
         self._resolver = RefResolver(self._find)
-        #: The default branch in the last list of refs; empty if none was read.
+        #: Default branch in the last list of refs; empty before the first list.
         self._default_branch = ""
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
@@ -256,7 +256,7 @@ class GitalyRepository:
                         continue
                     one = self._entry(entry, kind)
                     # Only a path with a trailing slash shows the content of a folder:
-                    # git lists a submodule as its own content.
+                    # git lists a submodule itself for such a path.
                     if one.path != path:
                         found.append(one)
                 if most is not None and len(found) > most:
@@ -342,7 +342,7 @@ class GitalyRepository:
                     first = False
                     self._check_file(response, path, commit, is_link=is_link)
                 size += len(response.data)
-                # Gitaly may send more than the size that it announced.
+                # Gitaly may send more than the announced size.
                 if max(size, response.size) > limit:
                     raise too_large
                 parts.append(response.data)
@@ -406,7 +406,7 @@ class GitalyRepository:
     async def _find(self, ref: str) -> str:
         """Look up a ref in the list that Gitaly gives to every Git client."""
         if is_commit(ref):
-            # Reading shows whether the commit exists.
+            # A missing commit is detected when it is read.
             return ref
         request = pb.InfoRefsRequest(repository=self._repository)
         limit = self._servers.limits.listing
@@ -421,7 +421,7 @@ class GitalyRepository:
         if not data.endswith(b"0000"):
             text = "cannot parse Gitaly's list of refs"
             raise CallError(Status.UNAVAILABLE, text)
-        # A capability; they follow the first name.
+        # Capabilities follow the first name.
         symref = _SYMREF.search(data)
         self._default_branch = (
             "HEAD" if symref is None else symref[1].decode("utf-8", "replace")

@@ -23,9 +23,8 @@ from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["HttpRepository"]
 
-#: Numbers of commits of a history that are fetched, at first and as a last resort:
-#: operators usually return to recent commits, and git treats the largest number as
-#: infinity.
+#: Number of commits of a history that kas fetches: first and last attempt.  Operators
+#: usually return to recent commits, and git treats the largest number as infinity.
 HISTORY_DEPTHS = (1000, 2**31 - 1)
 
 #: Filter that limits a fetch to commits, if the server supports it.
@@ -38,10 +37,10 @@ _SYMREF = re.compile(rb"^ref: (refs/heads/[^\t\n]+)\tHEAD$", re.MULTILINE)
 @implementer(IRepository)
 class HttpRepository:
     """
-    A shallow copy of a repository on a Git server.
+    Shallow copy of a repository on a Git server.
 
     kas fetches only the commit of a ref, and leaves out files larger than
-    `GitLimits.fetched_blob` if the server supports that. The copy is a cache: kas
+    `GitLimits.fetched_blob` if the server supports that.  The copy is a cache: kas
     replaces it when it is old, and deletes it at the end.
 
     :param folder: contains the copy; created when needed.
@@ -52,11 +51,11 @@ class HttpRepository:
         self._address = address
         self._folder = folder
         self._histories = itertools.count()
-        #: The number of the current copy; the previous copy serves reads that began
+        #: Number of the current copy; the previous copy serves reads that began
         #: earlier.
         self._number = 0
         self._objects: Objects | None = None
-        #: Bytes of the copy; 0 if there is none yet.
+        #: Bytes of the copy; 0 before the first one.
         self.copy_bytes = 0
         self._resolver = RefResolver(self._fetched)
 
@@ -80,7 +79,7 @@ class HttpRepository:
         )
         if ended.code:
             raise _fetch_error(ended, "HEAD", self._program.limits.pack)
-        # Servers without this capability omit the line.
+        # The line is missing if the server does not support it.
         found = _SYMREF.search(ended.out)
         return "HEAD" if found is None else found[1].decode("utf-8", "replace")
 

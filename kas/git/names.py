@@ -8,12 +8,12 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref", "is_commit"]
 
-#: Bytes of a path or ref: the limit of Linux for paths.
+#: Maximum bytes of a path or ref: the limit of Linux for paths.
 MAX_NAME = 4096
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
-#: The rules of git-check-ref-format(1); patterns are not refs either.
+#: Rules of git-check-ref-format(1); patterns are not refs either.
 _NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -25,7 +25,7 @@ def full_ref(ref: str) -> str:
 
     The id of a commit stays as it is: branches do not have such names.
 
-    :raises CallError: INVALID_ARGUMENT, no ref can have this name.
+    :raises CallError: INVALID_ARGUMENT if no ref can have this name.
     """
     if (
         not ref
@@ -41,7 +41,7 @@ def full_ref(ref: str) -> str:
 
 
 def is_commit(ref: str) -> bool:
-    """Tell whether *ref* is the id of a commit."""
+    """Return whether *ref* is the id of a commit."""
     return _COMMIT.fullmatch(ref) is not None
 
 
@@ -49,7 +49,7 @@ def check_commit(commit: str) -> str:
     """
     Return *commit* if it is the id of a commit.
 
-    :raises CallError: INVALID_ARGUMENT, it is not.
+    :raises CallError: INVALID_ARGUMENT if it is not.
     """
     if not _COMMIT.fullmatch(commit):
         raise CallError(
@@ -62,8 +62,8 @@ def check_path(path: str, *, empty: bool = False) -> str:
     """
     Return a path inside a tree without a slash at its end.
 
-    :param empty: whether it may be the root.
-    :raises CallError: INVALID_ARGUMENT, a tree cannot contain this path.
+    :param empty: whether the path may be the root.
+    :raises CallError: INVALID_ARGUMENT if a tree cannot contain this path.
     """
     path = path.removesuffix("/")
     if not path and empty:

@@ -1,4 +1,4 @@
-"""Reads commits, trees and files in a folder with a repository."""
+"""Reader of commits, trees and files in a folder with a repository."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _WORDS = {
 
 _FOLDER = TreeEntryKind.FOLDER
 
-#: Bytes of the line before a file's content: its id, kind and size.
+#: Maximum bytes of the line before a file's content: its id, kind and size.
 _HEAD = 128
 
 
 class _Enough(CallError):
-    """Raised when the caller does not need the rest of a listing."""
+    """Signal that the caller does not need the rest of a listing."""
 
     def __init__(self) -> None:
         super().__init__(Status.OK, "the rest is not needed")
@@ -44,7 +44,7 @@ class _Enough(CallError):
 
 class Objects:
     """
-    The objects of the repository in *folder*.
+    Objects of the repository in *folder*.
 
     Reads send no request to another machine, and follow neither links nor submodules
     nor names in the repository's own configuration.
@@ -85,7 +85,7 @@ class Objects:
         return ended.out.decode("utf-8", "replace").strip() or "HEAD"
 
     async def contains(self, tip: str, commit: str) -> bool:
-        """Tell whether *commit* is *tip* or one of its ancestors."""
+        """Return whether *commit* is *tip* or one of its ancestors."""
         ended = await self._program.run(
             self.folder,
             "merge-base",
@@ -103,7 +103,7 @@ class Objects:
         path = check_path(path, empty=True)
         where = (f"{path}/",) if path else ()
         # Only a path with a trailing slash shows the content of a folder: git lists a
-        # submodule as its own content.
+        # submodule itself for such a path.
         entries = await self._entries(commit, where, recursive, most, without=path)
         if path and not entries:
             # As with Gitaly, a link or a file is not an empty folder.
@@ -185,8 +185,8 @@ class Objects:
     async def changed(self, old: str, new: str, path: str) -> list[str]:
         """See `IRepository.changed`."""
         where = (check_path(path, empty=True),) if path else ()
-        # git diff-tree writes nothing before it has compared everything, so its output
-        # cannot be limited early.
+        # git diff-tree writes no output before the comparison is complete, so the
+        # output cannot be limited early.
         before: dict[bytes, None] = {}
         after: list[bytes] = []
 
@@ -251,8 +251,8 @@ class Objects:
         """
         Call *take* with each line of ``git ls-tree``, including folders, as it arrives.
 
-        git visits folders in any case; since it lists them, too, their number is known.
-        The lines are read while the output arrives, with other work of kas in between:
+        git visits folders in any case; because it also lists them, their number is
+        known.  The lines are read while the output arrives, between other work of kas:
         a listing of 100,000 files takes a second.
 
         :param take: may raise a `CallError`, which ends git.
@@ -306,7 +306,7 @@ class Objects:
         if name.count(b"/") >= self._limits.depth:
             text = f"folders are nested deeper than {self._limits.depth}"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
-        # A file whose name is not UTF-8 cannot be requested; the entry has replacement
+        # A file whose name is not UTF-8 cannot be read; its entry contains replacement
         # characters.
         return TreeEntry(
             name.decode("utf-8", "replace"),
@@ -341,11 +341,11 @@ class Objects:
 
 class _Batch:
     """
-    The output of ``git cat-file --batch``, checked while it arrives.
+    Output of ``git cat-file --batch``, checked while it arrives.
 
     :param names: the names of the files, in order.
-    :param limit: the maximum of bytes of one file.
-    :param total: the maximum of bytes of all files.
+    :param limit: maximum bytes of one file.
+    :param total: maximum bytes of all files.
     """
 
     def __init__(self, names: Sequence[str], limit: int, total: int) -> None:
@@ -382,7 +382,7 @@ class _Batch:
         return None
 
     def too_large(self, name: str) -> CallError:
-        """Return the error for a file beyond the limit."""
+        """Return the error for a file that exceeds the limit."""
         text = f"{name} has more than {self._limit} bytes"
         return CallError(Status.RESOURCE_EXHAUSTED, text)
 
@@ -396,7 +396,9 @@ class _Batch:
 def _check_head(
     limit: int, too_large: CallError, out: bytes | bytearray, _: bytes
 ) -> CallError | None:
-    """Return *too_large* if the line before the content announces that much."""
+    """
+    Return *too_large* if the line before the content announces more than *limit* bytes.
+    """
     head, newline, _ = bytes(out[:_HEAD]).partition(b"\n")
     words = head.split(b" ")
     if newline and len(words) == 3 and words[2].isdigit() and int(words[2]) > limit:

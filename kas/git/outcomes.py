@@ -28,7 +28,7 @@ class Outcomes:
         """
         Count an operation by the status of its error.
 
-        The caller may add a text to the list, which is the outcome instead of ``ok``.
+        The caller may add a text to the list; it replaces the outcome ``ok``.
         """
         begun = self._now()
         said: list[str] = []

@@ -1,4 +1,4 @@
-"""Processes long lists in pieces, with other work of the reactor in between."""
+"""Processing of long lists in pieces, between other work of the reactor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 
 __all__ = ["PIECE", "in_pieces"]
 
-#: Entries of one piece, which takes one or two milliseconds.
+#: Number of entries of one piece, which takes one or two milliseconds.
 PIECE: Final = 500
 
 _T = TypeVar("_T")

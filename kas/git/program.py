@@ -1,7 +1,7 @@
 """
 The git program: a child process with limits, which kas can kill.
 
-It uses only kas' configuration: it reads neither the machine's nor the user's, and the
+git uses only kas' configuration: it reads neither the machine's nor the user's, and the
 configuration of a repository cannot make it run another program, because git may use
 only the protocols of the call.
 """
@@ -29,19 +29,20 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["Ended", "GitProgram"]
 
-#: Bytes of git's error output that are read; it may contain text from the server.
+#: Maximum bytes of git's error output that are read; it may contain text from the
+#: server.
 MAX_COMPLAINT = 4096
 
-#: Sets the limits of the process and of all its children, in a process group of its own
-#: so that kas can kill all of them; then executes git. Too large a file causes an error
-#: message of git, not a signal.
+#: Shell command that sets the limits of git and all its children, in a process group of
+#: its own so that kas can kill all of them, and then executes git.  A file above the
+#: limit causes an error message of git instead of a signal.
 _LAUNCH = (
     'trap "" XFSZ; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && '
     'exec setsid git "$@"'
 )
 
 _CONFIGURATION = {
-    # Repositories of other users are read, too: the operator decides which ones to
+    # git must also read repositories of other users: the operator decides which ones to
     # trust.
     "safe.directory": "*",
     "core.hooksPath": "/dev/null",
@@ -56,7 +57,7 @@ _CONFIGURATION = {
     # Every fetch creates one pack, whose size is limited by the limit for files.
     "fetch.unpackLimit": "1",
     "fetch.recurseSubmodules": "false",
-    # A redirect could send kas, and its credentials, anywhere.
+    # A redirect could send kas and its credentials to any server.
     "http.followRedirects": "false",
     # Ends a silent connection; kas enforces the timeout of the whole fetch.
     "http.lowSpeedLimit": "1",
@@ -89,16 +90,16 @@ _PASSED_ON = (
     "SSL_CERT_DIR",
 )
 
-#: Called with the whole output so far, and with its last part; an error ends git.
+#: Callback with the whole output so far and its last part; an error ends git.
 Enough = Callable[[bytes | bytearray, bytes], CallError | None]
 
 
 @attrs.frozen
 class Ended:
     """
-    The end of a git process.
+    End of a git process.
 
-    :ivar complaint: one line of its error output, without control characters.
+    :ivar complaint: one line of git's error output, without control characters.
     """
 
     code: int
@@ -108,7 +109,7 @@ class Ended:
 
 class GitProgram:
     """
-    A runner of git with a limited number of processes at once.
+    Runner of git with a limited number of simultaneous processes.
 
     :param reactor: starts processes and provides the time.
     """
@@ -119,7 +120,7 @@ class GitProgram:
         self.limits = limits
         self.clock: IReactorTime = reactor
         self._reactor = reactor
-        #: The outcomes of runs, by git command.
+        #: Outcomes of runs, by git command.
         self.outcomes = Outcomes(reactor.seconds)
         self._environment = {
             name: environ[name] for name in _PASSED_ON if name in environ
@@ -152,8 +153,9 @@ class GitProgram:
         :param enough: may end git early.
         :param keep: if False, *enough* reads the output as it arrives, and none of it
             is kept or returned.
-        :raises CallError: RESOURCE_EXHAUSTED, too much output; DEADLINE_EXCEEDED;
-            UNAVAILABLE, git is missing, or too many runs wait.
+        :raises CallError: RESOURCE_EXHAUSTED if the output is too long;
+            DEADLINE_EXCEEDED after the timeout; UNAVAILABLE if git is missing, or
+            too many runs wait.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
@@ -194,7 +196,8 @@ class GitProgram:
         settings = {**_CONFIGURATION, **(configuration or {})}
         environment = {
             **self._environment,
-            # The protocols for every repository, whatever its own configuration says.
+            # Allowed protocols for every repository, regardless of its own
+            # configuration.
             "GIT_ALLOW_PROTOCOL": "http:https" if fetches else "none",
             # Do not search the parent folders for a repository either.
             "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(folder)),
@@ -296,14 +299,16 @@ class _Child(ProcessProtocol):
             transport.signalProcess("KILL")
 
     def processExited(self, reason: Failure) -> None:
-        """Kill all processes that git started, without waiting for them."""
+        """Kill all processes that git started, without waiting for them to end."""
         self._kill_group()
         transport: Any = self.transport
         if self._reason is not None:
             transport.loseConnection()
 
     def _kill_group(self) -> None:
-        """Kill git and its children; the process group is its own after setsid."""
+        """
+        Kill git and its children; after setsid, git has a process group of its own.
+        """
         if self._pid is not None:
             with suppress(OSError):
                 os.killpg(self._pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Resolves refs with one request at a time, which its callers share."""
+"""Resolver of refs with one request at a time, which its callers share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RefResolver"]
 
 class RefResolver:
     """
-    A resolver of refs; callers that arrive during a request share the next one.
+    Resolver of refs; callers that arrive during a request share the next request.
 
     :param ask: resolves a ref; not called again before it has finished.
     """

@@ -1,4 +1,4 @@
-"""The repositories, each opened once for all callers."""
+"""Repositories, each opened once for all callers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _PREFIX = "git-"
 @implementer(IRepositories)
 class Repositories(Part):
     """
-    The repositories of one kas.
+    Repositories of one kas.
 
     Copies of remote repositories are in a folder of the state directory that belongs to
-    this process. The process removes it at its end; otherwise the next process does.
+    this process.  The process removes the folder at its end; otherwise the next process
+    does.
     """
 
     name = "repositories"
@@ -55,7 +56,7 @@ class Repositories(Part):
         self._limits = limits or GitLimits()
         reactor = runtime.reactor
         self._program = GitProgram(reactor, self._limits, runtime.environ)
-        #: The Gitaly servers that are in use.
+        #: Gitaly servers in use.
         self.gitaly = GitalyServers(reactor, self._limits, runtime.now)
         self._known: dict[GitAddress, IRepository] = {}
         #: Unused repositories are forgotten: they hold no resources, and GitLab may
@@ -82,7 +83,7 @@ class Repositories(Part):
 
     @property
     def copies(self) -> int:
-        """The number of copies of remote repositories."""
+        """Number of copies of remote repositories."""
         return sum(bool(size) for size in self._copy_sizes())
 
     @property

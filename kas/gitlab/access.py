@@ -35,17 +35,18 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["GitLabForAgents"]
 
-#: Requests of one agent in progress at the same time.
+#: Maximum number of simultaneous requests of one agent.
 MAX_PER_AGENT = 10
 
-#: Requests of all agents of this kas: as many connections as GitLab's own kas has. The
-#: last of them are reserved for agents without any.
+#: Maximum number of requests of all agents of this kas: the number of connections of
+#: GitLab's own kas.  The last ones are reserved for agents without any request.
 MAX_REQUESTS, RESERVED = 50, 10
 
-#: Bytes of fields and query from agentk, and of the fields in GitLab's response.
+#: Maximum bytes of fields and query from agentk, and of the fields in GitLab's
+#: response.
 MAX_HEAD = 16 * 1024
 
-#: Seconds without a byte in either body.
+#: Maximum seconds without a byte in either body.
 IDLE = 60.0
 
 _T = TypeVar("_T")
@@ -83,9 +84,9 @@ _NOT_ANSWERED = frozenset(
 
 class GitLabForAgents:
     """
-    The implementation of `GitlabAccess` for agents.
+    Implementation of `GitlabAccess` for agents.
 
-    :param client: None if this kas has no GitLab, and refuses each request.
+    :param client: None if this kas has no GitLab; it then refuses each request.
     :param token_of: returns the token of a connected agent; None if unknown.
     """
 
@@ -98,7 +99,7 @@ class GitLabForAgents:
         self._client = client
         self._token_of = token_of
         self._clock = clock
-        #: The number of requests in progress, by agent.
+        #: Number of requests in progress, by agent.
         self.running: Counter[str] = Counter()
 
     def serve(self, dispatcher: Dispatcher) -> None:
@@ -215,7 +216,7 @@ class _Exchange:
         """
         Return the result of *asking*.
 
-        :raises CallError: DEADLINE_EXCEEDED, the timeout has passed.
+        :raises CallError: DEADLINE_EXCEEDED if the timeout has passed.
         """
         self._asking = waiting = Deferred.fromCoroutine(asking)
         try:
@@ -267,7 +268,7 @@ class _Exchange:
 
 @implementer(IBodyProducer)
 class _Body:
-    """The body that agentk sends, written as fast as GitLab accepts it."""
+    """Request body from agentk, written as fast as GitLab accepts it."""
 
     def __init__(
         self,
@@ -276,7 +277,7 @@ class _Body:
         moved: Callable[[float], None],
     ) -> None:
         self.length: Any = UNKNOWN_LENGTH if length < 0 else length
-        #: The reason why agentk's body could not be forwarded.
+        #: Reason why agentk's body could not be forwarded.
         self.error: CallError | None = None
         self._left = length
         self._requests = requests
@@ -323,13 +324,14 @@ class _Body:
     def stopProducing(self) -> None:
         running, self._running = self._running, None
         if running is not None:
-            # The request has ended without it: `error` has the reason for agentk.
+            # The request has ended without the rest of the body; `error` has the reason
+            # for agentk.
             running.addErrback(lambda failure: failure.trap(CancelledError, CallError))
             running.cancel()
 
 
 class _Answer(Protocol):
-    """The body that GitLab sends, read as fast as agentk accepts it."""
+    """Response body from GitLab, read as fast as agentk accepts it."""
 
     def __init__(self, moved: Callable[[float], None]) -> None:
         self._moved = moved
@@ -356,7 +358,7 @@ class _Answer(Protocol):
                     return None
                 if self._ended.check(CancelledError):
                     raise CancelledError
-                # Without a length, a body whose connection broke may be incomplete.
+                # Without a length, a body looks complete even if the connection broke.
                 raise CallError(
                     Status.UNAVAILABLE,
                     "the connection from kas to GitLab broke within a response",
@@ -374,7 +376,7 @@ class _Answer(Protocol):
 
     def leave(self) -> None:
         """
-        Stop reading: drop what has arrived, close the connection, and cancel a waiting
+        Stop reading: drop the buffered data, close the connection, and cancel a waiting
         `next`.
         """
         if self._ended is None:

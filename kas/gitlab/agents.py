@@ -1,9 +1,9 @@
 """
-The authenticator of GitLab's agents.
+Authenticator of GitLab's agents.
 
 GitLab's response about a token stays valid for a while, and longer while GitLab does
-not respond. kas repeats the check of connected agents' tokens, so that a revoked token
-loses its tunnels.
+not respond.  kas repeats the check of connected agents' tokens, so that an agent with a
+revoked token loses its tunnels.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["GitLabAgents", "OfGitLab"]
 
-#: Bytes of a token: GitLab's have 50 to 64; longer tokens are not even sent to it.
+#: Maximum bytes of a token: GitLab's have 50 to 64; kas refuses longer tokens without a
+#: request.
 MAX_TOKEN = 1024
 
-#: Characters of a token. GitLab would ignore a blank at its end, so that one token
-#: could be any number of credentials here.
+#: Valid characters of a token.  GitLab would ignore a blank at its end, so that one
+#: token could be any number of credentials here.
 _TOKEN = re.compile(rb"[!-~]+")
 
-#: Characters of a name: the limit for a label of RFC 1123.
+#: Maximum characters of a name: the limit for a label of RFC 1123.
 MAX_NAME = 63
 
 _REFUSED = (
@@ -54,25 +55,25 @@ _MESSAGES = {
 
 @attrs.frozen
 class OfGitLab:
-    """An agent in GitLab.  kas knows only its id."""
+    """Agent in GitLab.  kas knows only its id."""
 
     agent_id: str
 
     @property
     def name(self) -> str:
-        """The id, which users know, too."""
+        """Id of the agent, which users know, too."""
         return self.agent_id
 
     @property
     def created_at(self) -> datetime:
-        """A time long ago, because the real one is unknown."""
+        """Time long ago, because the real one is unknown."""
         return datetime.fromtimestamp(0, UTC)
 
 
 @implementer(IAuthenticator)
 class GitLabAgents:
     """
-    The authenticator that asks GitLab for the agent of a token (``agent_info``).
+    Authenticator that asks GitLab for the agent of a token (``agent_info``).
 
     :param connected: returns the ids of credentials of agents that are connected here.
     :param projects: receives the other information in GitLab's response.
@@ -80,8 +81,8 @@ class GitLabAgents:
     """
 
     user_kinds = ()
-    #: Every token that no other authenticator recognizes by its prefix: old tokens of
-    #: GitLab have none.
+    #: Prefix of every token that no other authenticator recognizes: old tokens of
+    #: GitLab have no prefix.
     agent_prefixes = (b"",)
 
     def __init__(
@@ -149,11 +150,11 @@ def _identity(said: dict[str, Any], token: bytes) -> AgentIdentity:
     """
     Check and return the content of ``agent_info``.
 
-    :raises CallError: UNAVAILABLE, the response has another format.
+    :raises CallError: UNAVAILABLE if the response has another format.
     """
     agent_id, project_id = said.get("agent_id"), said.get("project_id")
     name = said.get("agent_name")
-    # In Python, True is a number.
+    # The type is compared because True is a number in Python.
     if (
         type(agent_id) is not int
         or type(project_id) is not int

@@ -1,4 +1,4 @@
-"""A cache of GitLab's responses, with one request for all callers that wait for it."""
+"""Cache of GitLab's responses, with one request for all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Cached responses of about 600 bytes, including refusals; a larger one counts as
-#: several. The oldest is dropped first.  Ten times the agents of a large kas: 60 MiB.
+#: Maximum number of cached responses of about 600 bytes, including refusals; a larger
+#: response counts as several.  The oldest is dropped first.  Ten times the agents of a
+#: large kas: 60 MiB.
 MAX_ANSWERS = 100_000
 
 #: Seconds after a failed request for which a cached response is used without a further
-#: request: new connections do not send requests to a GitLab that is down.  A refusal
-#: that another kas received stays valid for as long.
+#: request, so that new connections do not send requests to a GitLab that is down.  A
+#: refusal that another kas received stays valid for the same time.
 PATIENCE = 5.0
 
-#: Seconds for which a known agent waits for GitLab's response before the cached
-#: response is used: the check must end in time, and a GitLab that does not respond is
-#: as unavailable as one that reports it.
+#: Seconds during which a known agent waits for GitLab's response before the cached
+#: response is used: the check must end in time, and a GitLab that does not respond
+#: counts as unavailable.
 HURRY = CHECK_TIMEOUT / 2
 
-#: Errors that are responses about the subject; other errors say nothing about it.
+#: Errors that are responses about the subject; all other errors are not.
 _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen(kw_only=True)
 class Lifetimes:
     """
-    Seconds for which responses stay valid; 0 if they are not cached.
+    Seconds during which responses stay valid; 0 if they are not cached.
 
-    :ivar outage: the same while GitLab does not respond.
+    :ivar outage: the seconds for a response while GitLab does not respond.
     """
 
     success: float
@@ -60,27 +61,27 @@ class Refusals(Protocol):
     """Refusals that any kas received from GitLab."""
 
     async def find(self, key: bytes) -> CallError | None:
-        """Return the refusal; None if there is none."""
+        """Return the refusal; None without one."""
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
         """Share a refusal: other kas need not send the request for *seconds*."""
 
 
 class SharedRefusal(CallError):
-    """A refusal that another kas received from GitLab."""
+    """Refusal that another kas received from GitLab."""
 
 
 @attrs.define
 class _Entry(Generic[T]):
     answer: T | CallError
     asked_at: float
-    #: The time until which it is used without a request.
+    #: Time until which the entry is used without a request.
     fresh_until: float
 
 
 class AnswerCache(Generic[S, T]):
     """
-    A cache that sends one request for all callers with the same subject.
+    Cache that sends one request for all callers with the same subject.
 
     A request is cancelled when no caller waits for it any more.
 
@@ -90,7 +91,7 @@ class AnswerCache(Generic[S, T]):
     A request begins in the next turn of the reactor: if it is cancelled before that, it
     costs GitLab nothing.
 
-    :param ask: sends the request to GitLab; fails with a `CallError`. Cancelling it
+    :param ask: sends the request to GitLab; fails with a `CallError`.  Cancelling it
         must release its resources.
     :param weigh: returns the response's share of `MAX_ANSWERS`.
     :param refusals: the refusals that all kas share.
@@ -112,7 +113,7 @@ class AnswerCache(Generic[S, T]):
         self._weight = 0
         self._lifetimes = lifetimes
         self._clock = clock
-        #: The oldest response is first.
+        #: Cached responses; the oldest is first.
         self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
         self._questions: dict[bytes, SingleFlight[T]] = {}
         #: Whether the last request got no response.
@@ -125,12 +126,14 @@ class AnswerCache(Generic[S, T]):
         """
         Return the response, at once if it is cached.
 
-        :raises CallError: GitLab refused; at once, or as the failure of the Deferred.
+        :raises CallError: if GitLab refused; at once, or as the failure of the
+            Deferred.
         """
         entry = self._kept.get(key)
         if entry is not None and self._clock.seconds() < entry.fresh_until:
             if isinstance(entry.answer, CallError):
-                # A new exception, because each raise adds frames to its traceback.
+                # Raise a new exception, because each raise adds frames to its
+                # traceback.
                 raise CallError(entry.answer.status, entry.answer.message)
             return entry.answer
         waiter = self._wait(key, subject, self._refusals)
@@ -138,7 +141,7 @@ class AnswerCache(Generic[S, T]):
             hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
             waiter.addBoth(_no_hurry, hurry)
             if self._away and (answer := self._last(key)) is not None:
-                # The request goes on, so that GitLab's return is noticed.
+                # The request continues, so that kas notices when GitLab responds again.
                 waiter.addErrback(self._not_answered)
                 return answer
         return waiter
@@ -152,7 +155,7 @@ class AnswerCache(Generic[S, T]):
         """Return a current response, even if the cached one is fresh."""
 
         def ask_gitlab(failure: Failure) -> Deferred[T]:
-            # The request was in progress already, and the refusal of another kas may be
+            # The request was already in progress, and the refusal of another kas may be
             # older.
             failure.trap(SharedRefusal)
             return self.renew(key, subject)
@@ -204,7 +207,9 @@ class AnswerCache(Generic[S, T]):
             waiter.callback(answer)
 
     def _serves_on(self, entry: _Entry[T] | None) -> bool:
-        """Tell whether a cached response may be used while GitLab does not respond."""
+        """
+        Return whether a cached response may be used while GitLab does not respond.
+        """
         return (
             entry is not None
             and not isinstance(entry.answer, CallError)
@@ -225,7 +230,7 @@ class AnswerCache(Generic[S, T]):
         return entry.answer
 
     def _judge(self, result: T | Failure, key: bytes) -> T | Failure:
-        """Cache a result, and return the result for the waiting callers."""
+        """Cache a result, and return it for the waiting callers."""
         del self._questions[key]
         now, lifetimes = self._clock.seconds(), self._lifetimes
         if not isinstance(result, Failure):
@@ -242,7 +247,7 @@ class AnswerCache(Generic[S, T]):
             kept = CallError(error.status, error.message)
             life = lifetimes.error
             if isinstance(error, SharedRefusal):
-                # The shared store knows when the refusal ends.
+                # The shared store determines when the refusal ends.
                 life = min(life, PATIENCE)
             elif self._refusals is not None and life > 0:
                 self._refusals.add(key, kept, life)

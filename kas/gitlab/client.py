@@ -1,4 +1,4 @@
-"""A client of GitLab: of its internal API, and of its API for CI jobs."""
+"""Client of GitLab: of its internal API, and of its API for CI jobs."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ AUDIENCE = "gitlab"
 #: Lifetime of the token of one request, in seconds.
 TOKEN_LIFETIME = 30.0
 
-#: Seconds until the whole response must have arrived.
+#: Maximum seconds until the whole response has arrived.
 TIMEOUT = 20.0
 
-#: Bytes of a response.  The largest lists the agents of a CI job: 200 bytes each, and
-#: GitLab permits 500 per project.
+#: Maximum bytes of a response.  The largest lists the agents of a CI job: 200 bytes
+#: each, and GitLab permits 500 per project.
 MAX_BODY = 1024 * 1024
 
-#: Requests in progress at the same time: as many as GitLab's own kas has.
+#: Maximum number of simultaneous requests, as in GitLab's own kas.
 MAX_REQUESTS = 50
 
 #: Number of retries, and the seconds between them.
@@ -73,7 +73,7 @@ _USER_AGENT = f"gitlab-kas/{__version__}/txkas"
 _PREFIX = "/api/v4/internal/kubernetes/"
 _ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
-#: GitLab's text in a 401 about the signature of kas, not about the agent's token
+#: Text of GitLab's 401 about the signature of kas instead of the agent's token
 #: (authenticate_gitlab_kas_request! in its lib/api).
 NOT_SIGNED = "KAS JWT authentication invalid"
 
@@ -83,18 +83,18 @@ _MEANING = {
     404: Status.NOT_FOUND,
 }
 
-#: 400: the request does not name a user.
+#: 400 means that the request does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
-#: Seconds for which a successful response proves that GitLab accepts this kas. A kas
-#: with a wrong secret or clock is refused for every request, and must not make other
-#: kas refuse valid credentials.
+#: Seconds that a successful response proves that GitLab accepts this kas.  GitLab
+#: refuses every request of a kas with a wrong secret or clock, and such a kas must not
+#: make other kas refuse valid credentials.
 PROVEN = 600.0
 
 #: GitLab's statuses for an invalid body.
 _UNPROCESSABLE = (400, 413, 422)
 
-#: Characters of GitLab's reason of a refusal.
+#: Maximum characters of GitLab's reason of a refusal.
 MAX_REASON = 200
 
 _BROKEN = (
@@ -113,7 +113,8 @@ _BROKEN = (
 
 class _TryAgain(Exception):
     """
-    Raised if GitLab may respond later; *pause*: the seconds that it requested, or 0.
+    Signal that GitLab may respond later; *pause* is the number of seconds that GitLab
+    requested, or 0.
     """
 
     def __init__(self, reason: str, pause: float = 0.0) -> None:
@@ -142,12 +143,13 @@ class _Request:
 
 class GitLabClient:
     """
-    A client of GitLab, which signs requests with the shared secret.
+    Client of GitLab, which signs requests with the shared secret.
 
-    It follows no redirects and keeps no cookies.  All errors are a `CallError`: 401,
-    403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; every other error
-    is UNAVAILABLE, because it says nothing about the subject.  So is a 401 that
-    concerns the signature of kas: a wrong secret must not end every tunnel.
+    It follows no redirects and keeps no cookies.  All errors are a `CallError`: the
+    statuses 401, 403 and 404 become UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND;
+    every other error is UNAVAILABLE, because it is unrelated to the subject.  A 401
+    about the signature of kas is also UNAVAILABLE: a wrong secret must not end every
+    tunnel.
 
     :param agent: sends the requests.
     :param now: returns the time of day, for tokens.
@@ -184,13 +186,13 @@ class GitLabClient:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Ignore every cookie that GitLab sets.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        # treq's types name a concrete reactor and concrete dictionaries.
+        # treq's types require a concrete reactor and concrete dictionaries.
         self._http: Any = HTTPClient(agent, cookies, WholeBody)
 
     def is_taken(self) -> bool:
         """
-        Tell whether GitLab accepted the signature of this kas within the last `PROVEN`
-        seconds.
+        Return whether GitLab accepted the signature of this kas within the last
+        `PROVEN` seconds.
         """
         return self._clock.seconds() < self._taken_until
 
@@ -353,7 +355,7 @@ class GitLabClient:
             data=request.body,
             allow_redirects=False,
             unbuffered=True,
-            # Only treq's own timeout would need one.
+            # treq needs it only for a timeout of its own.
             reactor=self._clock,
         ).addCallback(collect, MAX_BODY)
         return asking.addTimeout(TIMEOUT, self._clock, onTimeoutCancel=_too_late)
@@ -413,7 +415,7 @@ class GitLabClient:
 
 
 class Unprocessable(CallError):
-    """Raised if GitLab does not accept the body, and never will."""
+    """Error if GitLab does not accept the body, and never will."""
 
 
 class _Url(EncodedURL):
@@ -448,7 +450,7 @@ def _tell(result: T, over: Deferred[tuple[T]]) -> T | None:
 
 
 def _too_late(result: object, seconds: float) -> Failure:
-    # The failure itself only says that the request was cancelled.
+    # The failure itself contains only that the request was cancelled.
     return Failure(TimeoutError(seconds))
 
 

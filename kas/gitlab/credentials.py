@@ -32,7 +32,7 @@ class CredentialAnswer(Protocol):
 
     @property
     def weight(self) -> int:
-        """The response's share of `kas.gitlab.cache.MAX_ANSWERS`."""
+        """Share of the response in `kas.gitlab.cache.MAX_ANSWERS`."""
 
     def access(self, agent_id: str) -> Access | None:
         """Return the credential's access to an agent; None if it has none."""
@@ -47,8 +47,8 @@ A = TypeVar("A", bound=CredentialAnswer)
 
 class GitLabCredentials(Generic[S, A]):
     """
-    An authenticator that asks GitLab about users' credentials, and again while they are
-    in use.
+    Authenticator that asks GitLab about users' credentials, and again while they are in
+    use.
 
     Each kind of request to GitLab has a subclass.
 
@@ -83,7 +83,7 @@ class GitLabCredentials(Generic[S, A]):
         """
         Return GitLab's response about a credential.
 
-        :raises CallError: GitLab refuses it, or does not respond.
+        :raises CallError: if GitLab refuses the credential, or does not respond.
         """
         raise NotImplementedError
 
@@ -128,8 +128,8 @@ def _access_of(agent: str, answer: CredentialAnswer) -> Access | None:
 
 def _as_answered(failure: Failure) -> NoReturn:
     """
-    Convert the error to INTERNAL: GitLab's own kas, too, responds with 500 if GitLab
-    does not respond.
+    Convert the error to INTERNAL, because GitLab's own kas also responds with 500 if
+    GitLab does not respond.
     """
     error = failure.value
     if isinstance(error, CallError) and error.status is Status.UNAVAILABLE:

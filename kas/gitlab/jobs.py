@@ -1,5 +1,5 @@
 """
-The authenticator for CI jobs of GitLab: ``ci:<agent id>:<CI_JOB_TOKEN>``.
+Authenticator for CI jobs of GitLab: ``ci:<agent id>:<CI_JOB_TOKEN>``.
 
 GitLab determines the agents that a job may use, and the user in the cluster, by
 ``ci_access`` in the configuration of each agent: its projects and groups, environments,
@@ -22,7 +22,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["GitLabJobs"]
 
-#: Characters of a token: signed tokens (JWT) have about a thousand.
+#: Maximum characters of a token: signed tokens (JWT) have about a thousand.
 MAX_TOKEN = 8 * 1024
 
 _TOKEN = re.compile("[!-~]+")
@@ -62,7 +62,7 @@ class _Allowed:
     #: permissions.
     as_job: bool
     impersonation: Impersonation | None
-    #: Why it cannot be used; empty if it can.
+    #: Reason why the agent cannot be used; empty if it can.
     problem: str = ""
 
 
@@ -74,7 +74,8 @@ class _Answer:
     token_id: str
     allowed: dict[str, _Allowed]
     weight: int
-    #: By agent, created when first requested, because every request needs it.
+    #: Accesses by agent, created when first requested, because every request needs its
+    #: access.
     accesses: dict[str, Access] = attrs.field(factory=dict)
 
     def access(self, agent_id: str) -> Access | None:
@@ -106,9 +107,7 @@ class _Answer:
 
 @implementer(IAuthenticator)
 class GitLabJobs(GitLabCredentials[str, _Answer]):
-    """
-    The authenticator that asks GitLab for the agents of a job (``allowed_agents``).
-    """
+    """Authenticator that asks GitLab for the agents of a job (``allowed_agents``)."""
 
     user_kinds = ("ci",)
     naming = "agents of GitLab must be named by their id: ci:<agent id>:<token>"
@@ -170,7 +169,7 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     """
     Return a checked response.
 
-    :raises CallError: UNAVAILABLE, the response is malformed.
+    :raises CallError: UNAVAILABLE if the response is malformed.
     """
     said = JsonObject(raw, "allowed_agents")
     project = said.object("project")
@@ -211,7 +210,7 @@ def _read_allowed(said: JsonObject) -> tuple[str, _Allowed]:
         try:
             impersonation = _impersonate(access_as.object("impersonate"))
         except CallError:
-            # The other agents are not affected.
+            # A problem of one agent does not affect the others.
             problem = (
                 "kas does not understand 'impersonate' in the agent's configuration"
             )

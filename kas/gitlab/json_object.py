@@ -1,4 +1,4 @@
-"""Reads GitLab's responses: each member is checked before use."""
+"""Checked reading of GitLab's responses: each member is checked before use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["MAX_ID", "JsonObject", "is_id"]
 
 T = TypeVar("T")
 
-#: Ids are sent as int64.
+#: Maximum id: ids are sent as int64.
 MAX_ID = 2**63 - 1
 
-#: Characters of a text that becomes part of a Kubernetes user.
+#: Maximum characters of a text that becomes part of a Kubernetes user.
 MAX_TEXT = 1024
 
 
@@ -34,7 +34,7 @@ class JsonObject:
     def id(self, name: str) -> int:
         """Return a number above 0."""
         value = self._raw.get(name)
-        # In Python, True is a number.
+        # The type is compared because True is a number in Python.
         if type(value) is not int or not 0 < value <= MAX_ID:
             self._unreadable(name)
         return value
@@ -68,7 +68,7 @@ class JsonObject:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the members that are not null."""
+        """Names of the members that are not null."""
         return tuple(name for name, value in self._raw.items() if value is not None)
 
     def _list(self, name: str) -> list[Any]:
@@ -97,7 +97,7 @@ class JsonObject:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text is a valid id."""
+    """Return whether a text is a valid id."""
     return (
         text.isascii()
         and text.isdecimal()

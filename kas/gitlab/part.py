@@ -37,7 +37,7 @@ __all__ = ["GitLabPart", "NoGitLab"]
 
 
 class NoGitLab(Part):
-    """A kas without GitLab, which refuses the requests of agents to GitLab."""
+    """kas without GitLab, which refuses the requests of agents to GitLab."""
 
     name = "gitlab"
     usage = None
@@ -103,7 +103,7 @@ class GitLabPart(Part):
             self.usage = UsageReport(client.post, store, me, period, reactor)
             self._registrations = Registrations(client.post, period, reactor)
             runtime.bus.subscribe("kas", AgentConnected, self._registrations.connected)
-        #: Answers agents' requests to GitLab.
+        #: Implementation of agents' requests to GitLab.
         self.access = GitLabForAgents(client, self._token, reactor)
         runtime.metrics.register(GitLabCollector(client, self.access))
 
@@ -207,7 +207,7 @@ class GitLabPart(Part):
 
 def _credential_caching(modules: Iterable[Prepared]) -> CredentialCaching:
     """
-    Return the lifetimes of cached credentials, from the module that users connect to.
+    Return the lifetimes of cached credentials, from the module to which users connect.
     """
     for module in modules:
         if isinstance(module.configuration, CredentialCaching):

@@ -1,6 +1,6 @@
 """
-Projects of agents: the places of their repositories, and reports of their configuration
-to GitLab.
+Projects of agents: the addresses of their repositories, and reports of their
+configuration to GitLab.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["AgentProjects"]
 
-#: Agents with a known project: ten times the agents of a large kas.
+#: Maximum number of agents with a known project: ten times the agents of a large kas.
 MAX_PROJECTS = 100_000
 
-#: First and longest pause, in seconds, before kas posts a refused configuration to
-#: GitLab again: until then, GitLab uses the permissions of the previous one.
+#: Seconds before kas posts a refused configuration to GitLab again: first and maximum
+#: pause.  Until then, GitLab uses the permissions of the previous configuration.
 TELL_FIRST, TELL_MOST = 10.0, 600.0
 
 
@@ -61,7 +61,7 @@ class AgentProjects:
         self._jitter = jitter
         self._moved = moved
         self._known: Recent[str, AgentProject] = Recent(MAX_PROJECTS)
-        #: The last configuration of each agent that must be posted to GitLab.
+        #: Last configuration of each agent that must be posted to GitLab.
         self._untold: dict[str, Mapping[str, Any]] = {}
         #: Running posts, each with the wait for its next attempt.
         self._telling: dict[str, Interruptible] = {}

@@ -41,7 +41,7 @@ __all__ = ["SharedRefusals"]
 #: in the meantime, and the request can be sent to GitLab instead.
 PATIENCE = 0.5
 
-#: Characters of a refusal's message, and bytes of a value that is read.
+#: Maximum characters of a refusal's message, and maximum bytes of a value that is read.
 MAX_MESSAGE = 500
 MAX_VALUE = 4 * MAX_MESSAGE + 4
 
@@ -56,13 +56,13 @@ _MEANING = {code: status for status, code in _CODES.items()}
 @attrs.define(eq=False)
 class SharedRefusals:
     """
-    The implementation of `kas.gitlab.cache.Refusals`.
+    Implementation of `kas.gitlab.cache.Refusals`.
 
     While Redis is down, kas shares no refusals and does not wait for Redis.
 
     :param family: the prefix of the keys.
-    :param proven: tells whether a refusal by GitLab concerns the credential, and not
-        this kas.
+    :param proven: returns whether a refusal by GitLab concerns the credential instead
+        of this kas.
     """
 
     _redis: RedisClient
@@ -72,7 +72,7 @@ class SharedRefusals:
     _proven: Callable[[], bool]
 
     async def find(self, key: bytes) -> CallError | None:
-        """Return GitLab's refusal to any kas."""
+        """Return the refusal that any kas received from GitLab."""
         asking: Deferred[bytes | None] = self._redis.call("GET", self._key(key))
         try:
             value = await asking.addTimeout(PATIENCE, self._clock)

@@ -16,29 +16,28 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Registrations"]
 
-#: The path of GitLab's internal API, and the name of the event.
+#: Path of GitLab's internal API, and name of the event.
 PATH, NAME = "agent_events", "register_agent_at_kas"
 
-#: Events that wait for the next report, 400 bytes each: the number of agents that one
-#: kas is designed for, which may arrive at once when another kas ends. Later events are
-#: dropped.
+#: Maximum number of events that wait for the next report, with 400 bytes each: the
+#: number of agents for which one kas is designed, which may arrive at once when another
+#: kas ends. Later events are dropped.
 MAX_EVENTS = 10_000
 
-#: Events of one request, which take 400 KB.
+#: Maximum number of events of one request, which take 400 KB.
 MAX_SENT = 1_000
 
-#: Events that are dropped from one report because GitLab refuses only them: finding
-#: each takes ten requests, which halve the report.
+#: Maximum number of events that are dropped from one report because GitLab refuses only
+#: them: finding each takes ten requests, which halve the report.
 MAX_DROPPED = 10
 
 
 class Registrations:
     """
-    A reporter of registrations, every *period* seconds, with one event for each
-    process.
+    Reporter of registrations, every *period* seconds, with one event for each process.
 
-    It sends refused reports later, and loses them when this process ends: GitLab only
-    counts installations with them.
+    It sends refused reports later, and loses them when this process ends: GitLab uses
+    them only to count installations.
 
     :param post: posts a body to a path of GitLab's internal API.
     """
@@ -53,7 +52,7 @@ class Registrations:
     ) -> None:
         self._post = post
         self._period = period
-        #: The first event of each agent and process.
+        #: First event of each agent and process.
         self._events: dict[tuple[str, bytes], Mapping[str, Any]] = {}
         self._problem = ""
         self._loop = LoopingCall(self._tick)
@@ -106,14 +105,13 @@ class Registrations:
                         problem=str(error),
                     )
                 for key, event in zip(keys, events, strict=True):
-                    # A newer event of the same process stays.
+                    # Keep a newer event of the same process.
                     if self._events.get(key) is event:
                         del self._events[key]
             self._problem = ""
         except CallError as error:
             if error.status is Status.NOT_FOUND:
-                # GitLab before 16.8 does not have this path, and does not show these
-                # data.
+                # GitLab before 16.8 has neither this path nor a use for these data.
                 self._events.clear()
             elif str(error) != self._problem:
                 self._problem = str(error)

@@ -22,16 +22,16 @@ __all__ = ["Renewal"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Credentials that are checked again at the same time: half of the permitted requests,
-#: and half a second's worth of them, so that a new agent does not wait for thousands of
-#: connected ones.
+#: Maximum number of credentials that are checked again at the same time: half of the
+#: permitted requests, and half a second's worth of them, so that a new agent does not
+#: wait for thousands of connected agents.
 MAX_RENEWING = 25
 
-#: The share of a response's lifetime after which it is requested again while its
-#: credential is in use; the rest is for this request, and for those before it.
+#: Share of a response's lifetime after which it is requested again while its credential
+#: is in use; the rest is for this request and for earlier ones in the queue.
 RENEW_AT = 0.8
 
-#: The interval between two searches for such responses, as a share of the lifetime.
+#: Interval between two searches for such responses, as a share of the lifetime.
 LOOK_EVERY = 0.05
 
 #: Seconds between two searches if responses have no lifetime.
@@ -42,18 +42,19 @@ _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 @attrs.frozen
 class _Known(Generic[S, T]):
-    """A credential with open connections, which is checked repeatedly."""
+    """Credential with open connections, which is checked repeatedly."""
 
     key: bytes
     subject: S = attrs.field(repr=False)
-    #: The meaning of GitLab's response.
+    #: Meaning of GitLab's response.
     meaning: object
     means: Callable[[T], object]
 
 
 class Renewal(Generic[S, T]):
     """
-    Ends credentials whose meaning has changed, or that are not valid any more.
+    Supervisor that ends credentials with a changed meaning, or that are not valid any
+    more.
 
     This happens within the lifetime of GitLab's responses, but not while GitLab does
     not respond.
@@ -75,7 +76,7 @@ class Renewal(Generic[S, T]):
         self._in_use = in_use
         self._known: dict[str, _Known[S, T]] = {}
         self._renewing: set[str] = set()
-        #: The credentials to check again, as of the last search.
+        #: Credentials to check again, found by the last search.
         self._due: deque[str] = deque()
         self._starting = False
         self._callbacks: list[Callable[[str], object]] = []
@@ -126,8 +127,8 @@ class Renewal(Generic[S, T]):
         """
         Watch a credential with open connections.
 
-        :param key: the key of the response, and *subject* that of its request.
-        :param meaning: the meaning of the present response for the credential.
+        :param key: the key of the response, and *subject* the subject of its request.
+        :param meaning: the meaning of the current response for the credential.
         :param means: returns the meaning of a later response.
         """
         self._known[credential_id] = _Known(key, subject, meaning, means)
@@ -147,7 +148,7 @@ class Renewal(Generic[S, T]):
         self._renew_due()
 
     def _look_at(self, credential_id: str, known: _Known[S, T], old: float) -> None:
-        # Another request may have been completed in the meantime.
+        # Another request may have completed in the meantime.
         kept = self._answers.kept(known.key)
         if kept is not None and known.means(kept) != known.meaning:
             self._end(credential_id)
@@ -180,7 +181,7 @@ class Renewal(Generic[S, T]):
                 )
                 return
             if error.status not in _REFUSED:
-                # GitLab does not respond: connections stay open.
+                # GitLab does not respond, so connections stay open.
                 return
         elif known.means(result) == known.meaning:
             return

@@ -1,10 +1,10 @@
 """
-Usage reports to GitLab: counted by each kas, sent by one of them.
+Usage reports to GitLab: each kas counts, and one of them sends.
 
-Each kas writes its counts of a period to the shared store, as a separate batch. Once in
-a period, one kas sends all batches, and deletes them after GitLab has accepted them. So
-no count is lost if Redis or GitLab is unavailable, or if a kas ends; a batch that was
-sent right before a sender died is sent twice.
+Each kas writes its counts of a period to the shared store, as a separate batch.  Once
+in a period, one kas sends all batches, and deletes them after GitLab has accepted them.
+Therefore no count is lost if Redis or GitLab is unavailable, or if a kas ends; a batch
+that was sent right before its sender died is sent twice.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["UsageReport", "used_via"]
 
-#: The path of GitLab's internal API.
+#: Path of GitLab's internal API.
 PATH = "usage_metrics"
 
-#: Names that are counted, and different ids of each in one period; further ones are
-#: ignored.
+#: Maximum number of counted names, and of different ids of each name in one period;
+#: further names and ids are ignored.
 MAX_NAMES = 100
 MAX_IDS = 10_000
 
-#: Ids of one batch: at most 21 bytes each, and a stored value may have 64 KiB.
+#: Maximum number of ids of one batch: each has at most 21 bytes, and a stored value may
+#: have 64 KiB.
 MAX_BATCH_IDS = 2000
 
-#: Batches in one request, which take about 1 MiB.
+#: Maximum number of batches in one request, which take about 1 MiB.
 MAX_SENT = 100
 
-#: Batches that this kas keeps during an outage of the store: for one day. Later counts
-#: stay in one batch until the store is back.
+#: Maximum number of batches that this kas keeps during an outage of the store: for one
+#: day.  Later counts stay in one batch until the store is available again.
 MAX_PENDING = 1440
 
-#: Seconds for which a batch is kept that GitLab refuses.
+#: Seconds during which a batch that GitLab refuses is kept.
 KEPT = 7 * 24 * 3600.0
 
-#: Characters of a key of the store in a line of the log.
+#: Maximum characters of a key of the store in a line of the log.
 MAX_SHOWN = 200
 
 #: Share of a period in which no other kas sends.
@@ -113,7 +114,7 @@ def _read(value: bytes) -> _Batch:
     """
     Return the counters, and the ids by name, of a stored batch.
 
-    :raises ValueError: it is not a batch.
+    :raises ValueError: if *value* is not a batch.
     """
     try:
         found = json.loads(value)
@@ -154,7 +155,7 @@ def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
 
 class UsageReport:
     """
-    Counts usage, and reports it every *period* seconds.
+    Counter of usage, which reports it every *period* seconds.
 
     :param post: posts a body to a path of GitLab's internal API.
     :param store: the store that all kas share.
@@ -176,7 +177,7 @@ class UsageReport:
         self._me = me
         self._period = period
         self._counts = _Counts()
-        #: Batches that may not be stored yet: key and content.
+        #: Batches that may not be stored yet, with key and content.
         self._pending: deque[tuple[str, bytes]] = deque()
         self._number = 0
         self._problem = ""
@@ -245,7 +246,7 @@ class UsageReport:
         """
         Send at most `MAX_SENT` stored batches as one report, and delete them.
 
-        :returns: whether more may be stored.
+        :returns: whether further batches may be stored.
         """
         keys: list[str] = []
         async for page in self._store.keys("batch/", limit=MAX_SENT):
@@ -259,7 +260,7 @@ class UsageReport:
             try:
                 together.merge(_read(stored.value))
             except ValueError as error:
-                # Delete it with the others, because it would stop all reports.
+                # Delete the batch with the others, because it would stop all reports.
                 self._log.warn(
                     "ignoring invalid usage in the store at {key}: {problem}",
                     key=clean(key, MAX_SHOWN),

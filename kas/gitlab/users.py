@@ -1,8 +1,8 @@
 """
-The authenticators of GitLab's users, by personal access token (``pat:<agent
-id>:<token>``) or by the session of their browser.
+Authenticators of GitLab's users, by personal access token (``pat:<agent id>:<token>``)
+or by the session of their browser.
 
-GitLab determines whether they may use an agent, and their user in the cluster, by
+GitLab determines whether users may use an agent, and their user in the cluster, by
 ``user_access`` in the agent's configuration: its projects and groups, and the user's
 roles there.
 """
@@ -32,19 +32,19 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"]
 
-#: Characters of a token, or of a cookie with its CSRF token: browsers keep no cookie
-#: beyond 4096 bytes.
+#: Maximum characters of a token, or of a cookie with its CSRF token: browsers keep no
+#: cookie beyond 4096 bytes.
 MAX_TOKEN = 8 * 1024
 
-#: 400: GitLab found no user. All of these become 401, so that no client learns which
-#: agents exist.
+#: Statuses that become 401, so that no client learns which agents exist.  kas reads
+#: GitLab's 400 as UNAUTHENTICATED: GitLab found no user.
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen
 class CredentialKind:
     """
-    A kind of credential.
+    Kind of credential.
 
     :ivar kind: its name in `IAuthenticator.user_kinds`.
     :ivar access_type: its name at GitLab.
@@ -101,7 +101,7 @@ class _Answer:
 @implementer(IAuthenticator)
 class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
     """
-    The authenticator that asks GitLab for a user's access to an agent
+    Authenticator that asks GitLab for a user's access to an agent
     (``authorize_proxy_user``).
 
     :param credential: the kind of credential that it checks.
@@ -158,7 +158,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
     """
     Return a checked response.
 
-    :raises CallError: UNAVAILABLE, the response is malformed; PERMISSION_DENIED, kas
+    :raises CallError: UNAVAILABLE if the response is malformed; PERMISSION_DENIED, kas
         does not support the response.
     """
     said = JsonObject(raw, "authorize_proxy_user")

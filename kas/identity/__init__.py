@@ -1,10 +1,10 @@
 """
-Which agents may connect and which users may ask: credentials, and signed tokens.
+Credentials of agents and users, the identity file, and signed tokens.
 
-    authenticators.py      all that check credentials, by kind
-    failed_checks.py       how many were refused to one address
-    file_authenticator.py  the one of the identity file
-    file.py                what the file says, parsed and written
-    store.py               changes of it, by kasctl
+    authenticators.py      all authenticators, by the kind of credential
+    failed_checks.py       limits on refused credentials of one address
+    file_authenticator.py  the authenticator of the identity file
+    file.py                the content of the file, parsed and written
+    store.py               changes of the file by kasctl
     jwt.py                 signed tokens of the external and the private API
 """

@@ -26,28 +26,29 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Authenticators"]
 
-#: Credentials that are checked at the same time, of all kinds, where the answer is not
-#: known at once.  Each holds a connection of a client that proved nothing yet.
+#: Maximum number of credentials, of all kinds, that are checked at the same time, if
+#: their results are not known at once.  Each holds a connection of a client without a
+#: verified credential.
 MAX_CHECKS = 1_000
 
-#: Seconds for one check: short enough that an agent that waits for WELCOME, or kubectl,
-#: still receives the reason of a failure.
+#: Maximum seconds for one check: an agent that waits for WELCOME, or kubectl, must
+#: still receive the reason of a failure.
 CHECK_TIMEOUT = 8.0
 
-#: Refusals a minute for one address: 4 % of the maximum rate of requests to GitLab, and
-#: enough for an office whose tokens have expired overnight.
+#: Maximum number of refusals per minute for one address: 4 % of the maximum rate of
+#: requests to GitLab, and enough for an office whose tokens have expired overnight.
 FAILED_CHECKS_PER_MINUTE = 120
 
-#: Recently refused credentials, 300 bytes each. Their checks are counted separately
-#: from new ones: a client that repeats a bad credential does not use up the limit of
-#: others behind the same address.
+#: Maximum number of remembered refused credentials, with 300 bytes each.  Their checks
+#: are counted separately from new ones: a client that repeats a bad credential does not
+#: use up the limit of other clients at the same address.
 MAX_REFUSED = 10_000
 
-#: Characters of a refusal that are remembered.
+#: Maximum characters of a remembered refusal.
 MAX_REASON = 400
 
-#: Recently accepted credentials, to which the limits of addresses do not apply. 150
-#: bytes each; a forgotten credential is checked like a new one.
+#: Maximum number of remembered accepted credentials, with 150 bytes each: the limits of
+#: addresses do not apply to them.  A forgotten credential is checked like a new one.
 MAX_ACCEPTED = 20_000
 
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -56,7 +57,7 @@ _T = TypeVar("_T")
 
 
 class RunningCheck(Protocol):
-    """A background task that repeats the checks of accepted credentials."""
+    """Background task that repeats the checks of accepted credentials."""
 
     def start(self) -> None:
         """Start the repeated checks."""
@@ -76,9 +77,9 @@ class Authenticators:
     A known result is returned at once, otherwise a Deferred, which fires within
     `CHECK_TIMEOUT`; cancelling it cancels the check of the authenticator.
 
-    :param failed: limits the refusals of one address; known results and recently
-        accepted credentials are exempt, so that others behind the same address cannot
-        lock them out.  A new credential waits for a moment if many were refused.
+    :param failed: limits the refusals of one address.  Known results and recently
+        accepted credentials are exempt, so that other clients at the same address
+        cannot lock them out. A new credential waits for a moment if many were refused.
     """
 
     _clock: IReactorTime
@@ -88,10 +89,11 @@ class Authenticators:
             takes_self=True,
         )
     )
-    #: For users, by kind; for agents, by the prefix of their tokens.
+    #: Authenticators of users, by kind of credential, and of agents, by the prefix of
+    #: their tokens.
     _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
-    #: For users whose credential does not name a kind, by its prefix.
+    #: Authenticators of users whose credential does not name a kind, by prefix.
     _prefixes: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     #: Digests of accepted credentials.
     _accepted: Recent[bytes, None] = attrs.field(
@@ -101,7 +103,7 @@ class Authenticators:
     _refused: Recent[bytes, CallError] = attrs.field(
         factory=lambda: Recent(MAX_REFUSED), init=False
     )
-    #: The number of checks in progress.
+    #: Number of checks in progress.
     checks: int = attrs.field(default=0, init=False)
     _running: list[RunningCheck] = attrs.field(factory=list, init=False)
     _log = Logger()
@@ -114,7 +116,7 @@ class Authenticators:
 
         :param token_prefix: credentials without a kind are checked by this
             authenticator if they begin with it.
-        :raises ValueError: another authenticator has one of its kinds.
+        :raises ValueError: if another authenticator has one of its kinds.
         """
         kinds, prefixes = authenticator.user_kinds, authenticator.agent_prefixes
         taken = [f"{kind!r}" for kind in kinds if kind in self._users]
@@ -173,7 +175,7 @@ class Authenticators:
         """
         See `IAuthenticator.authorize_user`.
 
-        :param kind: empty where the credential names none.
+        :param kind: empty if the credential names none.
         :param peer: the client's connection.
         """
         authenticator = self._users.get(kind)
@@ -320,7 +322,7 @@ def _counts_as_failed(result: object) -> bool:
     error = result.value
     if isinstance(error, CallError):
         return error.status in _REFUSED
-    # If a client leaves early, the request may already have been sent.
+    # If a client disconnects early, the request may already have been sent.
     return isinstance(error, CancelledError)
 
 

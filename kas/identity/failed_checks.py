@@ -27,34 +27,34 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["Asker", "CheckTurn", "FailedChecks", "NoTurn"]
 
-#: Addresses that are counted at the same time; beyond that, the oldest is forgotten,
-#: which can only permit a check. 150 bytes each.
+#: Maximum number of addresses that are counted at the same time, with 150 bytes each;
+#: beyond it kas forgets the oldest address, which can only permit a check.
 MAX_ADDRESSES = 10_000
 
-#: Seconds for which a check waits if too many failed, so that a good credential is not
-#: refused because of a short burst of bad ones.
+#: Maximum seconds for which a check waits if too many failed, so that a good credential
+#: is not refused because of a short burst of bad ones.
 MAX_WAIT = 4.0
 
-#: Credentials whose first request is remembered, and connections whose checks are
-#: counted, over all addresses. A flood of 500 invented tokens a second displaces those
-#: without a request in the last 40 seconds. 200 bytes each.
+#: Maximum number of credentials whose first request is remembered, and of connections
+#: whose checks are counted, for all addresses.  A flood of 500 invented tokens per
+#: second displaces those without a request in the last 40 seconds.  200 bytes each.
 MAX_REMEMBERED = 20_000
 
-#: Seconds without a request after which they are new again: agentk pauses for 30 at
-#: most, and another connection may get the same port.  Invented tokens have to be sent
-#: again in that time to stay ahead of others.
+#: Seconds without a request after which a credential or connection counts as new again:
+#: agentk pauses for at most 30, and another connection may get the same port.  Invented
+#: tokens have to be sent again in that time to stay ahead of others.
 REMEMBERED_SECONDS = 40.0
 
 _K = TypeVar("_K")
 
 
 class NoTurn(Exception):
-    """Raised if a credential is not checked now because others come first."""
+    """Error for a credential that is not checked now because others come first."""
 
 
 class Asker(NamedTuple):
     """
-    A client with a credential.
+    Client with a credential.
 
     :ivar address: see `peer_network`.
     :ivar port: the port of its connection; 0 if unknown.
@@ -69,7 +69,7 @@ class Asker(NamedTuple):
 @attrs.define
 class _Seen:
     """
-    A credential or a connection with recent requests.
+    Credential or connection with recent requests.
 
     :ivar first: the time of the first request.
     :ivar last: the time of the last request.
@@ -84,10 +84,10 @@ class _Seen:
 @attrs.define(eq=False)
 class CheckTurn:
     """
-    The place of a check in the queue of its address.
+    Place of a check in the queue of its address.
 
     :ivar begins: fires when the check may begin; fails with `NoTurn`.  Cancelling it
-        leaves the queue.
+        removes the check from the queue.
     """
 
     asker: Asker
@@ -97,7 +97,7 @@ class CheckTurn:
 
 @attrs.define(eq=False)
 class _Queue:
-    """The waiting checks of one address."""
+    """Waiting checks of one address."""
 
     turns: list[CheckTurn] = attrs.field(factory=list)
     call: IDelayedCall | None = None
@@ -120,15 +120,15 @@ class FailedChecks:
         self._size = per_minute
         self._clock = clock
         #: Notifies other workers of this kas of checks that began (1) or succeeded
-        #: (-1); None if there are none.
+        #: (-1); None without other workers.
         self.tell: Callable[[str, int], None] | None = None
         self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
-        #: The queues of addresses with waiting checks; `Authenticators` limits their
+        #: Queues of addresses with waiting checks; `Authenticators` limits their
         #: number.
         self._queues: dict[str, _Queue] = {}
         self._credentials: Recent[tuple[str, bytes], _Seen] = Recent(MAX_REMEMBERED)
         self._connections: Recent[tuple[str, int], _Seen] = Recent(MAX_REMEMBERED)
-        # The longest queue whose last check begins within `MAX_WAIT`.
+        # Length of the longest queue whose last check begins within `MAX_WAIT`.
         self._longest = int(MAX_WAIT * per_minute / 60)
 
     def __len__(self) -> int:
@@ -138,8 +138,8 @@ class FailedChecks:
         """
         Count a check that begins.
 
-        :returns: its place in the queue; None if it begins now.
-        :raises NoTurn: too many failed, and others come first.
+        :returns: the place of the check in the queue; None if it begins now.
+        :raises NoTurn: if too many checks failed, and others come first.
         """
         now = self._clock.seconds()
         address = asker.address
@@ -188,7 +188,7 @@ class FailedChecks:
     def _begun(self, asker: Asker) -> None:
         """Record that the check of a client begins."""
         address, port, digest = asker
-        # After the check, its next request counts as new.
+        # The next request of the credential counts as new.
         self._credentials.pop((address, digest), None)
         connection = self._connections.get((address, port))
         if connection is not None:
@@ -213,7 +213,8 @@ class FailedChecks:
         if queue.call is None:
             now = self._clock.seconds()
             seconds = self._bucket(address, now).due(now)
-            # Turns may end earlier if other workers of this kas use up the rest.
+            # Turns may end earlier if other workers of this kas use up the remaining
+            # checks.
             seconds = min([seconds, *(turn.until - now for turn in queue.turns)])
             queue.call = self._clock.callLater(max(0.0, seconds), self._next, address)
 

@@ -38,15 +38,15 @@ __all__ = [
 FILE_NAME = "identity.json"
 #: Name of the file with the content before the last change.
 BACKUP_NAME = "identity.json.bak"
-#: A newer format will have another number, which an older kas refuses.
+#: Number of the format; a newer format has another number, which an older kas refuses.
 VERSION = 1
-#: Used instead of names for every agent, including future ones.
+#: Value of a user's agents that includes every agent, even future ones.
 ALL_AGENTS = "*"
 
 #: Prefix of the names of Kubernetes' own users and groups.
 SYSTEM = "system:"
 
-#: Ids are sent as int64.
+#: Maximum id of a project: ids are sent as int64.
 MAX_PROJECT_ID = 2**63 - 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -57,17 +57,17 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Token:
-    """The stored part of a token: enough to recognize the token, not to recreate it."""
+    """Stored part of a token: enough to recognize the token, but not to recreate it."""
 
-    #: The public part of the token, by which the entry is found.
+    #: Public part of the token, by which the entry is found.
     id: str
-    #: The digest of the whole token, in hexadecimal.
+    #: Digest of the whole token, in hexadecimal.
     sha256: str = attrs.field(repr=False)
     created_at: datetime
     expires_at: datetime | None = None
 
     def valid_at(self, now: datetime) -> bool:
-        """Tell whether the token has not expired."""
+        """Return whether the token has not expired."""
         return self.expires_at is None or now < self.expires_at
 
 
@@ -80,23 +80,23 @@ class Agent:
     created_at: datetime
     tokens: tuple[Token, ...] = ()
     revoked_at: datetime | None = None
-    #: The project that it belongs to; 0 for none.
+    #: Project of the agent; 0 for none.
     project_id: int = 0
 
 
 @attrs.frozen
 class User:
-    """A user or program that may reach agents."""
+    """User or program that may access agents."""
 
     name: str
     #: Names of agents, or only `ALL_AGENTS`.
     agents: tuple[str, ...]
     token: Token
     created_at: datetime
-    #: The Kubernetes identity; None to act as agentk's own account.
+    #: Kubernetes identity; None to act as agentk's own account.
     impersonation: Impersonation | None = None
     revoked_at: datetime | None = None
-    #: Whether the user may only read, whatever the cluster would allow.
+    #: Whether the user may only read, even if the cluster would allow more.
     read_only: bool = False
     #: Whether a read-only user may read Secrets.
     secrets: bool = False
@@ -104,16 +104,16 @@ class User:
 
 @attrs.frozen
 class Identities:
-    """The content of the file."""
+    """Content of the file."""
 
     agents: tuple[Agent, ...] = ()
     users: tuple[User, ...] = ()
-    #: The id of the next agent. Ids are never reused, so that an old credential cannot
+    #: Id of the next agent.  Ids are never reused, so that an old credential cannot
     #: belong to a new agent.
     next_agent_id: int = 1
 
 
-#: The text around the agents and the users; each of them has its own line.
+#: Text around the agents and the users, which have one line each.
 _HEAD = re.compile(
     rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
     rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
@@ -131,14 +131,15 @@ def parse(data: bytes, file: str) -> Identities:
     """
     Parse a file that `dump` or an older kas wrote.
 
-    :raises ConfigurationError: the file is invalid; the text never quotes the content.
+    :raises ConfigurationError: if the file is invalid; the text never quotes the
+        content.
     """
     return IdentityReader().parse(data, file)
 
 
 class IdentityReader:
     """
-    A reader and writer of the file, which is fast if few of many lines change.
+    Reader and writer of the file, which is fast if few of many lines change.
 
     It does not parse an unchanged line again, and returns the same object for it.
     """
@@ -151,7 +152,7 @@ class IdentityReader:
         """
         See `dump`.
 
-        :raises ValueError: `parse` would not read it as it is.
+        :raises ValueError: if `parse` would read another content.
         """
         _check(identities)
         agents, users = identities.agents, identities.users
@@ -217,7 +218,7 @@ def _lines(
     """
     Return one line for each of *members*.
 
-    :raises ValueError: a new line would be parsed as another member.
+    :raises ValueError: if a new line would be parsed as another member.
     """
 
     def new(one: T) -> bytes:
@@ -230,7 +231,7 @@ def _lines(
     return b",\n".join([known.get(id(one)) or new(one) for one in members])
 
 
-#: An agent with one token, as `dump` writes it: nearly all agents are like this.
+#: Agent with one token, as `dump` writes it: nearly all agents have this form.
 _USUAL_AGENT = re.compile(
     r'  \{"id": "([1-9][0-9]{0,17})", "name": "([a-z0-9-]+)", '
     r'"created_at": "([0-9T:.-]+\+00:00)", "revoked_at": null, '
@@ -276,7 +277,7 @@ def _dump_agent(agent: Agent) -> dict[str, Any]:
         "revoked_at": _dump_time(agent.revoked_at),
         "tokens": [_dump_token(token) for token in agent.tokens],
     }
-    # Omitted if unnecessary, because an older kas refuses unknown members
+    # Omit unnecessary members, because an older kas refuses unknown members.
     if agent.project_id:
         content["project_id"] = agent.project_id
     return content
@@ -317,7 +318,7 @@ def _of_json(data: bytes) -> Identities:
     """
     Read a file with any layout.
 
-    :raises ValueError: it is invalid.
+    :raises ValueError: if the file is invalid.
     """
     top = _Object(json.loads(data), "")
     version = top.take("version", int)
@@ -363,7 +364,7 @@ def _once(what: str, values: list[str]) -> None:
 
 
 class _Object:
-    """A JSON object whose members must all be consumed."""
+    """JSON object whose members must all be consumed."""
 
     def __init__(self, raw: object, path: str) -> None:
         if not isinstance(raw, dict):
@@ -374,7 +375,7 @@ class _Object:
 
     def take(self, key: str, kind: type[T]) -> T:
         value = self._raw.get(key)
-        # In Python, but not in JSON, bool is an int
+        # In Python, but not in JSON, bool is an int.
         if not isinstance(value, kind) or (kind is int and value is True):
             raise ValueError(f"{self._path}{key} is not of type {kind.__name__}")
         self._left.discard(key)
@@ -467,7 +468,7 @@ def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool, bool]:
         if raw.take("as_agent", bool) is not True:
             raise ValueError("as_agent can only be true")
         return None, read_only, secrets
-    # Without a name, the API server would treat the request as agentk's own
+    # Without a name, the API server would treat the request as agentk's own.
     who = Impersonation(
         username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
     )

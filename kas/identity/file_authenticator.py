@@ -1,7 +1,7 @@
 """
-The authenticator for a kas without GitLab, whose agents and users are in a file.
+Authenticator for a kas without GitLab, whose agents and users are in a file.
 
-It follows the identity file in the state directory, which `kasctl` changes. When a
+It follows the identity file in the state directory, which `kasctl` changes.  When a
 credential is revoked, all its tunnels and requests must end: their owners subscribe to
 `FileAuthenticator.on_revoked`.
 """
@@ -47,13 +47,13 @@ POLL_INTERVAL = 1.0
 #: some hundredths of a second.
 LARGE = 1024 * 1024
 
-#: Cached results for one user: if another authenticator knows the agents, a client may
-#: name any number of them.
+#: Maximum number of cached results for one user: if another authenticator knows the
+#: agents, a client may name any number of them.
 MAX_KNOWN_ANSWERS = 1_000
 
 _NEVER = float("inf")
 
-#: Errors after which the previous content stays in effect.
+#: Errors that leave the previous content in effect.
 _UNUSABLE = (ConfigurationError, FileNotFoundError)
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
@@ -79,7 +79,7 @@ class _AgentToken:
         return self.identity.credential_id
 
     def still(self, later: object) -> bool:
-        """Tell whether the credential still has the same meaning in *later*."""
+        """Return whether the credential still has the same meaning in *later*."""
         return isinstance(later, _AgentToken) and self.identity == later.identity
 
 
@@ -87,10 +87,10 @@ class _AgentToken:
 class _UserToken:
     digest: bytes = attrs.field(repr=False)
     user: User
-    #: The agents that the user may reach; None for all.
+    #: Agents that the user may access; None for all.
     agents: frozenset[str] | None
     expires_at: float
-    #: Earlier results by the named agent, because every request needs one. They are
+    #: Earlier results by the named agent, because every request needs one.  They are
     #: part of the index, so they are never older than the file.
     answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
@@ -100,7 +100,7 @@ class _UserToken:
 
     def still(self, later: object) -> bool:
         """
-        Tell whether the credential still has the same meaning in *later*; additional
+        Return whether the credential still has the same meaning in *later*; additional
         agents do not matter.
         """
         if not isinstance(later, _UserToken):
@@ -132,7 +132,7 @@ class _Index:
 
     agent_tokens: Mapping[bytes, _AgentToken]
     user_tokens: Mapping[bytes, _UserToken]
-    #: The agents by name and by id, which never collide, because no name is a number.
+    #: Agents by name and by id, which never collide, because a name is never a number.
     agents: Mapping[str, Agent]
     #: Tokens with an expiry.
     expiring: Sequence[_AgentToken | _UserToken]
@@ -238,7 +238,7 @@ def _kind(token: bytes) -> str:
     return "" if parts is None else parts[0]
 
 
-# Only clients with the correct token learn that it has expired.
+# Messages for clients with the correct token; others do not learn that it expired.
 
 
 def _expired_agent(entry: _AgentToken) -> str:
@@ -265,12 +265,12 @@ def _shown(time: float) -> str:
 @implementer(IAuthenticator)
 class FileAuthenticator:
     """
-    An authenticator that checks tokens against the identity file, and follows the file.
+    Authenticator that checks tokens against the identity file, and follows the file.
 
     It returns each result at once, except for a token that may be in a large file that
     has just changed.
 
-    :param elsewhere: whether another authenticator knows the agents. If so, the file's
+    :param elsewhere: whether another authenticator knows the agents.  If so, the file's
         agents are ignored, because their ids are numbers, too; its users may name any
         agent by id if they have access to all.
     """
@@ -292,12 +292,12 @@ class FileAuthenticator:
         self._now = runtime.now
         self._index = _Index.of(Identities())
         self._reader = IdentityReader()
-        #: The running read of a large file in a thread; None if there is none.
+        #: Running read of a large file in a thread; None without one.
         self._reading: Deferred[Any] | None = None
         self._waiting: list[Deferred[None]] = []
-        #: The result of that read: the version of the file, and its index or error.
+        #: Result of that read: the version of the file, and its index or error.
         self._prepared: tuple[FileVersion, _Index | Exception] | None = None
-        #: The time of the last check for credentials that have ended.
+        #: Time of the last check for credentials that have ended.
         self._judged = 0.0
         self._next_expiry = _NEVER
         self._file: WatchedFile[_Index] | None = None
@@ -309,19 +309,19 @@ class FileAuthenticator:
         """
         Read the file, if it exists, and follow it.
 
-        :raises ConfigurationError: the file exists and is invalid.
+        :raises ConfigurationError: if the file exists and is invalid.
         """
         self._file = WatchedFile(
             partial(file_version, self.path),
             self._read,
             self._refused,
             unusable=_UNUSABLE,
-            # `_poll` has the interval.
+            # `_poll` ensures the interval.
             seconds=self._now,
             interval=0.0,
             changed=self._changed,
         )
-        # Tokens that had expired earlier were never used here.
+        # This kas never accepted tokens that had expired earlier.
         self._judged = self._now()
         self._end_changed(self._file.content)
         if self._elsewhere and self.agents():
@@ -455,7 +455,7 @@ class FileAuthenticator:
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
             if self._file is None:
-                return _Index.of(Identities())  # no agent yet: kasctl creates the file
+                return _Index.of(Identities())  # kasctl creates the file
             raise
         except OSError as error:
             raise ConfigurationError([in_words(error)]) from None
@@ -479,7 +479,7 @@ class FileAuthenticator:
         self._end_changed(self._file.content)
 
     def may_connect(self, agent_id: str) -> bool:
-        """Tell whether the agent is not revoked."""
+        """Return whether the agent is not revoked."""
         return self._elsewhere or agent_id in self._index.agents
 
     def agent(self, agent_id: str) -> Agent | None:
@@ -495,7 +495,7 @@ class FileAuthenticator:
         """
         Check the file, because an unknown token may have just been added.
 
-        None if the file was read or has not changed.
+        Return None if the file was read or has not changed.
         """
         if self._loop.running:
             self._poll()
@@ -527,7 +527,7 @@ class FileAuthenticator:
                     self._prepared = prepared
                     self._file.look()
                 else:
-                    # The file has changed again in the meantime.
+                    # The file may have changed again in the meantime.
                     self._look()
         finally:
             if self._reading is None:

@@ -2,8 +2,8 @@
 Secrets shared with GitLab or between kas, and the JSON Web Tokens signed with them.
 
 `verify` accepts HMAC only: both ends hold the same secret, so a token that is signed in
-another way comes from another party, whatever its header says. The header selects one
-of the algorithms that the caller allows, and everything else in it is ignored.
+another way comes from another party, regardless of its header.  The header selects one
+of the algorithms that the caller allows; its other content is ignored.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ __all__ = [
     "verify",
 ]
 
-#: All algorithms that are ever accepted.
+#: All algorithms that kas can accept.
 HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
 
 #: Seconds by which the clocks of two machines may differ.
 LEEWAY = 60.0
 
-#: Characters of a token. GitLab's have 300; longer tokens are not even decoded.
+#: Maximum characters of a token.  GitLab's have 300; longer tokens are not even
+#: decoded.
 MAX_TOKEN = 8192
 
 #: Maximum remaining lifetime of a token, in seconds.  GitLab's tokens last a minute; a
 #: long-lived token is a password that cannot be revoked.
 MAX_LIFETIME = 3600.0
 
-#: Bytes of a decoded secret: shorter HMAC keys can be guessed (RFC 7518, 3.2).
+#: Minimum bytes of a decoded secret: shorter HMAC keys can be guessed (RFC 7518, 3.2).
 MIN_SECRET = 32
 
 #: Seconds between two checks whether a file has changed.
 LOOK_INTERVAL = 1.0
 
-#: Seconds by which our own tokens are backdated, for a peer whose clock is behind.
+#: Seconds by which kas' own tokens are backdated, for a peer whose clock is behind.
 NOT_BEFORE = 5.0
 
 # A secret of 32 bytes suffices for all three algorithms, but PyJWT expects 64 for
@@ -77,8 +78,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     """
     Read a secret in base64 from a file, as GitLab's tools write it.
 
-    :raises ValueError: it is invalid; the text gives the reason without quoting the
-        secret.
+    :raises ValueError: if the secret is invalid; the text contains the reason without
+        quoting the secret.
     """
     secret = read_base64_secret(path, MIN_SECRET)
     try:
@@ -93,12 +94,12 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 class Secrets:
     """
-    The secret for signing, and additional secrets that are accepted.
+    Secret for signing, and additional secrets that are accepted.
 
-    To replace a secret without an interruption: make every kas accept the new one, then
-    sign with the new one, and then remove the old one.
+    To replace a secret without an interruption: make every kas accept the new secret,
+    then sign with it, and then remove the old secret.
 
-    :raises ValueError: a file is invalid.
+    :raises ValueError: if a file is invalid.
     """
 
     _log = Logger()
@@ -121,7 +122,7 @@ class Secrets:
 
     @property
     def current(self) -> bytes:
-        """Return the secret for our signatures."""
+        """Return the secret for kas' signatures."""
         return self._files[0].get()
 
     @property
@@ -157,7 +158,8 @@ def sign(
     Return a signed token of kas.
 
     :param secrets: the secrets, whose current one signs; or the secret itself.
-    :param lifetime: seconds; short, because kas makes one for each connection or call.
+    :param lifetime: seconds; short, because kas makes a token for each connection or
+        call.
     :param token_id: distinguishes this token from others (``jti``); empty for none.
     """
     claims: dict[str, Any] = {
@@ -211,7 +213,7 @@ def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
     Return the unverified header of a token.
 
     :param algorithms: accepted algorithms.
-    :raises CallError: UNAUTHENTICATED.
+    :raises CallError: UNAUTHENTICATED if the header is invalid.
     """
     if not all(map(_is_canonical, token.split(b"."))):
         _refuse("it is not base64url without padding")
@@ -262,7 +264,7 @@ def read_claims(
     longest: float = MAX_LIFETIME,
 ) -> dict[str, Any]:
     """
-    Return the claims of a signed token, if they hold here and now; see `verify`.
+    Return the claims of a signed token, if they are valid here and now; see `verify`.
 
     :param longest: maximum remaining lifetime in seconds.
     """
@@ -318,8 +320,7 @@ def _check_times(
         if begins is not None and begins > now + leeway:
             ahead = begins - now
             _refuse(f"the token is {what} only in {ahead:.0f} s ({name}); {skew}")
-    # After the other checks: to a clock that is behind, every token is valid for too
-    # long.
+    # Check this last: if this clock is behind, every token seems valid for too long.
     if expires > now + longest + leeway:
         _refuse(f"the token is valid for longer than {longest:g} s")
 
@@ -328,7 +329,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    # In Python, bool is an int
+    # In Python, bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse(f"{name} is not a time")
     try:

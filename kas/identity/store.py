@@ -52,31 +52,33 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: A function that receives a new agent or user and its token, after the next identity
-#: file was written to disk and before it takes effect. If it raises an exception,
+#: Function that receives a new agent or user and its token, after the next identity
+#: file was written to disk and before it takes effect.  If it raises an exception,
 #: nothing has changed: every valid token was handed over, and no token is handed over
 #: if the file cannot be written.
 Show = Callable[[_T, str], object]
 
-# Recognizable prefixes, so that scanners for leaked secrets find tokens.
+# Prefixes of tokens, so that scanners for leaked secrets recognize them.
 AGENT_PREFIX = "kasagent"
 USER_PREFIX = "kasuser"
-#: Characters of a token: real tokens have at most 69, and longer ones are not even
-#: hashed.
+#: Maximum characters of a token: real tokens have at most 69, and longer ones are not
+#: even hashed.
 MAX_TOKEN = 128
 
 # An RFC 1123 label, as in GitLab and Kubernetes.
 _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Long enough for the name of an agent, and for an e-mail address.
+# Valid user names: long enough for the name of an agent, and for an e-mail address.
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
 _IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
-# The previous token may stay valid while it is being replaced, older ones not.
+# Maximum number of tokens of an agent: the previous token may stay valid while it is
+# being replaced, but older tokens may not.
 _TOKENS_PER_AGENT = 2
 
 
 class IdentityError(TunnelError):
     """
-    Raised if a change cannot be made; the message says why, and what to do instead.
+    Error for a change that cannot be made; the message contains the reason and the
+    remedy.
     """
 
 
@@ -110,7 +112,7 @@ def _check(pattern: re.Pattern[str], what: str, value: str, rule: str) -> None:
 @attrs.frozen
 class Change:
     """
-    A change to the identity file, for the audit log.
+    Change to the identity file, for the audit log.
 
     :ivar action: the kind of change, such as ``user.revoke``.
     :ivar name: the name of the changed agent or user.
@@ -125,19 +127,19 @@ class Change:
 @attrs.frozen(eq=False)
 class IdentityStore:
     """
-    The identity file in a state directory.
+    Identity file in a state directory.
 
     :param now: returns the time of day, with a time zone.
     :param random: a source of secret bytes.
 
-    Methods that create a token call *show*, see `Show`. Each change copies the previous
-    content to `BACKUP_NAME`.
+    Methods that create a token call *show*, see `Show`.  Each change copies the
+    previous content to `BACKUP_NAME`.
     """
 
     state: StateDirectory
     now: Callable[[], datetime]
     random: Callable[[int], bytes] = secrets.token_bytes
-    #: Called with each change after it was written.
+    #: Callback for each change after it was written.
     changed: Callable[[Change], object] = lambda change: None
 
     def load(self) -> Identities:
@@ -153,7 +155,7 @@ class IdentityStore:
         """
         Add an agent, and return it with its token, which kas does not keep.
 
-        :param project_id: the project that it belongs to; 0 for none.
+        :param project_id: the project of the agent; 0 for none.
         """
         return self.add_agents([name], project_id, show)[0]
 
@@ -238,7 +240,7 @@ class IdentityStore:
         return agent, text
 
     def revoke_agent(self, name: str) -> Agent:
-        """End every token of an agent; it stays in the list until it is removed."""
+        """Revoke every token of an agent; it stays in the list until it is removed."""
         with self._editing(Change("agent.revoke", name)) as edit:
             agent = find_agent(edit.identities, name)
             agent = attrs.evolve(
@@ -248,13 +250,13 @@ class IdentityStore:
         return agent
 
     def remove_agent(self, name: str) -> Agent:
-        """Remove an agent, also from every user who could reach it."""
+        """Remove an agent, also from every user who could access it."""
         with self._editing(Change("agent.remove", name)) as edit:
             agent = find_agent(edit.identities, name)
             edit.identities = attrs.evolve(
                 edit.identities,
                 agents=tuple(a for a in edit.identities.agents if a != agent),
-                # Otherwise these users could reach a later agent of the same name
+                # Otherwise these users could access a later agent of the same name.
                 users=tuple(
                     attrs.evolve(
                         u, agents=tuple(n for n in u.agents if n != agent.name)
@@ -326,7 +328,7 @@ class IdentityStore:
 
     def grant_user(self, name: str, agents: Sequence[str]) -> User:
         """
-        Let a user reach more agents.
+        Give a user access to more agents.
 
         :param agents: names or ids, or `ALL_AGENTS`.
         """
@@ -345,7 +347,7 @@ class IdentityStore:
         return user
 
     def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
-        """Take agents from a user; the user may keep none."""
+        """Remove agents from a user, even the last one."""
         details = {"agents": ", ".join(agents)}
         with self._editing(Change("user.ungrant", name, details)) as edit:
             user = find_user(edit.identities, name)
@@ -399,7 +401,7 @@ class IdentityStore:
         return user, text
 
     def revoke_user(self, name: str) -> User:
-        """End the token of a user."""
+        """Revoke the token of a user."""
         with self._editing(Change("user.revoke", name)) as edit:
             user = find_user(edit.identities, name)
             user = attrs.evolve(user, revoked_at=user.revoked_at or self.now())
@@ -420,7 +422,8 @@ class IdentityStore:
                         "agent"
                     ]
                 )
-            # Few of many lines change: the others are neither parsed nor written again.
+            # Few of many lines change, and the other lines are neither parsed nor
+            # written again.
             reader = IdentityReader()
             edit = _Edit(Identities())
             if before is not None:
@@ -503,7 +506,7 @@ def find_agent(identities: Identities, name: str) -> Agent:
     """
     Return the agent with this name or id.
 
-    :raises IdentityError: it does not exist; the text suggests a similar name.
+    :raises IdentityError: if it does not exist; the text suggests a similar name.
     """
     for agent in identities.agents:
         if name in (agent.name, agent.id):
@@ -516,7 +519,7 @@ def find_user(identities: Identities, name: str) -> User:
     """
     Return the user with this name.
 
-    :raises IdentityError: it does not exist; the text suggests a similar name.
+    :raises IdentityError: if the user does not exist; the text suggests a similar name.
     """
     for user in identities.users:
         if user.name == name:

@@ -1,7 +1,7 @@
 """
 API of server halves, composed of one object for each subject.
 
-    context.py   what all modules of the process share, and the API of one
+    context.py   the state that all modules of the process share, and a module's API
     part.py      the modules as a part of kas
     agents.py    the connected agents, and their problems
     users.py     credentials of users

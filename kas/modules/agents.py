@@ -13,26 +13,27 @@ from tunnel.hosting.scope import ModuleScope
 
 __all__ = ["MAX_PROBLEM", "MAX_PROBLEMS", "AgentProblems", "ModuleAgents"]
 
-#: Problems of agents that one module may report: one for each agent of a large kas.
+#: Maximum number of agents' problems that one module may report: one for each agent of
+#: a large kas.
 MAX_PROBLEMS = 10_000
 
-#: Characters of one problem.
+#: Maximum characters of one problem.
 MAX_PROBLEM = 1000
 
 
 class AgentProblems:
-    """The problems of agents, by module and agent id: name and reason."""
+    """Problems of agents, by module and agent id, with name and reason."""
 
     def __init__(self) -> None:
         self._by_module: dict[str, dict[str, tuple[str, str]]] = {}
 
     @property
     def by_module(self) -> Mapping[str, Mapping[str, tuple[str, str]]]:
-        """The problems of each module that reported some."""
+        """Problems of each module that reported some."""
         return self._by_module
 
     def show(self, module: str, agent_id: str, agent_name: str, problem: str) -> None:
-        """Set the problem of an agent; empty if it has none."""
+        """Set the problem of an agent; an empty text removes it."""
         problems = self._by_module.setdefault(module, {})
         problems.pop(agent_id, None)
         if problem and len(problems) < MAX_PROBLEMS:

@@ -39,15 +39,15 @@ __all__ = ["ServerContext"]
 @attrs.define(eq=False, kw_only=True)
 class ServerContext:
     """
-    The state that all modules of the process share.
+    State that all modules of the process share.
 
     :ivar environ: the environment of the process, which may name a proxy.
     :ivar has_web: whether a listener serves pages.
     :ivar page_origins: the origins of pages that may send requests from a user's
         browser.
-    :ivar count_usage: counts a use, for reports to GitLab; None if there are none.
+    :ivar count_usage: counts a use, for reports to GitLab; None without such reports.
     :ivar count_together: returns a counter that the workers of this kas share, given
-        the name of a limit and its maximum; None if there are no workers.
+        the name of a limit and its maximum; None without other workers.
     """
 
     reactor: Any

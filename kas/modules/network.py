@@ -21,7 +21,7 @@ __all__ = ["ModuleNetwork", "ModulePorts"]
 
 
 class ModulePorts:
-    """The ports that modules have opened, by module."""
+    """Ports that modules have opened, by module."""
 
     def __init__(self, listening: Listening) -> None:
         self.listening = listening
@@ -48,7 +48,7 @@ class ModuleNetwork:
     """
     See `INetwork`.
 
-    :param environ: of the process: it may name a proxy.
+    :param environ: the environment of the process, which may name a proxy.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ModuleNetwork:
                 what=scope.name,
                 setting=setting,
                 alpn=("http/1.1",),
-                # kubectl and other HTTP clients may not support 1.3 yet
+                # kubectl and other HTTP clients may not support 1.3 yet.
                 minimum=ssl.TLSVersion.TLSv1_2,
                 path=path,
             )

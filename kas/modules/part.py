@@ -1,4 +1,6 @@
-"""The modules as a part of kas: they serve requests, which finish before they stop."""
+"""
+Modules as a part of kas: they serve requests, which finish before the modules stop.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ __all__ = ["ModulesPart"]
 
 class ModulesPart(Part):
     """
-    The modules, and the requests that they serve.
+    Modules, and the requests that they serve.
 
     :param fleet: also relays requests of other kas, which finish, too.
     :param grace: seconds for running requests to finish.

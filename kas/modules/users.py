@@ -1,4 +1,4 @@
-"""Credentials of users, and which of them have open connections."""
+"""Credentials of users, including those with open connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Look = Callable[[], Collection[str]]
 
 
 class HeldCredentials:
-    """The credentials whose connections modules hold open."""
+    """Credentials whose connections modules hold open."""
 
     def __init__(self) -> None:
         self._looks: dict[object, _Look] = {}
@@ -29,7 +29,7 @@ class HeldCredentials:
         return lambda: self._looks.pop(key, None)
 
     def ids(self) -> set[str]:
-        """Return the present ids."""
+        """Return the current ids."""
         return set().union(*(look() for look in self._looks.values()))
 
 
@@ -38,7 +38,7 @@ class ModuleUsers:
     """
     See `IUsers`.
 
-    :param count_usage: counts a use, for reports to GitLab; None: there are none.
+    :param count_usage: counts a use, for reports to GitLab; None without such reports.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class ModuleUsers:
         self._scope = scope
         self._authenticators = authenticators
         self._held = held
-        #: Checks a credential; called for each request.
+        #: Check of a credential; called for each request.
         self.authorize = authenticators.authorize_user
-        #: Counts a use; None if there are no reports.
+        #: Counter of a use; None without reports.
         self.count_usage = count_usage
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:

@@ -17,8 +17,8 @@ class ModuleWorkers:
     """
     See `IWorkers`.
 
-    :param count: makes a count from a limit's name, and how much of it there may be;
-        None: this process is the whole kas.
+    :param count: makes a counter from a limit's name and its maximum; None if this
+        process is the whole kas.
     """
 
     def __init__(

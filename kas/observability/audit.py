@@ -1,12 +1,12 @@
 """
-The audit log: who sent which request to which cluster, with its result.
+Audit log: who sent which request to which cluster, with its result.
 
 Modules choose the events by the level that the operator configured.  The log has one
 JSON object per line, in its own file; a thread writes it, so that no request waits for
 a hanging disk.  Events that arrive faster than the thread can write are dropped and
-counted, and the file notes their number.
+counted, and the file contains their number.
 
-Clients without an accepted credential cause events, too. The number of these events is
+Clients without an accepted credential cause events, too.  The number of these events is
 limited, so that they cannot fill the disk; the limit does not apply to events of users.
 """
 
@@ -33,16 +33,16 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["MAX_TEXT", "AuditLog", "file_problems"]
 
-#: Characters of one text: paths may have 64 KiB, and would fill the disk if written in
-#: full.
+#: Maximum characters of one text: paths may have 64 KiB, and would fill the disk if
+#: written in full.
 MAX_TEXT = 2048
 
-#: The same for a client without an accepted credential.
+#: Maximum characters of one text of a client without an accepted credential.
 MAX_STRANGER_TEXT = 256
 
-#: Events of all clients without an accepted credential together, as a burst and per
-#: second: whole bursts of a mistyped token are recorded, and a flood writes 25 KB a
-#: second, which is 2 GB a day.
+#: Maximum number of events of all clients without an accepted credential together, as a
+#: burst and per second: whole bursts of a mistyped token are recorded, and a flood
+#: writes 25 KB per second, which is 2 GB a day.
 STRANGER_BURST, STRANGERS_PER_SECOND = 100, 10
 
 #: Seconds after which the number of dropped events is written to the file.
@@ -51,10 +51,10 @@ NOTE_SECONDS = 10.0
 
 class AuditLog(Collector, Part):
     """
-    Receives events, and writes them in a thread.
+    Receiver of events, which a thread writes.
 
-    :param settings: None if nothing is written.
-    :raises ConfigurationError: the file cannot be written.
+    :param settings: None if no events are written.
+    :raises ConfigurationError: if the file cannot be written.
     """
 
     name = "the audit log"
@@ -71,7 +71,7 @@ class AuditLog(Collector, Part):
         now = self._seconds()
         self._strangers = TokenBucket(STRANGER_BURST, STRANGERS_PER_SECOND, now)
         self._left_out = 0
-        #: The part of `_left_out` that was not written to the file yet.
+        #: Part of `_left_out` that was not written to the file yet.
         self._unsaid = 0
         self.level = AuditLevel.NONE
         self._writer: LogWriter | None = None
@@ -94,7 +94,7 @@ class AuditLog(Collector, Part):
             self._writer.last_words()
 
     def reopen(self) -> None:
-        """Start a new file with the same name, because the old one was moved."""
+        """Start a new file with the same name, because the old file was moved."""
         if self._writer is not None:
             self._writer.reopen()
 
@@ -184,7 +184,7 @@ def file_problems(audit: Audit | None, configuration: str | None) -> list[str]:
 
 def _sink(file: Path) -> FileSink:
     try:
-        # The file contains data about users, which other users of this machine need not
+        # The file contains data about users, which other users of this machine must not
         # see.
         file.touch(mode=0o640, exist_ok=True)
         return FileSink(file)

@@ -31,7 +31,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 @attrs.define(eq=False)
 class FleetCollector(Collector):
-    """A collector whose labels contain no values from outside."""
+    """Collector whose labels contain no values from outside."""
 
     fleet: Fleet
     router: Router

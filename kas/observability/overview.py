@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tunnel.errors import CallError
 
 if TYPE_CHECKING:
-    # Not imported for `kasctl`, which starts faster without it.
+    # Not imported for `kasctl`, which starts faster without this import.
     from kas.agents.last_seen import LastSeen
     from kas.directory.directory import Directory
     from kas.directory.records import AgentRecord
@@ -21,12 +21,11 @@ async def overview(
     agents: Sequence[Agent], directory: Directory, last_seen: LastSeen
 ) -> dict[str, Any]:
     """
-    Return every agent of the identity file, and every other connected one.
+    Return every agent of the identity file, and every other connected agent.
 
-    The result is JSON data; times are seconds since 1970.
-
-    ``problem`` is the reason why agents of other kas may be missing; empty if none are.
-    ``connected`` is null for an agent that may be connected there.
+    The result is JSON data; times are seconds since 1970. ``problem`` is the reason why
+    agents of other kas may be missing; empty if none are. ``connected`` is null for an
+    agent that may be connected to such a kas.
     """
     problem = ""
     records: Sequence[AgentRecord]

@@ -1,4 +1,4 @@
-"""The observability listener as a part of kas; it runs until the end."""
+"""Observability listener as a part of kas; it runs until the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ObservabilityPart"]
 
 
 class ObservabilityPart(Part):
-    """The listener for probes, metrics and status."""
+    """Listener for probes, metrics and status."""
 
     name = "observability"
 
@@ -50,7 +50,7 @@ class ObservabilityPart(Part):
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Record when draining began; operators observe the rest of it."""
+        """Record when draining began; operators observe the following phases."""
         if phase is Phase.READINESS:
             self._health.ready = False
             self._ending_since = self._runtime.reactor.seconds()

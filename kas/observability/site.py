@@ -30,9 +30,9 @@ class Health:
     module_states: Callable[[], dict[str, str]]
     #: Returns the number of known other kas.
     peers: Callable[[], int] = lambda: 0
-    #: Describes the process, and its knowledge of others.
+    #: Describes the process and its information about others.
     about: Callable[[], dict[str, Any]] = dict
-    #: The number of refused agents, by reason.
+    #: Number of refused agents, by reason.
     refusals: Mapping[str, int] = attrs.Factory(dict)
     #: Whether all listeners are open, and kas is not stopping.
     ready: bool = False

@@ -1,5 +1,5 @@
 """
-The authenticator of users who sign in with an identity provider.
+Authenticator of users who sign in with an identity provider.
 
 A credential is an ID token: ``oidc:<agent>:<token>``, or only the token if the path of
 the request names the agent.
@@ -33,33 +33,33 @@ from tunnel.toolkit.texts import is_subject
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
-#: The prefix of every JSON Web Token: ``{"`` in base64.
+#: Prefix of every JSON Web Token: ``{"`` in base64.
 TOKEN_PREFIX = "eyJ"  # noqa: S105
 
-#: Characters of a token; longer ones are not decoded.
+#: Maximum characters of a token; longer ones are not decoded.
 MAX_TOKEN = 16 * 1024
 
-#: Groups of a user: each is a header of every request.
+#: Maximum number of groups of a user: each is a header of every request.
 MAX_GROUPS = 500
 
-#: Verified tokens that are remembered; a forgotten token is verified again.
+#: Maximum number of remembered verified tokens; a forgotten token is verified again.
 MAX_VERIFIED = 10_000
 
-#: Results that are cached for one token, by agent: with GitLab, a client may name any
-#: number of agents.
+#: Maximum number of cached results for one token, by agent: with GitLab, a client may
+#: name any number of agents.
 MAX_ANSWERS = 1_000
 
 #: Seconds between two searches for expired tokens: the maximum delay before their
 #: connections end.
 LOOK_INTERVAL = 5.0
 
-#: Characters of the token in its credential id.
+#: Number of characters of the token's digest in its credential id.
 _SHOWN_DIGITS = 8
 
 
 @attrs.frozen
 class _Limits:
-    """The permissions at an agent from entries of ``oidc.access``."""
+    """Permissions at an agent from entries of ``oidc.access``."""
 
     read_only: bool
     secrets: bool
@@ -74,16 +74,16 @@ class _Limits:
 @attrs.frozen
 class _Reach:
     """
-    The permissions from all entries of ``oidc.access`` that match a user.
+    Permissions from all entries of ``oidc.access`` that match a user.
 
-    :ivar agents: by the name or id in the entry.
+    :ivar agents: the permissions by the name or id of the agent in the entry.
     """
 
     agents: Mapping[str, _Limits]
 
     def limits(self, *names: str) -> _Limits | None:
         """
-        Return the permissions at the agent with *names*; None if it may not be reached.
+        Return the permissions at the agent with *names*; None if the user has none.
         """
         found = [
             self.agents[name] for name in (*names, ALL_AGENTS) if name in self.agents
@@ -93,7 +93,7 @@ class _Reach:
 
 @attrs.frozen(eq=False)
 class _Verified:
-    """A token whose signature and claims are valid."""
+    """Token whose signature and claims are valid."""
 
     credential_id: str
     impersonation: Impersonation
@@ -106,7 +106,7 @@ class _Verified:
 @implementer(IAuthenticator)
 class OidcAuthenticator:
     """
-    The authenticator that checks ID tokens.
+    Authenticator that checks ID tokens.
 
     When a token expires, or the provider withdraws its key, its connections end within
     `LOOK_INTERVAL`.
@@ -134,7 +134,7 @@ class OidcAuthenticator:
         self._in_use = in_use
         self._clock: IReactorTime = runtime.reactor
         self._now = runtime.now
-        #: By the digest of the token.
+        #: Verified tokens by the digest of the token.
         self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
         #: Credentials with connections, by their id.
         self._opened: dict[str, _Verified] = {}

@@ -1,4 +1,4 @@
-"""The keys with which an identity provider signs."""
+"""Keys with which an identity provider signs."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from tunnel.toolkit.urls import is_private
 
 __all__ = ["ProviderKeys", "VerificationKey"]
 
-#: Seconds for the provider's description and its keys: less than a client waits for the
-#: check of its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
+#: Maximum seconds for the provider's description and its keys: less than a client waits
+#: for the check of its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
 TIMEOUT = 6.0
 
-#: Minimum of seconds between two requests to the provider, whatever tokens arrive: any
+#: Minimum seconds between two requests to the provider, for any arriving tokens: any
 #: client can invent the name of a key.
 MIN_INTERVAL = 10.0
 
 #: Seconds between two checks of the age of the keys.
 LOOK_INTERVAL = 5.0
 
-#: Bytes of a response; a key has 500 to 3,000, including its certificates.
+#: Maximum bytes of a response; a key has 500 to 3,000, including its certificates.
 MAX_BODY = 256 * 1024
 
-#: Keys that are kept; providers have two to ten.
+#: Maximum number of stored keys; providers have two to ten.
 MAX_KEYS = 64
 
-#: Bits of an RSA key: shorter keys can be broken (NIST SP 800-131A).
+#: Minimum bits of an RSA key: shorter keys can be broken (NIST SP 800-131A).
 MIN_RSA_BITS = 2048
 
-#: Characters of a reason in messages.
+#: Maximum characters of a reason in messages.
 _MAX_REASON = 200
 
 #: The key type and the curve for each algorithm (RFC 7518, 3.1; RFC 8037).
@@ -73,12 +73,12 @@ _MEMBERS = {
 
 
 class _Unusable(Exception):
-    """Raised if the provider's response is invalid."""
+    """Error for an invalid response of the provider."""
 
 
 @attrs.frozen(cache_hash=True)
 class VerificationKey:
-    """A public key for one algorithm; keys with the same content are equal."""
+    """Public key for one algorithm; keys with the same content are equal."""
 
     algorithm: str
     kid: str | None
@@ -88,9 +88,9 @@ class VerificationKey:
 
 class ProviderKeys(Collector):
     """
-    The keys of one provider, found through its description (OpenID Connect Discovery).
+    Keys of one provider, found through its description (OpenID Connect Discovery).
 
-    They are read again every `keys_ttl`, and when a token names an unknown key. While
+    They are read again every `keys_ttl`, and when a token names an unknown key.  While
     the provider does not respond, the last keys stay valid for `keys_outage_ttl`.
 
     :param agent: sends the requests.
@@ -110,7 +110,7 @@ class ProviderKeys(Collector):
         self._asked_at = float("-inf")
         self._asking = SingleFlight(self._ask)
         self._failing = False
-        #: The number of successful and failed reads.
+        #: Number of successful and failed reads.
         self._reads = {"read": 0, "failed": 0}
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
@@ -164,8 +164,8 @@ class ProviderKeys(Collector):
         """
         Return the key for tokens that name *kid* and *algorithm*.
 
-        :raises CallError: UNAUTHENTICATED, the provider has no such key; UNAVAILABLE,
-            the provider does not respond.
+        :raises CallError: UNAUTHENTICATED if the provider has no such key; UNAVAILABLE
+            if the provider does not respond.
         """
         found = self._found(algorithm, kid)
         if found is None and self._may_ask():
@@ -193,7 +193,8 @@ class ProviderKeys(Collector):
             for key in self._keys
             if key.algorithm == algorithm and kid in (None, key.kid)
         ]
-        # Without a name, the key is only known if there is a single one.
+        # A token without the name of a key is unambiguous only if the provider has a
+        # single key.
         return found[0] if len(found) == 1 else None
 
     def _age(self) -> float:
@@ -249,7 +250,8 @@ class ProviderKeys(Collector):
             reactor=self._clock,
         )
         try:
-            # Read error responses, too: unread, they would hold the connection.
+            # Read error responses, too, because unread responses would hold the
+            # connection.
             _, body = await collect(response, MAX_BODY)
             if response.code != 200:
                 raise _Unusable(f"it responded with {response.code} to {url}")

@@ -1,16 +1,17 @@
 """
-The client of Redis, made to fail at once; what is kept there is `kas.directory`'s.
+Client of Redis that fails at once during an outage; `kas.directory` has the layout of
+its data.
 
     RedisClient ── commands ──> one connection, in order, MULTI/EXEC in one write
          │    ──── events ────> one connection that has subscribed
-         └── breaker: closed while the first of them works, open until it does again
+         └── breaker: closed while the connection for commands works, otherwise open
 
     client.py       commands, events, and the breaker
-    connection.py   one connection: the only file that touches txredisapi
-    dialling.py     how one comes about: sockets, TLS, sentinels, passwords
+    connection.py   one connection: the only file that uses txredisapi
+    dialling.py     opening of a connection: sockets, TLS, sentinels, passwords
     metrics.py      metrics of each client, by its purpose
 
-Importing this installs a reactor, as importing txredisapi does.
+Importing this package installs a reactor, because importing txredisapi does.
 """
 
 from __future__ import annotations

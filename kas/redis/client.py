@@ -31,7 +31,7 @@ from tunnel.toolkit.timers import Timers
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 
 
-#: Minimum and maximum of seconds before another attempt to connect.
+#: Minimum and maximum seconds before another attempt to connect.
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 
@@ -41,16 +41,16 @@ STEADY = 30.0
 #: Seconds between two PINGs on the connection for events, which is otherwise silent.
 PING_INTERVAL = 10.0
 
-#: Seconds between two queries to the sentinels for the master: a failover that does not
-#: close our connections would otherwise go unnoticed.
+#: Seconds between two queries to the sentinels for the master: without them, a failover
+#: that does not close the connections would go unnoticed.
 SENTINEL_INTERVAL = 10.0
 
-#: Different reasons that are logged during one outage: at first perhaps only that a
-#: connection was lost, then that the password is wrong.
+#: Maximum number of different reasons that are logged during one outage: at first
+#: perhaps only that a connection was lost, then that the password is wrong.
 MAX_REASONS = 5
 
-#: Failed attempts to subscribe before a log line: while Redis restarts, the other
-#: connection logs the reason.
+#: Number of failed attempts to subscribe before a log line: while Redis restarts, the
+#: other connection logs the reason.
 EVENT_ATTEMPTS = 3
 
 
@@ -60,8 +60,8 @@ class Counters:
 
     commands: int = 0
     failures: int = 0
-    #: Commands that failed at once, because the breaker was open or too many were
-    #: waiting.
+    #: Number of commands that failed at once, because the breaker was open or too many
+    #: were waiting.
     refused: int = 0
     messages: int = 0
 
@@ -79,24 +79,24 @@ class RedisListener(Protocol):
         """Note whether messages arrive; each change is a gap."""
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """Handle a value at *key* whose type does not fit our command."""
+        """Handle a value at *key* whose type does not fit the command."""
 
     def redis_message(self, data: bytes) -> None:
-        """Handle a message on our channel."""
+        """Handle a message on the channel."""
 
 
 @attrs.define(eq=False)
 class _Link:
-    """A connection that is made again whenever it ends."""
+    """Connection that is opened again whenever it ends."""
 
     clock: IReactorTime
     backoff: Backoff
     make: Callable[[], Coroutine[Any, Any, Connection]]
     up: Callable[[], None]
     down: Callable[[str], None]
-    #: The working connection.
+    #: The working connection, if any.
     connection: Connection | None = None
-    #: The number of consecutive failed attempts.
+    #: Number of consecutive failed attempts.
     failures: int = 0
     _keeping: Deferred[None] | None = None
     _stopped: bool = False
@@ -166,7 +166,7 @@ class RedisClient:
     _purpose: str = ""
     _while_down: str = "known data stays in use"
     counters: Counters = attrs.field(factory=Counters, init=False)
-    #: The reason why the breaker is open; empty while it is closed.
+    #: Reason why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)
     #: Whether messages arrive.
     listening: bool = attrs.field(default=False, init=False)
@@ -178,13 +178,13 @@ class RedisClient:
     _timers: Timers = attrs.field(init=False)
     _watching: Deferred[None] | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
-    #: The reasons of the present outage that were already logged.
+    #: Reasons of the current outage that were already logged.
     _said: set[str] = attrs.field(factory=set, init=False)
     _events_said: bool = attrs.field(default=False, init=False)
-    #: Commands that Redis refused the last time.
+    #: Names of commands that Redis refused the last time.
     _refusals: set[str] = attrs.field(factory=set, init=False)
-    #: Commands that are tried on each new connection, because kas cannot work without
-    #: them.
+    #: Names of commands that are tried on each new connection, because kas cannot work
+    #: without them.
     _needed: frozenset[str] = attrs.field(init=False)
     _dialler: Dialler = attrs.field(init=False)
     _log = Logger()
@@ -207,7 +207,7 @@ class RedisClient:
 
     @property
     def connections(self) -> int:
-        """The number of connections so far, including sentinels; for metrics."""
+        """Number of connections so far, including sentinels; for metrics."""
         return self._dialler.made
 
     @property
@@ -394,7 +394,7 @@ class RedisClient:
             self._tell(lambda owner: owner.redis_listening(False))
 
     def _same_server(self, other: _Link, address: str) -> None:
-        # After a failover, one of the two may still be connected to the old master.
+        # After a failover, one of the two connections may still lead to the old master.
         if other.connection is not None and other.connection.address != address:
             other.connection.fail(f"{address} is the master now")
 
@@ -412,8 +412,7 @@ class RedisClient:
         connection = self._events.connection
         if connection is not None:
             self.counters.commands += 1
-            # If there is no response, the connection fails, and its link logs the
-            # reason.
+            # Without a response, the connection fails, and its link logs the reason.
             connection.send([("PING",)]).addErrback(trap_redis_errors)
 
     # Sentinel.
@@ -428,7 +427,7 @@ class RedisClient:
     def _not_followed(self, failure: Failure) -> None:
         if failure.check(CancelledError, RedisUnavailable) is None:
             self._log.failure("querying the sentinels failed", failure)
-        # Everything else continues without the sentinels.
+        # The connections continue without the sentinels.
 
     async def _follow(self) -> None:
         host, port = await self._dialler.where()

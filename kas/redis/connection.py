@@ -1,7 +1,7 @@
 """
-One connection to Redis: the only file that touches txredisapi.
+One connection to Redis: the only file that uses txredisapi.
 
-It uses only txredisapi's protocol with hiredis' parser. txredisapi's pools do not keep
+It uses only txredisapi's protocol with hiredis' parser.  txredisapi's pools do not keep
 the order of commands, wait forever while Redis is down, convert texts that look like
 numbers, do not verify certificates by default, hang on a wrong password, and have no
 TLS for Sentinel.
@@ -39,12 +39,13 @@ __all__ = [
 
 Command = tuple[bytes | str | int, ...]
 
-#: Commands and transactions that wait for their response at the same time. Redis
-#: handles a hundred thousand in a second, so if more are waiting, it does not keep up.
+#: Maximum number of commands and transactions that wait for their response at the same
+#: time.  Redis handles a hundred thousand in a second, so if more are waiting, it is
+#: overloaded.
 MAX_WAITING = 2000
 
-#: Responses that make Redis unusable until they stop, with their meaning. The log omits
-#: the text from Redis, because it may repeat our command, including a password.
+#: Responses that make Redis unusable until they stop, with their meaning.  The log
+#: omits the text from Redis, because it may repeat the command, including a password.
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
@@ -65,13 +66,13 @@ _CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
 
 
 class RedisUnavailable(TunnelError):
-    """Raised if Redis does not work now; the text gives the reason, without secrets."""
+    """
+    Error if Redis does not work now; the text contains the reason, without secrets.
+    """
 
 
 class RedisRefused(TunnelError):
-    """
-    Raised if Redis refused one command; the others of a transaction were executed.
-    """
+    """Error if Redis refused one command; the others of a transaction were executed."""
 
     def __init__(self, code: str, command: str) -> None:
         super().__init__(f"Redis responded with {code} to {command}")
@@ -106,7 +107,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
     """
     One connection, with responses in order, and a timeout for each.
 
-    *on_message* is for a connection that has subscribed.
+    :param on_message: receives the messages of a connection that has subscribed.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self._on_message = on_message
         self._calls: deque[_Call] = deque()
         self._timer: IDelayedCall | None = None
-        #: The address of the other end, for the log.
+        #: Address of the other end, for the log.
         self.address = ""
-        #: Why the connection can no longer be used; empty if it can.
+        #: Reason why the connection can no longer be used; empty if it can.
         self.failed = ""
         #: Fires with `failed`.
         self.ended: Deferred[str] = Deferred()
@@ -156,7 +157,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
 
     def send(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
         """
-        Send *commands*, and return their responses, errors among them, in one list.
+        Send *commands*, and return their responses, including errors, in one list.
         """
         if self.failed:
             return fail(RedisUnavailable(self.failed))

@@ -25,7 +25,7 @@ from tunnel.transport.tlsio import TLSClientEndpoint
 __all__ = ["Dialler"]
 
 #: Exceptions of an attempt that took too long: from its own timer, or after it was
-#: cancelled, which endpoints report with an error of their own.
+#: cancelled, because endpoints report a cancellation with an error of their own.
 _TOO_LATE = (TimeoutError, UserTimeout, ConnectingCancelledError)
 
 
@@ -41,7 +41,7 @@ def _secret(path: Path | None) -> str:
 
 
 class _Once(Factory):
-    """A factory of a single protocol."""
+    """Factory of a single protocol."""
 
     noisy = False
 
@@ -54,13 +54,13 @@ class _Once(Factory):
 
 @attrs.define(eq=False)
 class Dialler:
-    """Makes authenticated connections to the server or to the master."""
+    """Maker of authenticated connections to the server or to the master."""
 
     _settings: Redis
     _reactor: Any
-    #: Receives the messages on a connection that has subscribed.
+    #: Receiver of the messages on a connection that has subscribed.
     _on_message: Callable[[bytes], None]
-    #: The number of connections so far, including sentinels; for metrics.
+    #: Number of connections so far, including sentinels; for metrics.
     made: int = attrs.field(default=0, init=False)
     #: Index of the sentinel to query first: the one that responded last.
     _sentinel: int = attrs.field(default=0, init=False)
@@ -69,7 +69,7 @@ class Dialler:
         """
         Return a connection that accepted *commands*.
 
-        :raises RedisUnavailable: no connection could be made; with the reason.
+        :raises RedisUnavailable: if no connection could be made; with the reason.
         """
         connection = await self._connect(await self.where())
         try:
@@ -132,8 +132,8 @@ class Dialler:
         plain = HostnameEndpoint(self._reactor, host, port, settings.dial_timeout)
         if not settings.tls.enabled:
             return plain
-        # The handshake is complete, with certificate and name verified, before we send
-        # anything.
+        # The handshake is complete, with certificate and name verified, before the
+        # first byte is sent.
         return TLSClientEndpoint(
             plain, self._tls_context, host, self._reactor, settings.dial_timeout
         )

@@ -19,7 +19,7 @@ __all__ = ["RedisCollector"]
 @attrs.define(eq=False)
 class RedisCollector(Collector):
     """
-    A collector that reads its values at each scrape.
+    Collector that reads its values at each scrape.
 
     :ivar clients: the clients by their purpose: ``directory``, ``stores``.
     """

@@ -1,8 +1,8 @@
 """
-Finds paths to agents, and manages the streams that wait for one.
+Router that finds paths to agents, and manages the streams that wait for one.
 
 The kas that routes a stream chooses the instance and the kas to which it is connected,
-and (in `stream`) whether to retry. A gateway only follows the request
+and (in `stream`) whether to retry.  A gateway only follows the request
 (`kas.fleet.gateway`).
 """
 
@@ -34,25 +34,27 @@ __all__ = ["Absences", "AgentPath", "Router"]
 #: network, takes less; a longer wait without a message would annoy users of kubectl.
 ROUTING_TIMEOUT: Final = 20.0
 
-#: Seconds that a stream waits if another one waited `ROUTING_TIMEOUT` in vain within
+#: Seconds that a stream waits if another stream waited `ROUTING_TIMEOUT` in vain within
 #: the last `MISSED_SECONDS`: clients such as kubectl retry several times before they
 #: show an error, and one long wait is enough.
 SHORT_TIMEOUT: Final = 2.0
 
-#: Seconds that a stream waits for an agent that has never connected: nothing indicates
-#: that it will, and its operator should learn that soon.
+#: Seconds that a stream waits for an agent that has never connected: it is unlikely to
+#: connect now, and its operator should learn that soon.
 NEVER_TIMEOUT: Final = 2.0
 
-#: ... if another one waited for it in vain within the last `MISSED_SECONDS`.
+#: Seconds that a stream waits for such an agent if another stream waited in vain within
+#: the last `MISSED_SECONDS`.
 NEVER_SHORT_TIMEOUT: Final = 0.2
 
-#: Seconds after which a stream again waits for the whole time.
+#: Seconds after which a stream waits for the full time again.
 MISSED_SECONDS: Final = 60.0
 
-#: Agents for which kas remembers that a stream waited in vain; see `Router._missed`.
+#: Maximum number of agents for which kas remembers that a stream waited in vain; see
+#: `Router._missed`.
 MAX_MISSED: Final = 10_000
 
-#: Streams that wait for one agent.  Each holds a client's connection.
+#: Maximum number of streams that wait for one agent.  Each holds a client's connection.
 MAX_WAITING: Final = 2_000
 
 #: Seconds between two checks whether an agent that was silent, or had too many streams,
@@ -66,28 +68,27 @@ RESUME_LIMITS: Final = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 class Absences(Protocol):
     """
-    The times when agents that are not connected were last seen; see
-    `kas.agents.last_seen`.
+    Times when agents that are not connected were last seen; see `kas.agents.last_seen`.
     """
 
     def sought(self, agent_id: str) -> None:
         """Note that a stream begins to wait for an agent."""
 
     def never(self, agent_id: str) -> bool:
-        """Tell whether the agent has certainly never connected."""
+        """Return whether the agent has certainly never connected."""
 
     def absence(self, agent_id: str) -> str:
         """
-        Return the beginning of a sentence: that the agent is not connected, and since
-        when.
+        Return the beginning of a sentence that says that the agent is not connected,
+        and since when.
         """
 
     def name(self, agent_id: str) -> str:
-        """Return the name of an agent; its id if the name is not known."""
+        """Return the name of an agent, or its id if the name is not known."""
 
 
 class _Unknown:
-    """The `Absences` of a router without any."""
+    """`Absences` of a router without information about absent agents."""
 
     def sought(self, agent_id: str) -> None:
         pass
@@ -104,10 +105,10 @@ class _Unknown:
 
 class Router:
     """
-    Finds paths to agents, the least busy instance first.
+    Router that finds paths to agents, the least busy instance first.
 
     :param peers: the sessions to other kas; None if this kas runs alone.
-    :param resume_grace: seconds for which a stream survives the loss of its path.
+    :param resume_grace: seconds during which a stream survives the loss of its path.
     :param absences: the times when agents were last seen.
     :param may_connect: returns False for a revoked agent, so that no stream waits for
         it.
@@ -132,32 +133,33 @@ class Router:
         self.random = runtime.random
         self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
-        #: Seconds for which a stream waits for its agent.
+        #: Seconds during which a stream waits for its agent.
         self.timeout = ROUTING_TIMEOUT
-        #: The maximum number of streams that wait for one agent.
+        #: Maximum number of streams that wait for one agent.
         self.max_waiting = MAX_WAITING
-        #: The number of streams that took another path after a refusal or a loss.
+        #: Number of streams that took another path after a refusal or a loss.
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
-        #: Agents that were permitted to connect since the wait began.
+        #: Agents that were permitted to connect at some time since the wait began.
         self._expected: set[str] = set()
-        #: For each agent, when a stream last waited for it in vain.
+        #: Time when a stream last waited for an agent in vain, by agent.
         self._missed: Recent[str, float] = Recent(MAX_MISSED)
         registry.on_connected = self._connected
         self._look: IDelayedCall | None = None
-        #: Our streams to instances that are connected to other kas, by instance.
+        #: Number of this kas' streams to instances that are connected to other kas, by
+        #: instance.
         self._remote: dict[bytes, int] = {}
 
     # Paths.
 
     def only_path(self, agent_id: str) -> AgentPath | None:
         """
-        Return the path that most requests take: the best one here, if no other kas has
-        an instance that cannot be reached from here, or the only one at another kas.
+        Return the path that most requests take: the best path here, if no other kas has
+        an instance that cannot be reached from here, or the only path at another kas.
         """
         best: AgentConnection | None = None
-        # Read the table itself, because each request comes here.
+        # Read the table itself, because every request calls this method.
         for one in self.registry.serving.get(agent_id, ()):
             tunnel = one.tunnel
             if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
@@ -188,7 +190,7 @@ class Router:
                 continue
             peer = self._peer(record)
             if peer is not None and found:
-                # The present request uses another path; later ones have the choice.
+                # The current request uses another path; later requests can choose.
                 peer.prepare()
         found.sort(key=lambda one: one[:2])
         for _, _, path in found:
@@ -232,13 +234,13 @@ class Router:
 
     def was_restarted(self, agent: ConnectedAgent) -> bool:
         """
-        Tell whether another run of agentk is connected from the pod of *agent*, so that
-        *agent* is dead.
+        Return whether another run of agentk is connected from the pod of *agent*, so
+        that *agent* is dead.
         """
         here = (
             one.agent
             for one in self.registry.instances(agent.agent_id)
-            # An extra tunnel's time says nothing about the process.
+            # The time of an extra tunnel is unrelated to the start of the process.
             if not one.extra
         )
         there = (one.agent for one in self.directory.routes(agent.agent_id))
@@ -254,7 +256,10 @@ class Router:
         return ""
 
     def cluster_problem(self, agent_id: str) -> str:
-        """Return why no instance of an agent reaches its cluster; empty if one does."""
+        """
+        Return why no instance of an agent reaches its cluster; empty if any instance
+        does.
+        """
         problems = [path.agent.cluster_problem for path in self.paths(agent_id)]
         return problems[0] if problems and all(problems) else ""
 
@@ -271,7 +276,7 @@ class Router:
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)
 
-    # The load of agents at other kas, as caused by our streams.
+    # Load of agents at other kas that is caused by streams of this kas.
 
     def taken(self, path: AgentPath) -> None:
         """Note that a stream was opened on *path*."""
@@ -285,29 +290,29 @@ class Router:
             one_less(self._remote, path.agent.instance_id)
 
     def refused(self, path: AgentPath, reason: StreamReset | SessionClosed) -> None:
-        """Correct the knowledge about the agent, which was wrong or outdated."""
+        """Correct wrong or outdated information about the agent."""
         self.rerouted += 1
         if path.record is not None:
             self.directory.look_again(path.agent.agent_id, path.record)
 
     @property
     def remote(self) -> int:
-        """The number of our streams that go through other kas."""
+        """Number of this kas' streams that go through other kas."""
         return sum(self._remote.values())
 
     # Waiters.
 
     def may_wait(self, agent_id: str) -> bool:
         """
-        Count one more stream that waits for this agent; return False if there are too
-        many.
+        Count one more stream that waits for this agent; return False if too many wait.
         """
         waiting = self._waiting.get(agent_id, 0)
         if waiting >= self.max_waiting:
             return False
         self._waiting[agent_id] = waiting + 1
         if self.may_connect(agent_id):
-            # For every stream: the first one may have come before the agent was added.
+            # Repeat this for every stream: the first may have begun before the agent
+            # was added.
             self._expected.add(agent_id)
         self.absences.sought(agent_id)
         if self._look is None:
@@ -315,7 +320,7 @@ class Router:
         return True
 
     def stopped_waiting(self, agent_id: str) -> None:
-        """Count one stream less that waits for this agent."""
+        """Count one waiting stream less for this agent."""
         if not one_less(self._waiting, agent_id):
             self._expected.discard(agent_id)
         if not self._waiting and self._look is not None:
@@ -326,13 +331,13 @@ class Router:
         self, agent_id: str, callback: Callable[[], None]
     ) -> list[Callable[[], None]]:
         """
-        Call *callback* when there may be a path to the agent: perhaps more than once,
-        but never before this returns.
+        Call *callback* when a path to the agent may exist, perhaps more than once, but
+        never before this method returns.
 
         :returns: functions that cancel the wait.
         """
-        # Ask first: an immediate response must not wake a waiter that is not registered
-        # yet.
+        # Query the directory first: an immediate response must not wake a waiter that
+        # is not registered yet.
         routes = self.directory.routes(agent_id)
         give_up = [
             self.registry.wait(agent_id, callback),
@@ -346,7 +351,7 @@ class Router:
 
     def revoked(self, agent_id: str) -> bool:
         """
-        Tell whether an awaited agent cannot come because it was revoked in the
+        Return whether an awaited agent cannot connect because it was revoked in the
         meantime.
         """
         if self.may_connect(agent_id):
@@ -370,14 +375,14 @@ class Router:
         now = self.clock.seconds()
         before = self._missed.get(agent_id)
         if before is not None and now - before < MISSED_SECONDS:
-            # Short waits do not count; otherwise no stream would wait for the long time
+            # Short waits do not count; otherwise no stream would wait for the full time
             # again.
             return
         self._missed[agent_id] = now
 
     @property
     def waiting(self) -> int:
-        """The number of streams that wait for their agents."""
+        """Number of streams that wait for their agents."""
         return sum(self._waiting.values())
 
     def _connected(self, agent_id: str) -> None:
@@ -391,7 +396,7 @@ class Router:
 
     def _look_for(self, agent_id: str) -> None:
         """Wake the streams that wait for an agent, if they need not wait."""
-        # The call of the directory causes lookups, at its own pace.
+        # The call of the directory causes lookups, at the directory's own rate.
         if (
             self.revoked(agent_id)
             or next(self.paths(agent_id), None) is not None
@@ -406,7 +411,7 @@ class AgentPath:
     One path to one instance of an agent.
 
     :param record: the record of an agent at another kas, which is one more hop; None if
-        it is here.
+        the agent is connected here.
     """
 
     def __init__(
@@ -422,7 +427,7 @@ class AgentPath:
     def open(
         self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, repeatable: bool
     ) -> StreamTransport:
-        """Open a stream; raises as `TunnelProtocol.open_stream`."""
+        """Open a stream; raises the errors of `TunnelProtocol.open_stream`."""
         if self.record is None:
             if open_.HasField("target"):
                 open_.ClearField("target")
@@ -432,7 +437,7 @@ class AgentPath:
         return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
 
     def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
-        """Resume a stream; raises as `TunnelProtocol.open_stream`."""
+        """Resume a stream; raises the errors of `TunnelProtocol.open_stream`."""
         if self.record is None:
             return self.tunnel.open_stream(resume, receiver)
         self._aim(resume.target)
@@ -445,6 +450,6 @@ class AgentPath:
         target.generation = agent.generation
 
     def _charge(self, stream: StreamTransport) -> StreamTransport:
-        # In a session with a kas, no agent may use up the share of others.
+        # In a session with another kas, no agent may use up the share of the others.
         stream.charge(self.agent.agent_id)
         return stream

@@ -1,4 +1,4 @@
-"""A stream to an agent as its user sees it, whatever path it takes."""
+"""A stream to an agent as its user sees it, regardless of its path."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]
 
-#: Bytes of the retransmission buffer, which are sent again if the agent refuses the
-#: stream. One window suffices: before more may be sent, the other end has accepted the
-#: stream.
+#: Maximum bytes of the retransmission buffer, whose data is sent again if the agent
+#: refuses the stream.  One window suffices: before more may be sent, the other end has
+#: accepted the stream.
 MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
-#: Paths that one request may leave because they broke or fell silent, so that a request
-#: that breaks its paths ends. It fails when the next path breaks, but stays on the next
-#: silent path, which may only be slow.
+#: Maximum number of broken or silent paths that one request may leave, so that a
+#: request that breaks its paths ends.  It fails when the next path breaks, but stays on
+#: the next silent path, which may only be slow.
 MAX_LOST: Final = 3
 
-#: First and longest pause before another attempt, in seconds.
+#: Seconds before another attempt: first and maximum pause.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 #: Timeout of RESUME in seconds: the response only needs a table lookup.
@@ -53,14 +53,14 @@ RESUME_TIMEOUT: Final = 10.0
 
 _SENT: Final = pb.Open()
 
-#: Without the seconds, so that clients that retry show the text only once.
+#: Text without the number of seconds, so that clients that retry show it only once.
 WAITED: Final = "it did not connect while kas waited"
 TOO_MANY: Final = "too many requests are already waiting for it"
 
 
 class RoutedStream:
     """
-    A stream over one path to the agent, which may be replaced until a response arrives.
+    Stream over one path to the agent, which may be replaced until a response arrives.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class RoutedStream:
         self._idempotent = options.idempotent
         #: Whether a path that breaks or falls silent may be replaced.
         self._may_leave = options.idempotent
-        #: The present path, and its stream.
+        #: Current path, and its stream.
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
         self._agent: ConnectedAgent | None = None
-        #: Data to send again; None when this path is the last one.
+        #: Data to send again; None when the current path is final.
         self._buffer: list[tuple[bool, bytes]] | None = []
         self._size = 0
         self._finished = options.fin
         self._paused = False
-        #: The producer of the user, while the path may be replaced.
+        #: Producer of the user, while the path may be replaced.
         self._producer: _Producer | None = None
         self._closed = False
         self._lost = 0
@@ -98,8 +98,8 @@ class RoutedStream:
         self._why = ""
         self._waiter: _Waiter | None = None
         self._late: IDelayedCall | None = None
-        #: The time when it gives up waiting, however often it is refused until then.
-        #: Set again for each path that broke.
+        #: Time at which the stream stops waiting, for any number of refusals until
+        #: then.  Set again for each path that broke.
         self._patience = 0.0
 
     @classmethod
@@ -130,7 +130,7 @@ class RoutedStream:
     # Choosing a path.
 
     def _take_best(self) -> bool:
-        """Take the best path that exists now; return False if there is none."""
+        """Take the best path that exists now; return False without one."""
         paths = self._router.paths(self._agent_id)
         if self._tried:
             # A path that refused may refuse again, although it is not busy.
@@ -151,8 +151,7 @@ class RoutedStream:
             else:
                 stream = path.open(self._open, self, self._fin, self._may_leave)
         except (SessionClosed, StreamReset):
-            # The path is ending, or is full: then only the next path is tried, and the
-            # request does not fail.
+            # The path is ending or full: try the next path; the request does not fail.
             return False
         self._path, self._stream = path, stream
         self._agent = path.agent
@@ -178,8 +177,8 @@ class RoutedStream:
 
     def _open_resumable(self, path: AgentPath) -> ResumableStream:
         if self._attempts:
-            # A new id, because the instance may still have the stream of the last
-            # attempt under the old one.
+            # Use a new id, because the instance may still have the stream of the last
+            # attempt under the old id.
             self._open.resume_id = secrets.token_bytes(16)
         stream = ResumableStream(
             self._router.keeper,
@@ -195,7 +194,7 @@ class RoutedStream:
 
     def _take_no_other(self) -> None:
         """
-        Make this path the last one, and release everything that was kept for another
+        Make the current path final, and release all data that was stored for another
         path.
         """
         self._buffer = None
@@ -205,7 +204,7 @@ class RoutedStream:
         assert stream is not None
         producer, self._producer = self._producer, None
         if producer is not None:
-            # From now on the path pauses it directly.
+            # The path pauses the producer directly from now on.
             stream.unregisterProducer()
             stream.registerProducer(producer.producer, producer.streaming)
         if path is not None and path.record is None and type(stream) is StreamTransport:
@@ -231,7 +230,7 @@ class RoutedStream:
             self._close(AgentUnavailable(agent_id, text))
             return
         elif self._late is not None and router.absences.never(agent_id):
-            # Results since the beginning of the wait.
+            # Use only results since the beginning of the wait.
             now = router.clock.seconds()
             sooner = now + router.patience(agent_id)
             if sooner < self._patience:
@@ -286,7 +285,9 @@ class RoutedStream:
 
     @property
     def _no_leader(self) -> str:
-        """Return why no agentk leads, if that refused the stream and is known."""
+        """
+        Return why no agentk leads, if that is known to be the reason of the refusal.
+        """
         if NOT_LEADING not in self._why:
             return ""
         return self._router.cluster_problem(self._agent_id)
@@ -323,13 +324,13 @@ class RoutedStream:
             self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:
-        """Handle a closed connection of an agent that does not seem to come back."""
+        """Handle a closed connection of an agent that does not seem to return."""
         receiver = self._receiver
         if IPathReceiver.providedBy(receiver):
             receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """Take another path after the end of this one, if permitted."""
+        """Take another path after the end of the current path, if permitted."""
         path, self._path = self._path, None
         self._stream = None
         if path is not None:
@@ -349,7 +350,7 @@ class RoutedStream:
         self._tried = (*self._tried, path.agent.instance_id)[-MAX_LOST:]
         self._router.refused(path, reason)
         if self._no_leader:
-            # No other agentk will lead soon either.
+            # No other agentk will become the leader soon.
             self._close(self._unavailable("", waited=False))
         elif self._attempts > 1 or not self._take_best():
             self._wait()
@@ -364,8 +365,8 @@ class RoutedStream:
             return False
         self._lost += 1
         self._may_leave = self._idempotent and self._lost < MAX_LOST
-        # The agent had the stream in the meantime; the number of such losses is
-        # limited.
+        # The agent had received the stream in the meantime; the number of such losses
+        # is limited.
         self._patience = 0.0
         return self._idempotent and self._lost <= MAX_LOST
 
@@ -380,14 +381,15 @@ class RoutedStream:
             producer.producer.stopProducing()
         self._receiver.stream_closed(reason)
 
-    # Loss of the path of a stream that survives it.
+    # Loss of the path of a resumable stream.
 
     def _path_lost(self) -> None:
         stream = self._stream
         if not isinstance(stream, ResumableStream):
             return  # the path broke while it was being opened
         if self._buffer is not None and self._may_leave:
-            # No response has arrived yet, so any other instance may execute it.
+            # No response has arrived yet, so any other instance may execute the
+            # request.
             why = "the path to the agent broke"
             stream.end(SessionClosed(ErrorCode.PATH_LOST, why))
             return
@@ -484,8 +486,8 @@ class _Producer:
     """
     The user's producer on a path that may be replaced.
 
-    A path stops its producer when it ends, but the user's producer continues with the
-    next path.
+    A path stops its producer when the path ends, but the user's producer continues with
+    the next path.
     """
 
     def __init__(self, producer: Any, streaming: bool) -> None:
@@ -494,7 +496,7 @@ class _Producer:
         self._paused = False
 
     def pauseProducing(self) -> None:
-        """Stop writing: the path is full, or there is none."""
+        """Stop writing, because the path is full or missing."""
         if self.streaming and not self._paused:
             self._paused = True
             self.producer.pauseProducing()
@@ -508,7 +510,7 @@ class _Producer:
             self.producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Stop writing to this path, which has ended; there may be another one."""
+        """Stop writing to this path, which has ended; another path may follow."""
         self.pauseProducing()
 
 
@@ -516,7 +518,7 @@ classImplements(_Producer, IPushProducer)
 
 
 class _Waiter:
-    """Calls *retry* when there may be a path to an agent, or after a pause."""
+    """Caller of *retry* when a path to an agent may exist, or after a pause."""
 
     def __init__(
         self, router: Router, agent_id: str, retry: Callable[[], None]
@@ -552,9 +554,9 @@ class _Waiter:
 
 class Resumption:
     """
-    A search for a new path to the same instance, until the stream's grace ends.
+    Search for a new path to the same instance, until the stream's grace period ends.
 
-    It is the receiver of the present attempt.
+    It is the receiver of the current attempt.
     """
 
     def __init__(
@@ -568,9 +570,8 @@ class Resumption:
         self._agent = agent
         self._stream = stream
         self._callback = callback
-        #: The newest generation of the instance when the path broke: an extra tunnel
-        #: may be older or newer than the connection, and all of them end with the
-        #: process.
+        #: Newest generation of the instance when the path broke: an extra tunnel may be
+        #: older or newer than the connection, and all of them end with the process.
         self._newest = router.newest(agent)
         self._attempts = 0
         self._path: AgentPath | None = None
@@ -605,8 +606,8 @@ class Resumption:
         except (SessionClosed, StreamReset):
             return False
         if path.agent.generation > self._newest:
-            # The instance has reconnected since. Its earlier paths may still be listed,
-            # and prove nothing.
+            # The instance has reconnected since.  Its earlier paths may still be
+            # listed, and prove nothing.
             stream.lives()
         self._path, self._attempt = path, attempt
         attempt.resumable = self
@@ -636,7 +637,7 @@ class Resumption:
             path.reset(ErrorCode.CANCELLED, "the client left")
             return
         assert self._path is not None
-        # Otherwise the stream refuses the path, and has no more of one than before.
+        # If the stream refuses the path, it has no path, as before.
         if self._stream.goes_on(received):
             self._callback(self._path)
         self._stream.resumed(path, received)

@@ -1,9 +1,9 @@
 """
-The state directory of one kas.
+State directory of one kas.
 
-    directory.py       its place, and the creation of its files
+    directory.py       its location, and the creation of its files
     pki.py             the development certificate authority
-    development_certificate.py  its certificate for a running kas
+    development_certificate.py  the development certificate for a running kas
     running_record.py  the record of this process
     running.py         records of the kas that run here
     process_socket.py  sockets with which kasctl reaches one of them

@@ -1,7 +1,7 @@
 """
-The HTTP API of the control socket, with which `kasctl` commands a running kas.
+HTTP API of the control socket, with which `kasctl` commands a running kas.
 
-See `kas.state.process_socket.ProcessSocket` for the socket. A supervisor and a kas
+See `kas.state.process_socket.ProcessSocket` for the socket.  A supervisor and a kas
 without workers serve the same API.
 """
 
@@ -20,8 +20,8 @@ from tunnel.errors import CallError
 
 __all__ = ["MAX_BODY", "Controlled", "control_site", "parse_change"]
 
-#: Bytes of the body of a request.  A change names one agent or user, and at most the
-#: agents that the user may reach; the audit log truncates longer texts.
+#: Maximum bytes of the body of a request.  A change names one agent or user, and at
+#: most the agents that the user may access; the audit log truncates longer texts.
 MAX_BODY = 64 * 1024
 
 
@@ -30,7 +30,7 @@ _RESERVED = frozenset(("agent_id", "credential", "kas", "module", "outcome", "ti
 
 
 class Controlled(Protocol):
-    """The methods of kas that `kasctl` calls; each result can be encoded as JSON."""
+    """Methods of kas that `kasctl` calls; each result can be encoded as JSON."""
 
     async def drain(self) -> dict[str, Any]:
         """
@@ -61,7 +61,7 @@ class Controlled(Protocol):
         Write a change that `kasctl` made to the audit log.
 
         :param body: see `parse_change`.
-        :raises ValueError: it is malformed.
+        :raises ValueError: if *body* is malformed.
         """
 
 
@@ -69,7 +69,7 @@ def parse_change(body: bytes) -> AuditEvent:
     """
     Parse a change: a JSON object of strings with at least ``action``.
 
-    :raises ValueError: the body is not such an object.
+    :raises ValueError: if the body is not such an object.
     """
     try:
         found = json.loads(body)
@@ -133,13 +133,16 @@ class _ControlApi:
 
 
 class _QuietSite(Site):
-    """A site without an access log: `kasctl` asks twice a second while it waits."""
+    """
+    Site without an access log, because `kasctl` sends two requests per second while it
+    waits.
+    """
 
     noisy = False
     displayTracebacks = False
 
     def log(self, request: Any) -> None:
-        """Log nothing."""
+        """Do nothing instead of logging the request."""
 
 
 def control_site(kas: Controlled) -> Site:

@@ -1,4 +1,4 @@
-"""The development certificate of a running kas: creation, renewal and monitoring."""
+"""Development certificate of a running kas: creation, renewal and monitoring."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["DevelopmentCertificate"]
 
-#: Seconds between two checks whether the certificate is due for renewal, which is after
-#: two thirds of its life, so that hours do not matter.
+#: Seconds between two checks whether the certificate is due for renewal.  Renewal is
+#: due after two thirds of its lifetime, so hours do not matter.
 RENEWAL_INTERVAL = 3600.0
 
 ONE_DAY = 24 * 3600.0
@@ -26,7 +26,7 @@ ONE_DAY = 24 * 3600.0
 
 class DevelopmentCertificate(Part):
     """
-    The certificate of the development CA, which kas creates on first use.
+    Certificate of the development CA, which kas creates on first use.
 
     :param names: host names and addresses of the certificate.
     """

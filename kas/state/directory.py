@@ -26,32 +26,32 @@ from tunnel.toolkit.files import in_words, owner_of, replace_file
 __all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
-# Seconds: the holder of the lock writes only one small file, so a longer wait means
-# that a program hangs.
+# Maximum seconds to wait for the lock: its holder writes only one small file, so a
+# longer wait means that a program hangs.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
-# Characters at the end of a host name that are used, where names of pods differ: the
-# path of a socket must be short.
+# Maximum characters of a host name that are used, from its end, where names of pods
+# differ: the path of a socket must be short.
 MAX_HOST = 32
-# The limit of kill(); Linux's own limit is much lower.
+# Limit of kill(); Linux's own limit is much lower.
 _MOST_PID = 2**31
-# Bytes of a file, to limit the memory for a start or a reload: a hundred thousand
-# agents take 30 MiB.
+# Maximum bytes of a file, to limit the memory for a start or a reload: a hundred
+# thousand agents take 30 MiB.
 MAX_FILE = 64 * 1024 * 1024
 
 
 def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     """
-    Return the state directory: as configured, or from systemd, or the user's own.
+    Return the state directory: as configured, from systemd, or the user's own.
 
     :param option: the value of ``--state-directory``.
     """
     if option:
         return Path(option).absolute()
-    # systemd separates several by colons; the first is ours
+    # systemd separates several directories by colons; the first belongs to kas.
     if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
         return Path(first)
-    # The XDG specification requires that a relative path is ignored
+    # The XDG specification requires that a relative path is ignored.
     if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(base) / "kas"
     home = environ.get("HOME", "")
@@ -75,7 +75,7 @@ def process_name(pid: int | str) -> str:
 
 @attrs.frozen
 class StateDirectory:
-    """A state directory that was checked; see `open`."""
+    """State directory that was checked; see `open`."""
 
     path: Path
 
@@ -84,8 +84,8 @@ class StateDirectory:
         """
         Use *path*, and create it if it does not exist.
 
-        :raises ConfigurationError: it cannot be created, or other users could write to
-            it.
+        :raises ConfigurationError: if the directory cannot be created, or other users
+            could write to it.
         """
         try:
             if create:
@@ -108,7 +108,7 @@ class StateDirectory:
             ) from None
         if not stat.S_ISDIR(found.st_mode):
             raise ConfigurationError([f"{path} is not a directory"])
-        # root may use any user's directory, to run kasctl
+        # root may use any user's directory, to run kasctl.
         if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
                 [
@@ -151,7 +151,7 @@ class StateDirectory:
         """
         Return the content of a file; None if it does not exist.
 
-        :raises ConfigurationError: it is too large, or a broken link.
+        :raises ConfigurationError: if the file is too large, or a broken link.
         """
         try:
             with self.file(name).open("rb") as source:
@@ -178,7 +178,8 @@ class StateDirectory:
         """
         Replace a file atomically.
 
-        :param durable: whether to wait until it is on disk, which blocks a reactor.
+        :param durable: whether to wait until the file is on disk, which blocks a
+            reactor.
         """
         replace_file(self.file(name), data, mode, durable=durable)
 
@@ -191,9 +192,10 @@ class StateDirectory:
         sleep: Callable[[float], object] = time.sleep,
     ) -> Iterator[None]:
         """
-        Hold the lock against other processes. This blocks, and is not for a reactor.
+        Hold the lock against other processes.  This blocks, and must not run in a
+        reactor.
 
-        :raises ConfigurationError: the lock is not free in time.
+        :raises ConfigurationError: if the lock is not free in time.
         """
         descriptor = os.open(
             self.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600

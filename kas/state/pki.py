@@ -1,10 +1,10 @@
 """
-The development CA and certificate of a kas without configured certificates.
+Development CA and certificate of a kas without configured certificates.
 
 kas creates them in the state directory on its first start, so that TLS works before an
 operator has provided certificates: ``ca.crt``, ``ca.key``, ``server.crt``,
-``server.key``.  It does not replace an operator's own files there; it renews only a
-certificate that this CA signed, with the same key, so that pins stay valid.
+``server.key``.  It never replaces an operator's own files in that directory; it renews
+only a certificate that this CA signed, with the same key, so that pins stay valid.
 """
 
 from __future__ import annotations
@@ -48,37 +48,39 @@ SERVER_KEY = "server.key"
 
 CA_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=90)
-#: How long before the expiry of the CA kas begins to warn: from then on, certificates
-#: expire with the CA, and every agent and kubeconfig needs the next CA.
+#: Time before the expiry of the CA at which kas begins to warn: from then on,
+#: certificates expire with the CA, and every agent and kubeconfig needs the next CA.
 CA_NOTICE = SERVER_LIFE
-# How far certificates are backdated, for agents whose clocks are slightly behind.
+# Time by which certificates are backdated, for agents whose clocks are slightly behind.
 BACKDATED = timedelta(hours=1)
 
-# Names of one certificate: a handshake sends all of them.
+# Maximum number of names of one certificate: a handshake sends all of them.
 MAX_NAMES = 100
 
 
 @attrs.frozen
 class ServerFiles:
-    """The files that `DevelopmentPki.ensure` provides."""
+    """Files that `DevelopmentPki.ensure` provides."""
 
     certificate_file: Path
     key_file: Path
-    #: For ``agentk --ca-cert-file``; None if our CA did not sign the certificate.
+    #: File for ``agentk --ca-cert-file``; None if the development CA did not sign the
+    #: certificate.
     ca_file: Path | None
-    #: The pin of the server's key, for ``curl --pinnedpubkey``.
+    #: Pin of the server's key, for ``curl --pinnedpubkey``.
     pin: str
     expires_at: datetime
-    #: When `ensure` has to be called again; None for a certificate of another CA.
+    #: Time when `ensure` has to be called again; None for a certificate of another CA.
     renew_at: datetime | None
-    #: Why it will not be renewed, and what to do; None if it will be, or is not ours.
+    #: Reason why the certificate will not be renewed, with the remedy; None if it will
+    #: be, or is from another CA.
     problem: str | None = None
 
 
 @attrs.frozen(eq=False)
 class DevelopmentPki:
     """
-    Creates and renews the files in a state directory.
+    Creator of the files in a state directory, which it also renews.
 
     :param hostname: the name of this machine; becomes a name of the certificate.
     :param now: returns the time of day, with a time zone.
@@ -92,9 +94,9 @@ class DevelopmentPki:
 
     def ensure(self) -> ServerFiles:
         """
-        Create or renew the certificate if necessary; to be repeated once a day.
+        Create or renew the certificate if necessary; call this once a day.
 
-        :raises ConfigurationError: files that belong together are incomplete.
+        :raises ConfigurationError: if files that belong together are incomplete.
         """
         with self.state.lock():
             certificate = self._certificate(SERVER_CERTIFICATE)
@@ -113,8 +115,9 @@ class DevelopmentPki:
                 certificate = self._issue(authority, self._names())
                 ours = True
             elif ours and authority is not None and self._lacks_names(certificate):
-                # Keep its names: several kas may share the directory, each with its own
-                # names. The next renewal drops names that no kas needs.
+                # Keep the certificate's names: several kas may share the directory,
+                # each with its own names.  The next renewal drops names that no kas
+                # needs.
                 names = dict.fromkeys((*self._names(), *names_of(certificate)))
                 certificate = self._issue(authority, [*names][:MAX_NAMES])
         return ServerFiles(
@@ -131,13 +134,14 @@ class DevelopmentPki:
         return self._can_issue() and self.now() >= _renewal(certificate)
 
     def _lacks_names(self, certificate: x509.Certificate) -> bool:
-        # Without this machine's own name: kasctl may run where that is different.
+        # Compare without this machine's own name: kasctl may run on a machine with
+        # another name.
         own = {canonical_name(name) for name in self.names}
         missing = own.intersection(self._names()).difference(names_of(certificate))
         return bool(missing) and self._can_issue()
 
     def _can_issue(self) -> bool:
-        # Without the CA's key, the certificate stays until an operator replaces it
+        # Without the CA's key, the certificate stays until an operator replaces it.
         return self.state.read(CA_KEY) is not None
 
     def _certificate(self, name: str) -> x509.Certificate | None:
@@ -185,7 +189,7 @@ class DevelopmentPki:
         )
 
     def _make_authority(self) -> x509.Certificate:
-        # Write the key first: a certificate without its key would be useless
+        # Write the key first: a certificate without its key would be useless.
         key = self._key(CA_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(CA_KEY, key)
         name = _name(f"kas development CA of {self.hostname}")
@@ -214,11 +218,11 @@ class DevelopmentPki:
                     + _new_authority("the right one")
                 ]
             )
-        # Keep the key: pins stay valid, and one rename replaces everything
+        # Keep the key: pins stay valid, and one rename replaces everything.
         key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(SERVER_KEY, key)
         public = key.public_key()
-        # Kas present it to each other as clients if required.
+        # Kas present the certificate to each other as clients if required.
         usage = x509.ExtendedKeyUsage(
             [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         )
@@ -276,7 +280,7 @@ class DevelopmentPki:
             self.state.write(name, data)
 
     def _write_certificate(self, name: str, certificate: x509.Certificate) -> None:
-        # Public, unlike all other files here
+        # The certificate is public, unlike all other files in the directory.
         data = certificate.public_bytes(serialization.Encoding.PEM)
         self.state.write(name, data, mode=0o644)
 
@@ -285,8 +289,8 @@ def _new_authority(restored: str = "") -> str:
     """
     Describe how to get another CA.
 
-    All three files must be removed: a remaining certificate would be treated as a
-    foreign CA's, and expire.
+    All three files must be removed: kas would treat a remaining certificate as the
+    certificate of another CA, and it would expire.
     """
     first = f"restore {restored} from a backup, or " if restored else ""
     return (
@@ -298,9 +302,9 @@ def _new_authority(restored: str = "") -> str:
 
 def renewal_problem(state: StateDirectory, now: datetime) -> str | None:
     """
-    Return why kas cannot renew its own certificate, or soon cannot, and what to do.
+    Return why kas cannot renew its own certificate, or soon cannot, with the remedy.
 
-    :returns: None if it can.
+    :returns: None if kas can renew it.
     """
     if state.read(CA_KEY) is None:
         return (
@@ -353,7 +357,7 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 def is_for(certificate: x509.Certificate, host: str) -> bool:
     """
-    Tell whether a client that connects to *host* accepts the names of *certificate*.
+    Return whether a client that connects to *host* accepts the names of *certificate*.
     """
     wanted = canonical_name(host)
     names = set(map(canonical_name, names_of(certificate)))
@@ -368,7 +372,7 @@ def _general(name: str) -> x509.GeneralName:
 
 
 def _name(text: str) -> x509.Name:
-    # X.520 permits at most 64 characters
+    # X.520 permits at most 64 characters.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
@@ -392,7 +396,7 @@ def _renewal(certificate: x509.Certificate) -> datetime:
 
 
 def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Tell whether *authority* itself issued *certificate*, regardless of time."""
+    """Return whether *authority* itself issued *certificate*, regardless of time."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

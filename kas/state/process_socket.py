@@ -1,9 +1,9 @@
 """
 Sockets in the state directory, through which `kasctl` reaches the kas that use it.
 
-A program that can open one can read the state directory, so it needs no further
-authentication. Each process has its own socket, named by host and process id, because
-several kas may share a directory.
+A program that can open such a socket can read the state directory, so it needs no
+further authentication.  Each process has its own socket, named by host and process id,
+because several kas may share a directory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CONTROL, CALLS = "control-", "calls-"
 
 SUFFIX = ".sock"
 
-#: Bytes of the path of a Unix socket, including the terminating zero (Linux).
+#: Maximum bytes of the path of a Unix socket (Linux).
 MAX_PATH = 107
 
-#: The address of a worker for the others without Redis: in the folder of its kas
+#: Address of a worker for the other workers without Redis: in the folder of its kas
 #: (`kas.workers.folder`).
 _PEER = re.compile(
     r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
@@ -67,7 +67,8 @@ class ProcessSocket(Part):
     """
     One socket of this process.
 
-    :param lost: the commands of `kasctl` that will not work without it, for the log.
+    :param lost: the commands of `kasctl` that will not work without the socket, for the
+        log.
     :param handed: an inherited socket that already listens; None to open one.
     """
 
@@ -111,8 +112,8 @@ class ProcessSocket(Part):
 
         from tunnel.program.sockets import open_socket
 
-        # Compute the path here: a daemon is another process than the one that created
-        # this object.
+        # Compute the path here, because a daemon runs in another process than the
+        # constructor.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(

@@ -3,7 +3,7 @@ Records of running kas in the state directory, for `kasctl`: their addresses.
 
 Each process has a separate file, because several may share a directory, even from
 several hosts or containers.  The file exists from the time when the listeners are open
-until kas stops, and then, with another name, until it has ended. A leftover of a crash
+until kas stops, and then, with another name, until it has ended.  A leftover of a crash
 is recognized by its dead process, and the next kas that starts on this host removes it.
 Processes of other hosts are ignored, because no program here could reach them.
 """
@@ -45,10 +45,10 @@ __all__ = [
 
 _PREFIX = "running-"
 
-#: Prefix for a kas that is stopping.
+#: Prefix of the file of a kas that is stopping.
 _LEAVING = "stopping-"
 
-#: Locked by a kas without Redis, which must be the only one.
+#: Name of the file that a kas without Redis locks, because it must be the only one.
 _HELD = "kas.lock"
 
 _log = Logger()
@@ -61,7 +61,7 @@ EXTERNAL_API = "the external API"
 OTHER_KAS = "other kas"
 WEB = "pages of modules"
 
-# For listeners on every address, the address for connections from this machine
+# Addresses for connections from this machine to listeners on every address.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 
@@ -74,7 +74,8 @@ class Running:
 
     def find(self, what: str) -> Opened | None:
         """
-        Return the first listener for *what*, with an address to connect to from here.
+        Return the first listener for *what*, with an address to which this machine can
+        connect.
         """
         for one in self.listeners:
             if one.what == what:
@@ -83,8 +84,7 @@ class Running:
 
     def url(self, what: str) -> str | None:
         """
-        Return the listener for *what* as a URL; None if there is none, or it is a Unix
-        socket.
+        Return the listener for *what* as a URL; None without one, or for a Unix socket.
         """
         found = self.find(what)
         if found is None or found.address.startswith("/"):
@@ -111,10 +111,10 @@ def refuse_twins(state: StateDirectory) -> None:
     Refuse to start beside a kas of another container with the same host name.
 
     Several containers may share the directory, and distinguish their files by host
-    names. If a file has our process id, or belongs to no process here, but its kas
-    still responds, then it belongs to another container with the same host name.
+    names.  If a file has the id of this process, or belongs to no process here, but its
+    kas still responds, the file belongs to another container with the same host name.
 
-    :raises ConfigurationError: such a kas exists.
+    :raises ConfigurationError: if such a kas exists.
     """
     # Imported here, because kasctl uses this file without Twisted's endpoints.
     from tunnel.program.sockets import is_listening
@@ -135,11 +135,11 @@ def hold(state: StateDirectory) -> int | None:
     """
     Lock the directory for one kas without Redis, until it stops.
 
-    Two of them would not know each other's agents. The lock always ends with its
+    Two such kas would not know each other's agents.  The lock always ends with its
     process.
 
     :returns: a descriptor to close; None if the directory is not writable.
-    :raises ConfigurationError: another kas has it.
+    :raises ConfigurationError: if another kas holds the lock.
     """
     file = state.file(_HELD)
     try:
@@ -249,14 +249,14 @@ def _sweep(state: StateDirectory) -> None:
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
-                    # harmless
+                    # The leftover is harmless.
                     _log.debug(
                         "cannot remove {path}: {reason}", path=path, reason=error
                     )
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process with this id exists."""
+    """Return whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The record of a running kas in its state directory, from its start to its end."""
+"""Record of a running kas in its state directory, from its start to its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Announcer", "RunningRecord"]
 
 
 class Announcer(Part, ABC):
-    """A base class for the part that announces a process on this machine."""
+    """Base class for the part that announces a process on this machine."""
 
     @abstractmethod
     def publish(self) -> None:
@@ -24,7 +24,7 @@ class Announcer(Part, ABC):
 
 class RunningRecord(Announcer):
     """
-    The record of this process, and the lock against a second kas without Redis.
+    Record of this process, and the lock against a second kas without Redis.
 
     :param alone: whether kas has no Redis, so that no other kas may use the state
         directory.
@@ -42,18 +42,18 @@ class RunningRecord(Announcer):
         self._state = state
         self._alone = alone
         self._opened = opened
-        #: The descriptor of the lock, while no other kas without Redis may use the
-        #: state directory.
+        #: Descriptor of the lock, while no other kas without Redis may use the state
+        #: directory.
         self._lock: int | None = None
-        #: Whether the record is ours: after a refused start it may belong to another
-        #: kas.
+        #: Whether the record belongs to this kas: after a refused start it may belong
+        #: to another.
         self._is_ours = False
 
     async def start(self) -> None:
         """
         Take the lock.
 
-        :raises ConfigurationError: another kas uses the state directory.
+        :raises ConfigurationError: if another kas uses the state directory.
         """
         running.refuse_twins(self._state)
         if self._alone:

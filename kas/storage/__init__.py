@@ -3,9 +3,9 @@ Backends of the stores of modules.
 
 `tunnel.hosting` checks the modules' requests (keys, lengths, limits).
 
-    file_backend.py     a file of the state directory, for a single kas
     backend.py          the backend that the configuration selects
-    redis_backend.py    Redis, for several
+    file_backend.py     a file of the state directory, for a single kas
+    redis_backend.py    Redis, for several kas
 
-Importing the second one installs a reactor, as importing txredisapi does.
+Importing ``redis_backend`` installs a reactor, because importing txredisapi does.
 """

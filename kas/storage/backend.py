@@ -1,4 +1,4 @@
-"""The stores of modules, with the backend that the configuration selects."""
+"""Stores of modules, with the backend that the configuration selects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_stores"]
 
-#: Called with each change of a store: its name, and the change.
+#: Callback with the name of a store and each change of it.
 Changed = Callable[[str, StoreEvent], None]
 
 
@@ -39,8 +39,8 @@ def make_stores(
     if redis is None:
 
         def make_file() -> StoreBackend:
-            # Imported here, because few modules need a store, and kas works without
-            # SQLite otherwise.
+            # Imported here, because few modules need a store, and kas without a store
+            # also works without SQLite.
             from kas.storage.file_backend import FileBackend
 
             return FileBackend(state, runtime.reactor, runtime.now, tell=changed())

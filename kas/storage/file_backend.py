@@ -38,11 +38,11 @@ __all__ = ["FILE", "FileBackend"]
 
 _T = TypeVar("_T")
 
-#: The name of the file, and of the lock of the kas that uses it.
+#: Name of the file, and of the lock of the kas that uses it.
 FILE = "store.sqlite"
 _LOCK = "store.lock"
 
-#: Numbers in the file's header: one that identifies our files, and the version of the
+#: Numbers in the file's header: the identifier of txkas' files, and the version of the
 #: tables below.
 _APPLICATION = 0x74786B73  # "txks"
 _FORMAT = 1
@@ -70,19 +70,19 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 #: Seconds between two searches for expired values that another worker may have set.
 SHARED_SWEEP = 10.0
 
-#: Lines of SQLite's own report about a damaged file that are logged.
+#: Maximum number of logged lines of SQLite's own report about a damaged file.
 _REPORTED = 5
 
 
 @attrs.define(eq=False)
 class FileBackend:
     """
-    The implementation of `tunnel.hosting.stores.StoreBackend`.
+    Implementation of `tunnel.hosting.stores.StoreBackend`.
 
     :param reactor: provides the threads.
     :param now: returns the time of day.
-    :param tell: notified of each change here, if the workers of one kas share the file;
-        None if only this process uses it.
+    :param tell: notified of each local change, if the workers of one kas share the
+        file; None if only this process uses it.
     """
 
     hears = True
@@ -95,11 +95,11 @@ class FileBackend:
     _listener: BackendListener | None = attrs.field(default=None, init=False)
     _one_at_a_time: DeferredLock = attrs.field(factory=DeferredLock, init=False)
     _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
-    #: The descriptor of the lock while the file is ours.
+    #: Descriptor of the lock while this process holds it, otherwise -1.
     _lock: int = attrs.field(default=-1, init=False)
     #: Changes of the running transaction.
     _changes: list[tuple[str, StoreEvent]] = attrs.field(factory=list, init=False)
-    #: The problem that was last logged, until the store works again.
+    #: The last logged problem, until the store works again.
     _said: str = attrs.field(default="", init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -194,7 +194,7 @@ class FileBackend:
     ) -> tuple[list[str], str]:
 
         def read(database: sqlite3.Connection) -> tuple[list[str], str]:
-            # TEXT is sorted by its bytes, and so by its code points.
+            # TEXT is sorted by its bytes, which is also the order of code points.
             rows = database.execute(
                 "SELECT key FROM entries WHERE name = ? AND key >= ? AND key > ?"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
@@ -256,8 +256,8 @@ class FileBackend:
         def done_in_thread() -> tuple[_T, list[tuple[str, StoreEvent]]]:
             self._changes = []
             database = self._open()
-            # Take the writer's lock at once: it cannot be taken later if another
-            # program has written after our read.
+            # Take the writer's lock at once: SQLite refuses it later if another program
+            # has written after the read.
             database.execute("BEGIN IMMEDIATE")
             try:
                 result = work(database)
@@ -300,7 +300,7 @@ class FileBackend:
         file = self._state.file(FILE)
         with self._state.lock():
             if not file.exists() and not file.is_symlink():
-                # Replaced as a whole: a truncated file would be damaged.
+                # Replace the file as a whole: a truncated file would be damaged.
                 self._state.write(FILE, _empty())
         if not file.stat().st_size:
             raise sqlite3.DatabaseError("the file is empty")
@@ -322,7 +322,7 @@ class FileBackend:
         """
         Lock the file against other kas, unless workers share it.
 
-        Watches here would not see the changes of another kas.
+        Watches in this process would miss the changes of another kas.
         """
         if self._lock < 0 and self._tell is None:
             self._lock = lock_file(self._state)
@@ -366,8 +366,8 @@ def lock_file(state: StateDirectory) -> int:
     """
     Lock the file against every other kas.
 
-    :returns: a descriptor; the file is ours until it is closed.
-    :raises ConfigurationError: another kas uses it.
+    :returns: a descriptor, which holds the lock until it is closed.
+    :raises ConfigurationError: if another kas uses the file.
     """
     lock = os.open(state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -396,7 +396,7 @@ def _check(database: sqlite3.Connection) -> None:
     """
     Check the database.
 
-    :raises sqlite3.DatabaseError: the file is not one of ours, or is damaged.
+    :raises sqlite3.DatabaseError: if the file does not belong to txkas, or is damaged.
     """
     # Each change is on disk before COMMIT returns, including the removal of the
     # journal.
@@ -417,8 +417,8 @@ def _check(database: sqlite3.Connection) -> None:
 
 def _there(database: sqlite3.Connection, name: str, key: str) -> tuple[int, int]:
     """
-    Return the version of the value at a key, and the bytes of both; 0 if there is no
-    value.
+    Return the version of the value at a key, and the bytes of key and value; 0 without
+    a value.
     """
     row = database.execute(
         "SELECT version, length(value) FROM entries WHERE name = ? AND key = ?",

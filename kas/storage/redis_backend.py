@@ -42,18 +42,19 @@ from tunnel.toolkit.until import until
 
 __all__ = ["RedisBackend"]
 
-#: Seconds between two checks of a namespace, which detect values that a dead kas would
-#: have removed, and data that Redis has lost.
+#: Seconds between two checks of a namespace, which detect expired values that a dead
+#: kas did not remove, and data that Redis has lost.
 LOOK_INTERVAL = 10.0
 
 #: Seconds between two checks whether the first attempt to connect has ended.
 FIRST_STEP = 0.01
 
-#: Expired values that one operation removes; the next operation removes the rest. This
-#: blocks Redis for a millisecond.
+#: Maximum number of expired values that one operation removes; the next operation
+#: removes the rest.  This blocks Redis for a millisecond.
 _SWEEP = 500
 
-#: Bytes of a message on the channel that is accepted; ours contain a key and a name.
+#: Maximum bytes of an accepted message on the channel; messages of kas contain a key
+#: and a name.
 _MAX_MESSAGE = 1024
 
 # KEYS: the hash, and both sets. ARGV: channel, namespace, now or '', initial epoch,
@@ -189,7 +190,7 @@ class _Seen:
 @attrs.define(eq=False)
 class RedisBackend:
     """
-    The implementation of `tunnel.hosting.stores.StoreBackend` with Redis.
+    Implementation of `tunnel.hosting.stores.StoreBackend` with Redis.
 
     It has its own client, so that values do not delay messages between kas, and a Redis
     that forbids scripts affects only the stores.
@@ -287,7 +288,7 @@ class RedisBackend:
             try:
                 keys.append(key.decode())
             except UnicodeDecodeError:
-                # kas does not store such keys, and could not request its value.
+                # kas never stores such a key, and could not request its value.
                 continue
         return keys, last.decode("utf-8", "surrogateescape")
 
@@ -327,7 +328,7 @@ class RedisBackend:
         self, name: str, what: str, *arguments: bytes | str | int
     ) -> tuple[Any, ...]:
         if not self.client.tried:
-            # Modules start before a connection can exist.
+            # Modules start before the first connection can exist.
             patience = self._settings.dial_timeout + self._settings.write_timeout
             await until(lambda: self.client.tried, self._reactor, patience, FIRST_STEP)
         try:
@@ -344,7 +345,7 @@ class RedisBackend:
         """
         Return the number in *value*.
 
-        :raises CallError: another program wrote it.
+        :raises CallError: if another program wrote *value*.
         """
         try:
             return int(value)
@@ -381,7 +382,7 @@ class RedisBackend:
     # Methods of kas.redis.RedisListener
 
     def redis_up(self) -> None:
-        """Note that Redis works, again or for the first time."""
+        """Note that Redis works."""
         self._update()
 
     def redis_down(self) -> None:
@@ -401,7 +402,7 @@ class RedisBackend:
         """Do nothing: a script does not name the key with the wrong type."""
 
     def redis_message(self, data: bytes) -> None:
-        """Report a change by some kas, perhaps this one."""
+        """Report a change by some kas, which may be this one."""
         event = _read(data)
         if event is not None:
             name, change = event

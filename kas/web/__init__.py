@@ -1,7 +1,7 @@
 """
-HTTP by twisted.web: modules' pages and webhooks, and what bounds any request.
+HTTP by twisted.web: pages and webhooks of modules, and limits of requests.
 
     listener.py   the listener that modules' pages share
-    requests.py   requests that are bounded, for this listener and the external API
-    draining.py   a listener that ends in order, and its open connections, for both
+    requests.py   requests with limits, for this listener and the external API
+    draining.py   a listener that drains, and its open connections, for both
 """

@@ -1,4 +1,4 @@
-"""A listener that drains: running requests may finish, and no new ones begin."""
+"""Listener that drains: running requests may finish, and no new ones begin."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from tunnel.transport.negotiation import abort
 
 __all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
 
-#: Seconds that the last bytes have to leave at the end.
+#: Seconds for sending the last bytes at the end.
 CLOSE_TIME = 1.0
 
 
 class OpenConnection(Protocol):
-    """One connection of such a listener; calls `DrainingFactory.lost` at its end."""
+    """
+    One connection of a `DrainingFactory`; calls `DrainingFactory.lost` at its end.
+    """
 
     @property
     def transport(self) -> Any:
@@ -45,7 +47,7 @@ class OpenConnection(Protocol):
 @implementer(IProtocolFactory)
 class DrainingFactory(ABC, Factory):
     """
-    A factory of such a listener's connections, which knows the open ones.
+    Factory of connections, which knows the open ones.
 
     :param what: the purpose of the connections, for the log.
     :param limit: the maximum number of connections.
@@ -91,27 +93,27 @@ class DrainingFactory(ABC, Factory):
 
     @property
     def calls(self) -> int:
-        """The number of requests in progress."""
+        """Number of requests in progress."""
         return len(self.busy)
 
     @property
     def connections(self) -> int:
-        """The number of connections."""
+        """Number of connections."""
         return len(self.open)
 
     def room(self) -> int:
         """
-        Return the number of further connections; clients in a TLS handshake are already
-        counted.
+        Return the number of further connections that are allowed; clients in a TLS
+        handshake already count.
         """
         return self.limit - len(self.open)
 
     def leaves(self, channel: Any) -> bool:
-        """Tell whether a connection over HTTP/1.1 ends after the response."""
+        """Return whether a connection over HTTP/1.1 ends after the response."""
         return self._draining
 
     def idle(self, connection: Any) -> bool:
-        """Tell whether a connection has no request in progress."""
+        """Return whether a connection has no request in progress."""
         return connection not in self.busy
 
     def drain(self, grace: float) -> None:
@@ -169,7 +171,7 @@ class DrainingListener(Part):
             what=self.name,
             setting=self._setting,
             alpn=self._alpn,
-            # HTTP clients may not support 1.3 yet, such as Ruby's gRPC in older
+            # Some HTTP clients do not support 1.3, such as Ruby's gRPC in older
             # GitLabs.
             minimum=ssl.TLSVersion.TLSv1_2,
             room=self.factory.room,

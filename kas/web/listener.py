@@ -1,4 +1,4 @@
-"""The listener that the pages and webhooks of all modules share."""
+"""Listener that the pages and webhooks of all modules share."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["WebCollector", "WebFactory", "WebListener"]
 
-#: Bytes of all bodies in memory: each may have megabytes, and there may be as many as
-#: connections.
+#: Maximum bytes of all bodies in memory: each connection may hold a body of megabytes.
 MAX_BODIES = 256 * 1024 * 1024
 
 
@@ -39,9 +38,10 @@ class WebCounters:
     Counters for metrics; their labels are limited to modules and classes of statuses.
     """
 
-    #: By module and class of the status; the module is empty if no page was requested.
+    #: Number of responses by module and class of the status; the module is empty if the
+    #: request was not for a page.
     answers: Counter[tuple[str, str]] = attrs.Factory(Counter)
-    #: Clients that left before they had their response, or did not read it.
+    #: Number of clients that disconnected before they had read their response.
     broken: int = 0
 
 
@@ -116,7 +116,7 @@ class WebRequest(BoundedRequest):
         self._counted = True
         module = self._mount.owner if self._mount else ""
         self._counters.answers[module, f"{self.code // 100}xx"] += 1
-        # Without path and query, which may contain secrets.
+        # The event omits path and query, which may contain secrets.
         self._log.debug(
             "{method} below {prefix} of module {module}: {status}",
             method=self.method.decode("ascii", "replace"),
@@ -142,7 +142,7 @@ def _say(request: Any, status: int, text: str) -> None:
 
 
 class _NoPage(Resource):
-    """The response for paths without a registered prefix."""
+    """Response for paths without a registered prefix."""
 
     isLeaf = True
 
@@ -155,7 +155,7 @@ _NO_PAGE = _NoPage()  # type: ignore[no-untyped-call]
 
 
 class PageSite(BoundedSite):
-    """A site that finds the resource by the prefixes of modules."""
+    """Site that finds the resource by the prefixes of modules."""
 
     def getResourceFor(self, request: WebRequest) -> Any:
         request.site = self
@@ -164,7 +164,7 @@ class PageSite(BoundedSite):
 
 
 class WebFactory(DrainingFactory):
-    """A factory that accepts connections for the pages of modules."""
+    """Factory that accepts connections for the pages of modules."""
 
     def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
         super().__init__(WEB, settings.max_connections)
@@ -184,7 +184,7 @@ class WebFactory(DrainingFactory):
 
 
 class WebCollector(Collector):
-    """The metrics of the listener, read at each scrape."""
+    """Metrics of the listener, read at each scrape."""
 
     def __init__(self, factory: WebFactory) -> None:
         self._factory = factory
@@ -215,7 +215,7 @@ class WebCollector(Collector):
 
 
 class WebListener(DrainingListener):
-    """The listener for pages, from ``web`` in the configuration."""
+    """Listener for pages, from ``web`` in the configuration."""
 
     def __init__(
         self, settings: Web, pages: Pages, listening: Listening, runtime: Runtime

@@ -23,7 +23,7 @@ from tunnel.transport.sockets import bound_unsent
 
 __all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 
-# Twisted does not declare their types.
+# Twisted does not declare the types of this class.
 _Channel: Any = HTTPChannel
 _Request: Any = Request
 _Site: Any = Site
@@ -33,14 +33,14 @@ _Site: Any = Site
 class RequestLimits:
     """Limits on one request of a client."""
 
-    #: Seconds for the head and the body.
+    #: Maximum seconds for the head and the body.
     request: float
 
-    #: Seconds between two requests, and between two pieces of one; also the time that a
-    #: client may pause reading a response.
+    #: Maximum seconds between two requests, and between two pieces of one; also the
+    #: maximum time that a client may pause reading a response.
     idle: float
 
-    #: Bytes of the body, which is read into memory as a whole.
+    #: Maximum bytes of the body, which is read into memory as a whole.
     body: int
 
 
@@ -61,7 +61,7 @@ class Bounds:
 
 class BoundedRequest(_Request):  # type: ignore[misc]
     """
-    A request with limits for the time of head and body, and for the memory of the body.
+    Request with limits for the time of head and body, and for the memory of the body.
 
     twisted.web limits a head to 500 fields and 16 KiB.
     """
@@ -76,9 +76,10 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self._kept = 0
         #: Whether the body is discarded.
         self.discard = False
-        #: The memory of the body.
+        #: Memory of the body.
         self.share = RequestShare(bounds.memory)
-        # The connection, which the channel forgets when the client leaves.
+        # Connection of the request, which the channel forgets when the client
+        # disconnects.
         self._connection: BoundedChannel = self.channel
         self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
 
@@ -178,23 +179,23 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
     """
     One connection, which is registered at its factory.
 
-    A client that reads no waiting data for as long as a connection may be idle is
+    A client that reads none of the waiting data during the idle timeout is
     disconnected, because its response holds memory, and often a waiting producer.
     """
 
-    #: When it began.
+    #: Time at which the connection began.
     born = 0.0
-    #: Whether kas ends it, not the client.
+    #: Whether kas, instead of the client, ends the connection.
     closing = False
     _stalled_call: IDelayedCall | None = None
     _written = 0
-    #: Bytes that had left at the last check.
+    #: Number of bytes that had left at the last check.
     _taken = 0
 
     def connectionMade(self) -> None:
         self.born = self.site.reactor.seconds()
-        # Otherwise the kernel would buffer megabytes, and we could not see whether the
-        # client reads them.
+        # Without this limit, the kernel would buffer megabytes, and kas could not
+        # detect whether the client reads them.
         bound_unsent(self.transport)
         super().connectionMade()
 
@@ -206,7 +207,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
         self.write(b"".join(iovec))
 
     def pauseProducing(self) -> None:
-        """Stop writing: the transport holds much that the client has not taken."""
+        """Stop writing, because the transport holds much unread data."""
         super().pauseProducing()
         self._watch()
 
@@ -218,8 +219,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
 
     def timeoutConnection(self) -> None:
         """
-        Handle a missing request, but not while the client still reads the last
-        response.
+        End an idle connection, but not while the client still reads the last response.
         """
         if unsent(self.transport) and self._takes():
             self.setTimeout(self.timeOut)
@@ -265,7 +265,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
             super().forceAbortClient()
 
     def _takes(self) -> bool:
-        """Tell whether the client has read data since the last call."""
+        """Return whether the client has read data since the last call."""
         before = self._taken
         self._taken = self._written - (unsent(self.transport) or 0)
         return self._taken > before
@@ -273,7 +273,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
 
 class BoundedSite(_Site):  # type: ignore[misc]
     """
-    A site for such requests, without HTTP/2, which `tunnel.http2` handles.
+    Site for such requests, without HTTP/2, which `tunnel.http2` handles.
 
     :param request: the class of requests, called with *bounds* and twisted.web's
         arguments.

@@ -5,15 +5,15 @@ Several processes that are one kas to operators, agents and clients.
     sockets.py     the sockets of the workers, opened by the supervisor
     part.py        the processes of the workers, as a part of the supervisor
     calls.py       requests of the supervisor to workers
-    operations.py  commands and questions of kasctl, for all workers
+    operations.py  commands and queries of kasctl, for all workers
     site.py        health, metrics and status of all workers
     process.py     one worker, as the supervisor sees it
-    folder.py      the folder of their sockets
+    folder.py      the folder of the workers' sockets
     sharing.py     checks whether workers can share the configured listeners
     worker.py      a worker's settings from the supervisor, and their effects
-    parent.py      its connection to the supervisor
-    supervised.py  the same as a part of kas
+    parent.py      a worker's connection to the supervisor
+    supervised.py  the same connection as a part of kas
     service.py     the service of a worker
     limits.py      limits that apply to all workers together
-    summary.py     the metrics and states of all, as one
+    summary.py     the metrics and states of all workers, combined
 """

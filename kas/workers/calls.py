@@ -20,14 +20,14 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["ANSWER_TIMEOUT", "WorkerCalls", "problem_of"]
 
-#: Timeout of a worker's response: less than the timeout of `kasctl` for all workers,
-#: and more than a worker needs to dial other kas.
+#: Timeout of a worker's response, in seconds: less than the timeout of `kasctl` for all
+#: workers, and more than a worker needs to dial other kas.
 ANSWER_TIMEOUT = 2.3
 
 
 @attrs.frozen(eq=False)
 class WorkerCalls:
-    """A client of the workers."""
+    """Client of the workers."""
 
     workers: WorkersPart
     _reactor: Any
@@ -46,7 +46,7 @@ class WorkerCalls:
         Return the response of a worker to a request.
 
         :param timeout: seconds for the response.
-        :raises Exception: no response arrived in time.
+        :raises Exception: if no response arrived in time.
         """
         where = self.workers.sockets.folder.socket(worker.number, socket_name)
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
@@ -66,8 +66,8 @@ class WorkerCalls:
         self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
     ) -> bytes | None:
         """
-        Return the response of a worker; None if there is none, with the reason in the
-        log.
+        Return the response of a worker; None without a response, whose reason is
+        logged.
         """
         try:
             return await self.ask(worker, socket_name, path, method)

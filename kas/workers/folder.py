@@ -1,4 +1,4 @@
-"""The folder of the sockets of one kas' workers, in the state directory."""
+"""Folder of the sockets of one kas' workers, in the state directory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["WorkersFolder", "check_path"]
 
-#: The lock file in each folder, which is locked as long as its supervisor lives.
+#: Name of the lock file in each folder, which is locked while its supervisor lives.
 _LOCK = "lock"
 
 
 @attrs.define
 class WorkersFolder:
     """
-    The folder of one supervisor.
+    Folder of one supervisor.
 
     Its name is shorter than the names of processes' other files: two names follow it,
-    and the path of a socket must be short. So a lock, not the name, shows whether it is
-    in use: another container may have the same process ids, and the same host name if
-    both use the network of their host.
+    and the path of a socket must be short.  Therefore a lock instead of the name shows
+    whether the folder is in use: another container may have the same process ids, and
+    the same host name if both use the network of their host.
     """
 
     path: Path
@@ -58,10 +58,10 @@ class WorkersFolder:
         return made
 
     def _take(self) -> None:
-        """Lock the folder; the lock file gets its name after it was locked."""
+        """Lock the folder; the lock file gets its name only when it is locked."""
         begun = self.path / f"{_LOCK}.new"
         self._lock = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):  # a volume without locks: the process id must suffice
+        with suppress(OSError):  # volumes without locks: the process id must do
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         begun.rename(self.path / _LOCK)
 
@@ -111,8 +111,8 @@ def check_path(state: Path, workers: int) -> None:
     """
     Check the length of a state directory's path, for any process id.
 
-    :raises ConfigurationError: the paths of the sockets of that many workers would be
-        too long.
+    :raises ConfigurationError: if the paths of the sockets of that many workers would
+        be too long.
     """
     if workers == 1:
         return
@@ -136,7 +136,7 @@ def _largest_pid() -> int:
 
 
 def _has_owner(pid: int, path: Path) -> bool:
-    """Tell whether the supervisor that created a folder is alive."""
+    """Return whether the supervisor that created a folder is alive."""
     seems_alive = pid != os.getpid() and is_alive(pid)
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

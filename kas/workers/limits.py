@@ -3,8 +3,8 @@ Limits that apply to the workers of one kas together.
 
 A worker reports each single event, such as a connection with a token.  Running requests
 change too often for that: a worker reports their number when it passes a step; a limit
-has `STEPS` steps for each worker.  So a key with little use costs nothing, and all
-workers together exceed a limit by at most a quarter.
+has `STEPS` steps for each worker.  Therefore a key with little use costs nothing, and
+all workers together exceed a limit by at most a quarter.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tunnel.hosting.stores import Stores
 
 __all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
 
-#: Steps of a limit for each worker: the other workers know its amount to the precision
-#: of one step.
+#: Number of steps of a limit for each worker: the other workers know its amount to the
+#: precision of one step.
 STEPS = 4
 
-#: Keys of one limit and worker whose running requests are remembered, each of which has
-#: passed a step. Further keys are counted only by that worker.
+#: Maximum number of keys of one limit and worker whose running requests are remembered;
+#: each of them has passed a step.  Only that worker counts further keys.
 MAX_KEYS = 10_000
 
 
@@ -47,9 +47,9 @@ class CountTogether(Protocol):
 @attrs.define(eq=False)
 class SharedCount:
     """
-    The amount of a resource in use, by a key.
+    Amount of a resource in use, by a key.
 
-    :ivar step: see the module.
+    :ivar step: an amount is reported when it passes a multiple of the step.
     :param tell: called with a key and the amount in use here, to notify the other
         workers.
     """
@@ -107,7 +107,7 @@ class SharedCount:
 
 @attrs.define(eq=False)
 class _Happened:
-    """A limit on events, which needs no memory here."""
+    """Limit on events, which needs no memory here."""
 
     _count: Callable[[str, int], None]
 
@@ -124,7 +124,7 @@ class _Happened:
 @attrs.define(eq=False)
 class SharedLimits:
     """
-    The implementation of `kas.directory.sibling_store.WorkersListener`.
+    Implementation of `kas.directory.sibling_store.WorkersListener`.
 
     :ivar workers: the number of workers, including this one.
     :param tell: called with limit, key and amount, to notify the other workers.
@@ -167,7 +167,7 @@ class SharedLimits:
     # Methods of WorkersListener
 
     def stored(self, name: str, event: StoreEvent) -> None:
-        """Take a module's change of a value that all workers share."""
+        """Apply another worker's change of a value that all workers share."""
         self._stores.changed(name, event)
 
     def began(self, worker: str) -> None:

@@ -1,6 +1,4 @@
-"""
-The connection of a worker to its supervisor, for reports that it is ready and alive.
-"""
+"""Connection of a worker to its supervisor, for reports that it is ready and alive."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from tunnel.toolkit.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 
-#: The descriptor to which a worker writes; reading from it ends when the supervisor
-#: dies.
+#: Descriptor to which a worker writes; reading from it ends when the supervisor dies.
 REPORTS = 3
 
 #: Seconds between two reports that show that the reactor of a worker is running.
@@ -50,7 +47,7 @@ class WorkerReport:
         """
         Parse a line of a worker.
 
-        :raises ValueError, KeyError, TypeError: it is not a report.
+        :raises ValueError, KeyError, TypeError: if the line is not a report.
         """
         said = json.loads(line)
         opened = said.get("opened")
@@ -62,10 +59,10 @@ class WorkerReport:
 
 class Parent(Protocol):
     """
-    The connection to the supervisor, for reports of this worker's state.
+    Connection to the supervisor, for reports of this worker's state.
 
-    :param reactor: stopped when the supervisor is dead: nothing else would stop this
-        worker, or kill it if it hangs.
+    :param reactor: stopped when the supervisor is dead, because no other process would
+        stop this worker, or kill it if it hangs.
     :param draining: returns whether this worker accepts no agents now.
     :param lost: called first, even if the worker is already stopping.
     """

@@ -21,7 +21,7 @@ from tunnel.program.runtime import Runtime
 
 __all__ = ["WorkerCommand", "WorkersPart"]
 
-#: The program of a worker: twistd, with the following arguments.
+#: Program of a worker: twistd, with the following arguments.
 _PROGRAM = "from twisted.scripts.twistd import run; run()"
 
 #: Environment variables of systemd for the process that it started.
@@ -75,8 +75,8 @@ class WorkersPart(Part):
         self.processes: list[WorkerProcess] = []
         #: Whether this kas has started, and is not stopping.
         self.is_ready = False
-        #: Called with each report of a worker: the worker, and whether it accepts no
-        #: agents.
+        #: Callback for each report of a worker, with the worker and whether it accepts
+        #: no agents.
         self.on_report: Callable[[WorkerProcess, bool], None] = lambda worker, _: None
 
     @property
@@ -88,14 +88,14 @@ class WorkersPart(Part):
         """
         Start the workers, and wait until all are ready.
 
-        :raises ConfigurationError: a worker ended.
+        :raises ConfigurationError: if a worker ended.
         """
         self.processes = [self._process(one) for one in self.sockets.workers]
         ready = self._ready = Deferred()
         for one in self.processes:
             one.start()
             if ready.called:
-                break  # no resources for it: do not start further workers
+                break  # without resources for it, do not start further workers
         try:
             await ready
         except ConfigurationError:

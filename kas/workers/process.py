@@ -1,4 +1,4 @@
-"""One worker, as its supervisor sees it: starts, watches, replaces and stops it."""
+"""One worker, as its supervisor sees it: start, supervision, replacement and stop."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ __all__ = ["SILENCE", "WorkerProcess"]
 #: then.
 SILENCE = 15.0
 
-#: Seconds in which a replacement has to be ready.
+#: Maximum seconds until a replacement is ready.
 STARTING = 60.0
 
 #: Seconds between two checks of whether a worker has reported.  Silence is counted in
-#: checks: a pause of this process itself, as in a suspended machine, counts as one.
+#: checks: a pause of the supervisor itself, as in a suspended machine, counts as one.
 LOOK_INTERVAL = 1.0
 
-#: Seconds until the replacement of a dead process starts: at first, and at most if each
-#: one dies again.
+#: Seconds until the replacement of a dead process starts: first, and maximum if each
+#: replacement dies again.
 REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
 
-#: Seconds that a worker must have lived for its replacement to start at once.
+#: Minimum lifetime of a worker, in seconds, for its replacement to start at once.
 SETTLED = 30.0
 
-#: Bytes of a line from a worker; its addresses take some hundred.
+#: Maximum bytes of a line from a worker; its addresses take some hundred.
 MAX_LINE = 64 * 1024
 
-#: The first descriptor after standard output and error in a worker.
+#: First descriptor after standard output and error in a worker.
 _FIRST_SOCKET = REPORTS + 1
 
 
 @attrs.define(eq=False)
 class WorkerProcess:
     """
-    The worker with one number, whatever process it is.
+    Worker with one number, and its current process.
 
     :param worker: its settings, with descriptors of this process.
     :param command: the program and its arguments.
-    :param log: receives a worker's standard output; None to inherit ours.
+    :param log: receives the worker's standard output; None to inherit the supervisor's.
     :param ready: called each time a process is ready.
-    :param told: called at each report, with whether it accepts no agents.
+    :param told: called at each report, with whether the worker accepts no agents.
     :param failed: called if a process ends before any was ready.
     """
 
@@ -70,11 +70,11 @@ class WorkerProcess:
     _ready: Callable[[WorkerProcess], None]
     _told: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
-    #: Its open ports; None if it is not ready.
+    #: Open ports of the worker; None if it is not ready.
     opened: list[Opened] | None = None
-    #: The id of the present process; None if there is none.
+    #: Id of the current process; None without a process.
     pid: int | None = None
-    #: The number of times that the process was replaced.
+    #: Number of times that the process was replaced.
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False
@@ -92,18 +92,18 @@ class WorkerProcess:
 
     @property
     def number(self) -> int:
-        """The number of the worker, from 1."""
+        """Number of the worker, from 1."""
         return self.worker.number
 
     @property
     def name(self) -> str:
-        """The name of the present or next process."""
+        """Name of the current or next process."""
         return f"{self.number}.{self.replaced}"
 
     def start(self) -> None:
         """Start a process."""
         if self._was_ready:
-            # The first process has the time that the operator gives to the start of
+            # The first process may take as long as the operator allows for the start of
             # kas.
             self._listen_for(STARTING)
         numbers = {
@@ -129,14 +129,14 @@ class WorkerProcess:
                 childFDs=descriptors,
             )
         except OSError as error:
-            # There are no free descriptors or processes; later there may be some.
+            # Descriptors or processes are exhausted; they may be available later.
             self._timers.cancel_all()
             self._replace(f"not started: {error.strerror}")
             return
         self.pid = self._transport.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if there is a process."""
+        """Send a signal to the process, if it runs."""
         if self._transport is not None:
             try:
                 self._transport.signalProcess(number)
@@ -150,7 +150,7 @@ class WorkerProcess:
         if self._transport is None:
             ended.callback(None)
         else:
-            # It reports until it has ended.
+            # The process reports until it has ended.
             self._listen_for(SILENCE)
             self.signal(signal.SIGTERM)
         return ended
@@ -191,7 +191,7 @@ class WorkerProcess:
 
     def _listen_for(self, seconds: float) -> None:
         """
-        Kill the worker unless it reports something within *seconds*.
+        Kill the worker unless it reports within *seconds*.
 
         Time is counted in checks by this process, so a pause of this process, as on a
         suspended machine, counts as one check.
@@ -238,7 +238,7 @@ class WorkerProcess:
 
 
 class _Lines(ProcessProtocol):
-    """A protocol that reads a process' output line by line."""
+    """Protocol that reads a process' output line by line."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""Checks whether several workers can share the configured listeners."""
+"""Check whether several workers can share the configured listeners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_listeners(
     Check every listener before the first of them is opened.
 
     :param file: the configuration file, for the positions of problems.
-    :raises ConfigurationError: several workers cannot share one of them.
+    :raises ConfigurationError: if several workers cannot share one of the listeners.
     """
     if configuration.workers == 1:
         return

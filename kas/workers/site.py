@@ -59,7 +59,7 @@ def make_workers_site(
         )
 
     async def metrics() -> Page:
-        # A name belongs to one process: another process may soon replace it.
+        # A name belongs to one process, and another process may soon replace it.
         names = {one: one.name for one in workers.processes}
         answers = await calls.ask_all("status", settings.prometheus.url_path)
         found = totals.add(
@@ -86,7 +86,7 @@ def make_workers_site(
         return exposition(registry)
 
     async def profile() -> Page:
-        # One worker suffices, and the first is like the others.
+        # One worker suffices, because all workers behave alike.
         patience = settings.profile.duration + ANSWER_TIMEOUT
         first = workers.processes[0]
         found = await calls.ask(first, "status", "/debug/profile", timeout=patience)

@@ -1,4 +1,4 @@
-"""The sockets of the workers as a part of the supervisor, which opens all of them."""
+"""Sockets of the workers as a part of the supervisor, which opens all of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONTROL, _CALLS = "control", "calls"
 
 class WorkerSockets(Part):
     """
-    The sockets that the workers get, and the folder with the private sockets.
+    Sockets of the workers, and the folder with the private sockets.
 
     :param file: the configuration file; a replacement reads its original content,
         because all workers are one kas.
@@ -55,14 +55,16 @@ class WorkerSockets(Part):
         self._state = state
         self._file = file
         self._runtime = runtime
-        #: Created by `start`, because a daemon is another process than this one.
+        #: Created by `start`, because a daemon runs in another process than its
+        #: constructor.
         self._folder: WorkersFolder | None = None
         self._shared = self._listening()
-        #: The private sockets of each worker, by its number.
+        #: Private sockets of each worker, by its number.
         self._own: dict[int, Listening] = {}
-        #: The descriptor of the lock, while the file of the modules' stores is ours.
+        #: Descriptor of the lock, while this process holds the lock of the modules'
+        #: stores.
         self._store_lock: int | None = None
-        #: The settings of each worker.
+        #: Settings of each worker.
         self.workers: list[Worker] = []
 
     def _listening(self) -> Listening:
@@ -71,7 +73,7 @@ class WorkerSockets(Part):
 
     @property
     def folder(self) -> WorkersFolder:
-        """The folder of private sockets."""
+        """Folder of private sockets."""
         assert self._folder is not None, "used before it is started"
         return self._folder
 
@@ -94,7 +96,7 @@ class WorkerSockets(Part):
             # Imported here as in `kas.storage.backend`: SQLite may be missing.
             from kas.storage.file_backend import lock_file
 
-            # If another kas uses it, the modules that need it report that.
+            # If another kas uses the file, the modules that need it report that.
             with suppress(ConfigurationError):
                 self._store_lock = lock_file(self._state)
         else:
@@ -136,7 +138,7 @@ class WorkerSockets(Part):
             own[section] = await _reserve(listening, path, section)
         private_api = self._configuration.private_api
         if self._configuration.redis is None or private_api is None:
-            # Only for the other workers.
+            # Only the other workers use this socket.
             path = folder.socket(number, "peer")
             own[PRIVATE_API] = await _reserve(listening, path, "other workers")
         else:
@@ -158,7 +160,7 @@ class WorkerSockets(Part):
 
     def let_go(self) -> None:
         """
-        Close our copies of the shared sockets.
+        Close the supervisor's copies of the shared sockets.
 
         A worker accepts from its own copies as long as it has to, and the path of a
         Unix socket exists as long.
@@ -169,8 +171,8 @@ class WorkerSockets(Part):
         """
         Close the sockets of a worker that has ended.
 
-        Their paths are removed together with our copies; until then, the other workers
-        and we reach the worker by them while it drains.
+        Their paths are removed together with the supervisor's copies; until then, the
+        other workers and the supervisor reach the worker by them while it drains.
         """
         await self._own[number].stop()
 

@@ -1,5 +1,5 @@
 """
-Combines the metrics, states and progress of all workers, as if they were one process.
+Combination of the metrics, states and progress of all workers, as if of one process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kas.observability.overview import joined
 
 __all__ = ["MetricTotals", "add_agents", "add_progress", "add_states"]
 
-#: Metrics whose largest value is used, because each worker sees the same.
+#: Metrics whose largest value is used, because all workers observe the same fact.
 _LARGEST = (
     "_info",
     "_timestamp_seconds",
@@ -41,13 +41,13 @@ def _how(name: str) -> Callable[[float, float], float]:
     return lambda one, other: one + other
 
 
-#: The key of `MetricTotals`: the family, the sample, and its labels.
+#: Key of `MetricTotals`: the family, the sample, and its labels.
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class MetricTotals:
     """
-    The totals of the Prometheus metrics of several processes.
+    Totals of the Prometheus metrics of several processes.
 
     Counters, histograms and counts are added; metrics that describe all processes
     alike, such as the end of a certificate, appear once.  The counts of a process
@@ -55,9 +55,9 @@ class MetricTotals:
     """
 
     def __init__(self) -> None:
-        #: The last metrics of each process.
+        #: Last metrics of each process.
         self._said: dict[str, dict[str, Metric]] = {}
-        #: The counts of dead processes.
+        #: Counts of dead processes.
         self._ended: dict[_Key, float] = {}
         self._families: dict[str, Metric] = {}
 
@@ -113,8 +113,8 @@ def add_progress(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     Combine the responses of several workers into one.
 
-    Numbers are added, and lists and named problems are joined. Of other values the
-    first is used; `ready` and `draining` are true if they are true for all.
+    Numbers are added, and lists and named problems are joined.  For other values the
+    first is used; `ready` and `draining` are true if they are true for all workers.
     """
     total: dict[str, Any] = {}
     for one in said:
@@ -153,8 +153,8 @@ def add_agents(
     """
     Combine several overviews of agents into one.
 
-    Each contains at least its own connections; while a worker hangs, the others may
-    know no more than that.
+    Each contains at least the worker's own connections; while a worker hangs, the
+    others may know no more.
 
     :param silent: the number of further workers that did not respond.
     :param alone: whether these workers are the only kas.

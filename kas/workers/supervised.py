@@ -1,4 +1,4 @@
-"""A worker as a part of its own process: its connection to the supervisor."""
+"""Connection of a worker to its supervisor, as a part of the worker's process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SupervisedWorker"]
 
 class SupervisedWorker(Announcer):
     """
-    The connection of a worker to its supervisor, which keeps the record of this kas.
+    Connection of a worker to its supervisor, which keeps the record of this kas.
 
     :param draining: returns whether this worker accepts no agents now.
     """

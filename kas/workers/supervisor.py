@@ -72,7 +72,7 @@ class Supervisor(ProgramService):
         certificate = partial(_development_certificate, state, runtime, names)
         development = []
         if any(one.own_certificate for _, one in listeners(configuration, modules)):
-            # Once, and not by all workers at the same time.
+            # Issue the certificate once, instead of in all workers at the same time.
             development.append(Steps("the development certificate", start=certificate))
         self._listening = Listening(reactor, certificate, "kas", runtime.now)
         alone = configuration.redis is None
@@ -110,7 +110,7 @@ class Supervisor(ProgramService):
 
     @property
     def _opened(self) -> list[Opened]:
-        """The ports of this kas."""
+        """Open ports of this kas."""
         first = self._workers.processes[0].opened or ()
         ours = (running.OBSERVABILITY, running.OTHER_KAS)
         return [

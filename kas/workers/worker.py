@@ -1,6 +1,4 @@
-"""
-The settings of a worker from its supervisor, and their effects on its configuration.
-"""
+"""Settings of a worker from its supervisor, and their effects on its configuration."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ __all__ = ["VARIABLE", "Worker", "private_listen"]
 #: The environment variable that makes a process a worker. It contains no secrets.
 VARIABLE = "TXKAS_WORKER"
 
-#: Environment variables of a worker of a kas with Redis, which have different values
-#: for each worker.
+#: Environment variables with a different value for each worker of a kas with Redis.
 _URL, _PORT = "OWN_PRIVATE_API_URL", "OWN_PRIVATE_API_PORT"
 
 
@@ -77,7 +74,7 @@ class Worker:
 
     @property
     def sibling_urls(self) -> tuple[str, ...]:
-        """The addresses of the other workers."""
+        """Addresses of the other workers."""
         return tuple(
             url for number, url in enumerate(self.urls, 1) if number != self.number
         )
@@ -141,7 +138,7 @@ def private_listen(listen: PrivateApiListen, number: int) -> PrivateApiListen:
     """
     Return the listener of worker *number* for other kas.
 
-    :raises ConfigurationError: the port does not exist.
+    :raises ConfigurationError: if the port does not exist.
     """
     if number == 1:
         return listen

@@ -1,4 +1,4 @@
-"""The half in agentk: asks kas for the configuration, and hands it to the modules."""
+"""agentk's half: fetches the configuration from kas and passes it to the modules."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ __all__ = ["AgentConfigurationAgent", "AgentConfigurationOptions"]
 
 CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
-#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them.
+#: Seconds before the next attempt to reach kas: first and maximum, as in GitLab's
+#: agent.
 RETRY_FIRST, RETRY_MOST = 10.0, 300.0
 
-#: Seconds until kas has to have taken that a configuration was refused.
+#: Maximum number of seconds for a report to kas that a configuration was refused.
 TELL_TIMEOUT = 10.0
 
-#: Statuses of a kas that has no configuration for agents; another kas may have one.
+#: Statuses of a kas without configuration for agents; another kas may have one.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
-#: Fields of the configuration that are no sections: facts about the agent, and the
-#: table of sections that have no field of their own.
+#: Fields of the configuration that are not sections: facts about the agent, and the
+#: table of sections without a field of their own.
 _NO_SECTIONS = (
     "agent_id",
     "project_id",
@@ -49,13 +50,15 @@ _NO_SECTIONS = (
 
 @attrs.frozen(kw_only=True)
 class AgentConfigurationOptions:
-    """``modules.agent_configuration`` of agentk: there is nothing to say."""
+    """``modules.agent_configuration`` of agentk: it has no settings."""
 
 
 @provider(IAgentModuleFactory)
 @implementer(IAgentModule)
 class AgentConfigurationAgent:
-    """One stream to kas, for as long as the tunnel is there."""
+    """
+    Client that follows the configuration in one stream while the tunnel is connected.
+    """
 
     _log = Logger()
     configuration = AgentConfigurationOptions
@@ -64,7 +67,7 @@ class AgentConfigurationAgent:
         self.name = api.name
         self._api = api
         self._random = SystemRandom().random
-        #: Of the configuration that is in effect.
+        #: Commit of the configuration in effect.
         self._commit = ""
         self._problems: tuple[str, ...] = ()
         self._running: Deferred[Any] | None = None
@@ -73,12 +76,12 @@ class AgentConfigurationAgent:
         api.events.subscribe(Draining, lambda _: self._end())
 
     async def start(self) -> None:
-        """Ask at once if the tunnel is already connected."""
+        """Request the configuration at once if the tunnel is already connected."""
         if self._api.agent_id:
             self._begin()
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop following the configuration."""
         self._end()
 
     def _begin(self) -> None:
@@ -131,7 +134,7 @@ class AgentConfigurationAgent:
             await self._tell(response.commit_id, refused)
 
     def _apply(self, response: rpc_pb2.ConfigurationResponse) -> tuple[str, ...]:
-        """Why it is not in effect; nothing: it is."""
+        """Apply the configuration; return why it is not in effect, or () if it is."""
         configuration = response.configuration
         texts = dict(configuration.more)
         texts |= {
@@ -152,7 +155,7 @@ class AgentConfigurationAgent:
         return ()
 
     async def _tell(self, commit: str, problems: tuple[str, ...]) -> None:
-        """So that operators of kas see it, too."""
+        """Report the refusal to kas, so that its operators see the problems, too."""
         request = rpc_pb2.RefusedRequest(commit_id=commit, problems=problems)
         try:
             await self._api.calls.client(CONFIGURATION).call(

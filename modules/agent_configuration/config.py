@@ -1,4 +1,4 @@
-"""``agent.configuration`` of kas' file: where agents' configuration is, how to look."""
+"""``agent.configuration`` of kas' file: repositories, period and size limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tunnel.config import Duration, Size, field
 
 __all__ = ["AgentConfigurationSettings"]
 
-#: Bytes of a configuration file: the parser of `tunnel.config` takes no more.
+#: Maximum bytes of a configuration file, because the parser of `tunnel.config` accepts
+#: no more.
 MAX_FILE = 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""One version of an agent's configuration file, read; and what is wrong with it."""
+"""One version of an agent's configuration file, with its problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tunnel.toolkit.texts import clean, json_for_yaml
 
 __all__ = ["SECTIONS", "Document", "path_of", "read_document"]
 
-#: Sections that have a field of their own in the message.
+#: Sections with a field of their own in the message.
 SECTIONS = (
     "gitops",
     "observability",
@@ -26,31 +26,32 @@ SECTIONS = (
     "flux",
 )
 
-#: The section for kas and GitLab alone.
+#: Section that only kas and GitLab use.
 NOT_FOR_AGENTK = "user_access"
 
-#: Maximum number of reported problems of one file; further ones show once these are
+#: Maximum number of reported problems of one file; the rest appear once these are
 #: fixed.
 MAX_PROBLEMS = 20
 
-#: Characters of one problem or remark: a key that the file has may be as long as it.
+#: Maximum characters of one problem or remark, because the text may quote a key of the
+#: file.
 MAX_PROBLEM = 1000
 
-#: Bytes of all sections as JSON.  agentk and GitLab get them in one message, and one to
-#: an agentk has at most 4 MiB; characters that JSON escapes make them larger than the
-#: file.
+#: Maximum bytes of all sections as JSON.  agentk and GitLab receive them in one
+#: message; a message to agentk has at most 4 MiB.  Characters that JSON escapes make
+#: the sections larger than the file.
 MAX_SECTIONS = 2 * 1024 * 1024
 
-#: A folder of a name that is an agent's: GitLab takes labels of RFC 1123.
+#: Valid agent names, which are also folder names: GitLab allows labels of RFC 1123.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.IGNORECASE)
 
 
 @attrs.frozen
 class Document:
     """
-    The configuration file of one agent at one commit.
+    Configuration file of one agent at one commit.
 
-    :ivar written: the whole file as JSON; None: it cannot be used.
+    :ivar written: the whole file as JSON; None if the file cannot be used.
     :ivar problems: the reasons, one line each, with file, line and column.
     :ivar remarks: keys without effect, one line each, with file, line and column.
     """
@@ -66,7 +67,7 @@ class Document:
         written = self.written or {}
         message = AgentConfiguration()
         for name in sorted(written.keys() - {NOT_FOR_AGENTK}):
-            # agentk reads it as YAML, as all configuration.
+            # agentk parses each section as YAML, like all configuration.
             text = json_for_yaml(written[name], sort_keys=True)
             if name in SECTIONS:
                 setattr(message, name, text)
@@ -75,7 +76,7 @@ class Document:
         return message
 
     def says_the_same(self, other: Document | None) -> bool:
-        """Whether nothing but the commit differs."""
+        """Return whether both documents are equal apart from the commit."""
         return (
             other is not None
             and self.written == other.written
@@ -85,9 +86,9 @@ class Document:
 
 def path_of(agent_name: str) -> str:
     """
-    Where the file of an agent is.
+    Return the path of an agent's configuration file.
 
-    :raises CallError: FAILED_PRECONDITION, no folder can have this name.
+    :raises CallError: FAILED_PRECONDITION if no folder can have this name.
     """
     if not _NAME.fullmatch(agent_name) or ".." in agent_name:
         text = f"no folder can have the name of the agent {agent_name[:80]!r}"
@@ -103,7 +104,7 @@ async def read_document(
 
     `Document.problems` contains the problems of the file.
 
-    :raises CallError: the repository cannot be read now.
+    :raises CallError: if the repository cannot be read now.
     """
     path = path_of(agent_name)
     try:
@@ -127,7 +128,7 @@ async def read_document(
     except ConfigurationError as error:
         return _refused(commit, error.problems)
     written = as_written(found)
-    # The parser limits characters with aliases expanded, and so limits these texts.
+    # The parser limits the file after expansion of aliases, so these texts are limited.
     sizes = {name: len(json_for_yaml(one).encode()) for name, one in written.items()}
     if sum(sizes.values()) > MAX_SECTIONS:
         largest = max(sizes, key=sizes.__getitem__)

@@ -1,8 +1,8 @@
 """
-One repository, and the agents whose configuration it contains.
+Reader of one repository, for the agents whose configuration it contains.
 
-One loop reads each repository, whatever the number of its agents and pushes: at its
-period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
+One loop reads each repository, regardless of the number of its agents and pushes: once
+per period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
 Agents get the newest state; the loop skips the states in between.
 """
 
@@ -35,32 +35,32 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
 
-#: Seconds between two looks, however many pushes are announced.
+#: Minimum number of seconds between two reads of a repository, for any rate of pushes.
 MIN_PAUSE = 1.0
 
-#: Seconds after a look that failed, at first and at most; never more than the period.
+#: Seconds before a failed read is retried: first and maximum; at most the period.
 RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
-#: Files that are read at the same time: as many as kas reads at once for all.
+#: Number of files that are read at the same time: the same as kas' limit for all reads.
 READERS = 8
 
-#: Seconds to find out whether another address is that of this repository, and for which
-#: a repository that did not answer in that time is not asked again.
+#: Maximum seconds to find out whether another address leads to this repository, and
+#: seconds without such requests after the repository did not respond in that time.
 ALIAS_SECONDS, SILENT_SECONDS = 2.0, 60.0
 
-#: Other addresses of one repository that are remembered: modules spell a few.
+#: Maximum number of remembered other addresses of one repository; modules use a few.
 MAX_ALIASES = 100
 
-#: To who waits for a commit.
+#: Error for callers that wait for a commit.
 _NOT_READ = "kas cannot read the agent's configuration now, and retries"
 
-#: Where the files of all agents are.
+#: Folder with the files of all agents.
 FOLDER = ".gitlab/agents"
 
 
 class Follower:
     """
-    An agentk that follows its configuration; only the newest document waits for it.
+    Subscription of one agentk to its configuration; only the newest document waits.
     """
 
     def __init__(self, leave: Callable[[Follower], object]) -> None:
@@ -71,21 +71,21 @@ class Follower:
 
     @property
     def has_news(self) -> bool:
-        """Whether `next` gives a document, or the end, at once."""
+        """Whether `next` returns at once."""
         return self._ended or self._news is not None
 
     def tell(self, document: Document) -> None:
-        """There is a new one."""
+        """Store *document* as the next one."""
         self._news = document
         self._wake()
 
     def end(self) -> None:
-        """There will be no more."""
+        """Note that no further document follows."""
         self._ended = True
         self._wake()
 
     async def next(self) -> Document | None:
-        """Return the next document once it exists; None: no further one comes."""
+        """Return the next document once it exists, or None at the end."""
         while not self.has_news:
             self._waiter = Deferred()
             try:
@@ -96,7 +96,7 @@ class Follower:
         return None if self._ended else news
 
     def leave(self) -> None:
-        """Want no more."""
+        """Stop following."""
         self._leave(self)
 
     def _wake(self) -> None:
@@ -109,9 +109,10 @@ class Follower:
 class _Agent:
     """State of one agent's file."""
 
-    #: The last one told, good or not.
+    #: The last document sent to followers, valid or not.
     document: Document | None = None
-    #: Of its file, when it was read; empty: there was none; None: it has to be read.
+    #: Object id of the file when it was read; empty if it did not exist; None if the
+    #: file has to be read.
     object_id: str | None = None
     followers: set[Follower] = attrs.Factory(set)
 
@@ -121,13 +122,13 @@ class FollowedRepository:
     """
     Reader of one branch, as long as an agent follows it.
 
-    :param name: for messages, and for notifications of pushes.
-    :param told: called with the name of an agent and its new document.
-    :param seen: called at each new commit, with the repository, and with the name and
+    :param name: name in messages and in notifications of pushes.
+    :param told: callback with the name of an agent and its new document.
+    :param seen: callback at each new commit, with the repository, and with the name and
         the document of each agent whose file can be used; the document may come from an
         earlier commit with the same content.
-    :param random: between 0 and 1, so that kas does not read all repositories at the
-        same time.
+    :param random: returns a number between 0 and 1, so that kas does not read all
+        repositories at the same time.
     """
 
     _log = Logger()
@@ -144,41 +145,42 @@ class FollowedRepository:
     seen: Callable[[FollowedRepository, str, Document], object]
     _agents: dict[str, _Agent] = attrs.Factory(dict)
     _commit: str = ""
-    #: Of the files below `FOLDER` at that commit.
+    #: Object ids of the files below `FOLDER` at that commit, by path.
     _object_ids: dict[str, str] = attrs.Factory(dict)
-    #: The next look asks what the branch is at, and not only for what was not read;
-    #: so does each look after that time.
+    #: Whether the next read also resolves the branch, instead of reading only the files
+    #: that are not read yet; each read after `_due_at` resolves it as well.
     _due: bool = True
     _due_at: float = float("-inf")
     _again: bool = False
     _failures: int = 0
     _looked_at: float = float("-inf")
     _looking: Deferred[Any] | None = None
-    #: Until when a silent repository is not asked about another address.
+    #: Time until which a silent repository is not compared with another address.
     _silent_until: float = float("-inf")
     #: Other addresses of this repository.
     _aliases: Recent[GitAddress | GitalyAddress, bool] = attrs.Factory(
         lambda: Recent(MAX_ALIASES)
     )
-    #: Each waits for the end of a look.
+    #: Callers that wait for the end of the current read.
     _waiting: list[Deferred[None]] = attrs.Factory(list)
     _call: Any = None
 
     @property
     def commit(self) -> str:
-        """The commit that the branch was seen at last; empty: none yet."""
+        """The last known commit of the branch; empty before the first read."""
         return self._commit
 
     @property
     def followed(self) -> bool:
-        """Whether an agent follows it."""
+        """Whether any agent follows this repository."""
         return bool(self._agents)
 
     def follow(self, agent_name: str) -> Follower:
         """
         Follow an agent's configuration: its current document, and each new one.
 
-        :raises CallError: FAILED_PRECONDITION, an agent with this name cannot have one.
+        :raises CallError: FAILED_PRECONDITION if an agent with this name cannot have a
+            file.
         """
         path_of(agent_name)
         agent = self._agents.setdefault(agent_name, _Agent())
@@ -197,10 +199,10 @@ class FollowedRepository:
 
     async def is_of(self, address: GitAddress | GitalyAddress, commit: str) -> bool:
         """
-        Tell whether the repository at *address* is this one.
+        Return whether the repository at *address* is this one.
 
-        Two settings may spell one repository differently.  Then the branch was at a
-        commit that came from the other address.
+        Two settings may spell the address of one repository differently.  If so, the
+        branch points to a commit that came from the other address.
 
         :param commit: the newest commit from *address*.
         """
@@ -213,9 +215,9 @@ class FollowedRepository:
 
     async def _is_at(self, commit: str) -> bool:
         """
-        Tell whether the branch is at a commit now.
+        Return whether the branch points to *commit* now.
 
-        A repository that is away or silent must not hold up another one.
+        An unreachable or silent repository must not delay other repositories.
         """
         now = self.clock.seconds()
         if now < self._silent_until:
@@ -234,15 +236,17 @@ class FollowedRepository:
         return await self.repository.resolve(self.ref)
 
     def forget_alias(self, address: GitAddress | GitalyAddress) -> None:
-        """Note that the branch is at another commit than the one at *address*."""
+        """
+        Note that the branch points to another commit than the repository at *address*.
+        """
         self._aliases.pop(address, None)
 
     async def at(self, agent_name: str, commit: str) -> bool:
         """
-        Have followers told what the file of an agent says at *commit*.
+        Wait until followers have received the agent's file at *commit*.
 
-        :return: whether the branch is at it.
-        :raises CallError: that cannot be found out now.
+        :return: whether the branch points to *commit*.
+        :raises CallError: if the repository cannot be read now.
         """
         while (
             self._commit != commit
@@ -263,8 +267,9 @@ class FollowedRepository:
         return True
 
     def stop(self) -> None:
-        """Tell no one any more."""
-        # Before the agents leave, which is another reason.
+        """Stop reading and end all followers."""
+        # Fail the waiting callers first: an agent that leaves would give them a
+        # different error.
         self._wake(Stopping())
         for agent in tuple(self._agents.values()):
             for follower in tuple(agent.followers):
@@ -282,7 +287,7 @@ class FollowedRepository:
         if not agent.followers:
             del self._agents[agent_name]
         if not self._agents:
-            # The next follower gets the document of its own start.
+            # The next follower must get the document that is current when it starts.
             self._cancel()
             self._due = True
             self._wake(None)
@@ -318,7 +323,7 @@ class FollowedRepository:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if waiter.called:
-                # The waiting follower was cancelled.
+                # The caller was cancelled.
                 continue
             if error is None:
                 waiter.callback(None)
@@ -368,13 +373,15 @@ class FollowedRepository:
                     self.seen(self, name, document)
 
     def _is_unread(self, agent_name: str) -> bool:
-        """Whether what is known is not what is in the repository."""
+        """Return whether the known file of the agent differs from the repository."""
         agent = self._agents.get(agent_name)
         found = self._object_ids.get(path_of(agent_name), "")
         return agent is not None and agent.object_id != found
 
     async def _list(self, commit: str) -> dict[str, str]:
-        """Ids of the files below `FOLDER`; of links and submodules, too."""
+        """
+        Return the ids of the files below `FOLDER`, including links and submodules.
+        """
         try:
             entries = await self.repository.tree(commit, FOLDER, recursive=True)
         except CallError as error:
@@ -405,7 +412,7 @@ class FollowedRepository:
         """
         Read the file of one agent.
 
-        :raises CallError: the repository cannot be read now.
+        :raises CallError: if the repository cannot be read now.
         """
         try:
             return await read_document(self.repository, commit, name, self.limit)
@@ -437,12 +444,12 @@ class FollowedRepository:
             self._commit, None, (f"repository {self.name}: {why}; retrying",)
         )
         for name, agent in tuple(self._agents.items()):
-            # It is read again although its file may be the same.
+            # Read the file again even if it has not changed.
             agent.object_id = None
             self._tell(name, agent, document)
 
 
 def _first_error(failure: Failure) -> Failure:
-    """Of several that failed, what the first failed with."""
+    """Return the first of several failures."""
     inner: Any = getattr(failure.value, "subFailure", None)
     return failure if inner is None else inner

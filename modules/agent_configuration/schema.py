@@ -1,8 +1,8 @@
 """
-Schema of an agent's configuration file: the sections that GitLab documents, and those
-of installed modules.
+Schema of an agent's configuration file: the sections that GitLab documents, and the
+sections of installed modules.
 
-kas accepts any content of sections that belong to modules of GitLab alone
+kas accepts any content of sections that belong only to modules of GitLab
 (``container_scanning``, ``remote_development``): they change from one version of GitLab
 to the next, and kas must not refuse a file because of keys that only those modules
 know.
@@ -22,7 +22,7 @@ from tunnel.plugin import AgentModule, GitSection, installed
 
 __all__ = ["ConfigurationFile"]
 
-#: Projects, or groups, of one section: as many as GitLab has.
+#: Maximum number of projects or groups in one section, as in GitLab.
 MAX_ENTRIES = 500
 
 _GONE = "a key of old versions of GitLab's agent that has no meaning: remove it"
@@ -40,9 +40,9 @@ def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
     """
-    Check that exactly one of the keys is set.
+    Check that at most one of the keys is set, and if *needed* exactly one.
 
-    :raises Invalid: it is not.
+    :raises Invalid: otherwise.
     """
     found = [name for name in names if getattr(instance, name) is not None]
     if len(found) > 1:
@@ -53,12 +53,12 @@ def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
 
 @attrs.frozen(kw_only=True)
 class NoSettings:
-    """A key that says all by being there: ``agent: {}``."""
+    """Value of a key that is complete by its presence: ``agent: {}``."""
 
 
 @attrs.frozen(kw_only=True)
 class ExtraImpersonation:
-    """One of ``impersonate.extra``."""
+    """One entry of ``impersonate.extra``."""
 
     key: str = field(doc="name of the extra field", validator=_not_empty)
     val: tuple[str, ...] = field(doc="its values")
@@ -121,7 +121,7 @@ class CiAccessEntry:
 
 @attrs.frozen(kw_only=True)
 class CiAccessInstance:
-    """``ci_access.instance``: every project."""
+    """``ci_access.instance``: access for every project."""
 
     default_namespace: str = field(default="", doc="of the kubeconfig that jobs get")
     access_as: CiAccessAs | None = field(default=None, doc="with whose rights")
@@ -218,12 +218,12 @@ class FluxSection:
 
 @attrs.frozen(kw_only=True)
 class _GitLabFile:
-    """The sections that GitLab documents, apart from those of modules."""
+    """Sections that GitLab documents, without those of installed modules."""
 
-    #: Bytes, unless kas is configured with another limit.
+    #: Default maximum bytes of the file.
     MAX_BYTES: ClassVar[int] = 128 * 1024
 
-    #: As protojson reads it: GitLab's kas takes the same files.
+    #: Parse like protojson, because GitLab's kas accepts the same files.
     AS_JSON: ClassVar[bool] = True
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -244,9 +244,9 @@ def file_schema(sections: Iterable[GitSection]) -> type[Any]:
     """
     Return the class of the whole file.
 
-    :param sections: of modules.
-    :raises ConfigurationError: the schema of one cannot be imported, or two have one
-        name.
+    :param sections: sections of modules.
+    :raises ConfigurationError: if a schema cannot be imported or two sections have the
+        same name.
     """
     found: dict[str, Any] = {}
     problems = []

@@ -1,4 +1,4 @@
-"""The half in kas: tells each agentk what its file in Git says, and what is wrong."""
+"""kas' half: sends each agentk its configuration from Git, and the problems in it."""
 
 from __future__ import annotations
 
@@ -40,38 +40,37 @@ __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
 CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
-#: Bytes of a configuration, compressed, that outlives kas: what a store takes.
+#: Maximum bytes of a compressed configuration that outlives kas: the limit of a store.
 MAX_KEPT = 64 * 1024
 
-#: Bytes of the same, inflated.  JSON that escapes all but ASCII has up to three times
-#: the bytes of the sections.
+#: Maximum bytes of the same configuration after decompression.  JSON that escapes
+#: everything except ASCII has up to three times the bytes of the sections.
 MAX_INFLATED = 4 * MAX_SECTIONS
 
-#: Characters of one problem that an agentk tells.
+#: Maximum characters of one problem that an agentk reports.
 MAX_PROBLEM = 400
 
-#: Streams of one agent: replicas, old and new ones of a rollout, and connections that
-#: are not known to be dead yet.
+#: Maximum number of streams of one agent: replicas, old and new ones during a rollout,
+#: and connections that are not yet known to be dead.
 MAX_STREAMS = 64
 
-#: Agents whose last registration with GitLab kas remembers: ten times the agents of one
-#: kas.  kas registers a forgotten agent once more.
+#: Maximum number of agents whose last registration with GitLab kas remembers: ten times
+#: the agents of one kas.  kas registers a forgotten agent once more.
 MAX_REGISTERED = 100_000
 
 
 class _Stream:
-    """Stream of configurations to an agentk, whatever the repository of its agent."""
+    """Stream of configurations to one agentk, from any repository."""
 
     def __init__(self, agent: ConnectedAgent, followed: FollowedRepository) -> None:
         self.agent = agent
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
-        #: The commit that agentk received last, and may refuse; empty: it refused that
-        #: commit.
+        #: The commit that agentk received last and may refuse; empty after the refusal.
         self.told = ""
-        #: There is something that it was not told yet.
+        #: Whether agentk may not have received the newest document yet.
         self._busy = True
-        #: Each waits until it was.
+        #: Callers that wait until agentk has received the newest document.
         self._waiting: list[Deferred[None]] = []
 
     async def next(self) -> Document | None:
@@ -89,7 +88,7 @@ class _Stream:
                 return document
 
     async def settled(self) -> None:
-        """Wait until agentk has received the newest document, or has gone."""
+        """Wait until agentk has received the newest document or has disconnected."""
         while self._busy:
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)
@@ -103,7 +102,7 @@ class _Stream:
                 waiter.callback(None)
 
     def move(self, followed: FollowedRepository) -> None:
-        """From now on tell what is in another repository."""
+        """Continue with the documents of another repository."""
         if followed is not self.followed:
             before = self._follower
             self._follower = followed.follow(self.agent.agent_name)
@@ -112,11 +111,11 @@ class _Stream:
             before.end()
 
     def end(self) -> None:
-        """There will be no more."""
+        """End the stream."""
         self._follower.end()
 
     def leave(self) -> None:
-        """Want no more."""
+        """Stop following and wake waiting callers."""
         self._follower.leave()
         self._settle()
 
@@ -124,7 +123,7 @@ class _Stream:
 @provider(IServerModuleFactory)
 @implementer(IServerModule, IConfigurationDelivery)
 class AgentConfigurationServer:
-    """Answers `AgentConfiguration`."""
+    """Server of `AgentConfiguration`."""
 
     _log = Logger()
     configuration = AgentConfigurationSettings
@@ -138,18 +137,18 @@ class AgentConfigurationServer:
             name: self._follow(name, settings.address, settings.branch)
             for name, settings in self._settings.repositories.items()
         }
-        #: The last configurations that could be used, which outlive this process.
+        #: The last usable configurations, which outlive this process.
         self._store = api.stores.open("last-good")
-        #: Repositories that GitLab named, by their place and branch.
+        #: Repositories that GitLab named, by address and branch.
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
-        #: The commit of the configuration that GitLab received, by agent.
+        #: Commit of the configuration that GitLab received, by agent.
         self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
-        #: The commit of the configuration that `_store` has, by agent.
+        #: Commit of the configuration in `_store`, by agent.
         self._kept: Recent[str, str] = Recent(MAX_REGISTERED)
-        #: How many streams each agent has.
+        #: Number of streams, by agent.
         self._counts: dict[str, int] = {}
-        #: One stream for each agentk, by agent and instance: a second ends the first.
-        #: Each agentk chooses its instance id, so two agents may have the same.
+        #: The one stream of each agentk, by agent and instance: a second ends the
+        #: first. Each agentk chooses its instance id, so two agents may have the same.
         self._streams: dict[tuple[str, bytes], _Stream] = {}
         self._draining = False
         api.calls.handle(CONFIGURATION, self)
@@ -162,7 +161,7 @@ class AgentConfigurationServer:
         """Do nothing: kas reads a repository once an agent needs its content."""
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop reading repositories."""
         for followed in (*self._followed.values(), *self._of_gitlab.values()):
             followed.stop()
 
@@ -184,7 +183,7 @@ class AgentConfigurationServer:
             before.end()
         self._streams[_key(agent)] = stream
         has = request.commit_id
-        # It may know of a problem that is over.
+        # agentk may still show a problem that was fixed.
         unwell = bool(has)
         try:
             while (document := await stream.next()) is not None:
@@ -204,7 +203,8 @@ class AgentConfigurationServer:
                 if document.commit != has:
                     has = stream.told = document.commit
                     if self._kept.get(agent.agent_id) != document.commit:
-                        # Once for all agentk of it: each costs a write to the disk.
+                        # Store it once for all agentk of the agent, because each write
+                        # goes to disk.
                         self._kept[agent.agent_id] = document.commit
                         await self._keep(agent, document)
                     yield self._response(agent, followed, document)
@@ -249,7 +249,7 @@ class AgentConfigurationServer:
             if not await stream.followed.is_of(address, commit):
                 break
             if not await stream.followed.at(agent.agent_name, commit):
-                # Perhaps a fork, which has some commits in common.
+                # The address may belong to a fork, which shares some commits.
                 stream.followed.forget_alias(address)
                 return False
             await stream.settled()
@@ -263,7 +263,7 @@ class AgentConfigurationServer:
 
     def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
         project = self._api.gitlab.project(agent.agent_id)
-        # Two projects of GitLab may have an agent of one name.
+        # Two projects of GitLab may each have an agent with this name.
         path = project_of(self._api, agent)
         for name, settings in self._settings.repositories.items():
             if settings.has(agent.agent_name, path):
@@ -286,7 +286,8 @@ class AgentConfigurationServer:
         key = (project.repository, project.default_branch or "HEAD")
         found = self._of_gitlab.get(key)
         if found is None:
-            # Repositories without followers: GitLab moves projects and changes tokens.
+            # Forget repositories without followers: GitLab moves projects and changes
+            # tokens.
             for old in [k for k, v in self._of_gitlab.items() if not v.followed]:
                 del self._of_gitlab[old]
             name = project.full_path or project.repository.relative_path
@@ -378,11 +379,11 @@ class AgentConfigurationServer:
             stream.end()
 
     def _moved(self, event: AgentMoved) -> None:
-        """GitLab has the project of an agent somewhere else now."""
+        """Switch to the new repository after GitLab moved the project of an agent."""
         for stream in self._streams_of(event.agent_id):
             stream.move(self._repository_of(stream.agent))
 
-    # The last that could be used, for an agentk that has none.
+    # The last usable configuration, for an agentk that has none.
 
     async def _last_good(self, agent: ConnectedAgent) -> Document | None:
         try:
@@ -424,9 +425,9 @@ def _key(agent: ConnectedAgent) -> tuple[str, bytes]:
 
 def _unpacked(value: bytes) -> tuple[str, dict[str, Any]]:
     """
-    Return commit and sections of a configuration that the store has.
+    Return the commit and the sections of a stored configuration.
 
-    :raises ValueError: it is damaged.
+    :raises ValueError: if the stored value is damaged.
     """
     try:
         found = json.loads(unpack(value, MAX_INFLATED))

@@ -1,4 +1,4 @@
-"""The half in kas: lists the agents in `IServerModuleApi.agents`."""
+"""kas' half: lists the agents in `IServerModuleApi.agents`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ __all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
 TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
 AGENTS = list_pb2.DESCRIPTOR.services_by_name["Agents"]
 
-#: Agents of one request: each may need a lookup, and a page of GitLab shows a hundred.
+#: Maximum number of agents of one request: each may need a lookup, and a page of GitLab
+#: shows a hundred.
 MAX_IDS = 1000
 
 _INT63 = 2**63 - 1
@@ -41,8 +42,7 @@ class AgentTrackerConfiguration:
 @implementer(IServerModule)
 class AgentTrackerServer:
     """
-    The implementation of `AgentTracker`, for GitLab, and `Agents`, for all other
-    clients.
+    Implementation of `AgentTracker`, for GitLab, and `Agents`, for all other clients.
     """
 
     _log = Logger()
@@ -94,7 +94,7 @@ class AgentTrackerServer:
     async def list(
         self, request: list_pb2.ListRequest, call: Any
     ) -> list_pb2.ListResponse:
-        """Every connection."""
+        """Return every connection."""
         found = sorted(
             await self._api.agents.find(),
             key=lambda one: (one.agent_name, one.connected_at),

@@ -1,7 +1,7 @@
 """
-Answers GitLab's question which agents a project has configuration files for.
+Lists for GitLab the agents for which a project has configuration files.
 
-    server.py          the half in kas; agentk has no half
+    server.py          kas' half; agentk needs none
     rpc.proto          the service that GitLab calls, with GitLab's names and numbers
-    gitaly_info.proto  its message with the project's place in Gitaly
+    gitaly_info.proto  message with the address of the project's repository in Gitaly
 """

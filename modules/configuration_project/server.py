@@ -1,4 +1,4 @@
-"""The half in kas: reads the repository that GitLab names."""
+"""kas' half: reads the repository that GitLab names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOLDER = ".gitlab/agents"
 
 _FILE = re.compile(r"\.gitlab/agents/([^/]+)/config\.yaml")
 
-#: Files of one response: a message has about 4 MiB.
+#: Maximum number of files in one response, because a message has at most about 4 MiB.
 MAX_FILES = 10_000
 
 
@@ -39,7 +39,7 @@ class ConfigurationProjectSettings:
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class ConfigurationProjectServer:
-    """The implementation of `ConfigurationProject`."""
+    """Implementation of `ConfigurationProject`."""
 
     configuration = ConfigurationProjectSettings
 

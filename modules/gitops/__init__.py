@@ -1,12 +1,11 @@
 """
 GitOps: agentk brings the cluster to the state that a Git repository describes.
 
-    server/     the half in kas: finds the files of a source and sends them
-    wire/       what both halves know: messages, settings, ids
-    agent/      the half in agentk: reads the files and applies their objects
+    server/     kas' half: finds the files of a source and sends them
+    wire/       shared by both halves: messages, settings, ids
+    agent/      agentk's half: reads the files and applies their objects
 
 kas finds the files of a commit and sends them through the tunnel; agentk reads their
 objects, compares them with its inventory and with the cluster, and executes a plan.
-
-The halves meet only in `wire`; a contract of ``make layers`` checks that.
+The halves share only `wire`; a contract of ``make layers`` checks that.
 """

@@ -1,4 +1,4 @@
-"""The half in agentk: sends the request of each stream to the API server."""
+"""agentk's half: sends the request of each stream to the API server."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ __all__ = ["KubernetesApiAgent"]
 
 _PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 
-#: Cached heads, with at most 4 KiB of lines each. Few clients of a cluster are busy at
-#: the same time, and each has two or three heads.
+#: Maximum number of cached heads, with at most 4 KiB of lines each.  Few clients of a
+#: cluster are busy at the same time, and each has two or three heads.
 MAX_KNOWN_HEADS: Final = 100
 
-#: Maximum of seconds for which a head is cached: it may contain secrets of a client
-#: that has left, and parsing it again once a minute costs nothing.
+#: Maximum seconds that a head is cached: it may contain secrets of a client that
+#: has left, and parsing it again once a minute costs nothing.
 KNOWN_SECONDS: Final = 60.0
 
-#: Kubernetes' own users and groups. Those that are left out are harmless: impersonating
-#: a service account needs a separate permission, and everyone is in the other groups.
+#: Kubernetes' own users and groups.  The omitted names are harmless: impersonating a
+#: service account needs a separate permission, and everyone is in the omitted groups.
 _SYSTEM: Final = re.compile(
     rb"\r\nimpersonate-"
     rb"(?:user:[ \t]*(?!system:(?:serviceaccount:|anonymous[ \t]*\r))"
@@ -83,7 +83,7 @@ _SYSTEM: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: The user as whom a request runs: API servers use the first line.
+#: User of a request by impersonation: API servers use the first line.
 _USER: Final = re.compile(rb"\r\nimpersonate-user:([^\r]*)", re.IGNORECASE)
 
 #: A value of ``Authorization``, and the fields of a request with it.
@@ -122,7 +122,7 @@ class KubernetesApiAgent:
             host_required=False,
             max_known=MAX_KNOWN_HEADS,
         )
-        #: Heads that came through the present tunnel within the last minute.
+        #: Heads that came through the current tunnel within the last minute.
         self.known: dict[bytes, RequestHead] = {}
         self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
@@ -168,7 +168,7 @@ class KubernetesApiAgent:
         """
         Read the head of a request.
 
-        :raises HeadError: it cannot be forwarded.
+        :raises HeadError: if the head cannot be forwarded.
         """
         if self._forgetting is None:
             self._forgetting = self.api.clock.callLater(KNOWN_SECONDS, self._forget)
@@ -204,15 +204,16 @@ directlyProvides(KubernetesApiAgent, IAgentModuleFactory)
 
 
 class _SystemName(Exception):
-    """Raised for a request that would run as one of Kubernetes' own users or groups."""
+    """Error for a request that would run as one of Kubernetes' own users or groups."""
 
 
 def _outgoing(head: RequestHead, cluster: ICluster, allow_system_names: bool) -> bytes:
     """
-    Return the fields of a request to the API server: the fields from kas, ``Host``,
-    ``Via``, and ours.
+    Return the fields of a request to the API server: the fields from kas, and agentk's
+    own ``Host``, ``Via`` and credential.
 
-    :raises _SystemName: it may not run as the user or in a group that it names.
+    :raises _SystemName: if the request may not run as the user or in a group that it
+        names.
     """
     authorization = cluster.authorization()
     noted = _OUTGOING.read(head)
@@ -245,7 +246,7 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
     """
     Return the target to request from the API server.
 
-    :raises OwnNamespaceRefusal: a client may not request this with agentk's own
+    :raises OwnNamespaceRefusal: if a client may not request this with agentk's own
         permissions.
     """
     as_agentk = _AS_AGENTK.read(head)
@@ -262,10 +263,9 @@ def _checked(head: RequestHead, own: IOwnNamespace) -> bytes:
 
 class AgentRequest:
     """
-    A connection of a stream of kas with a request to the API server, and the receiver
-    of both.
+    One request to the API server, from a stream of kas; receiver of both sides.
 
-    The two pause each other.
+    Each side pauses the other.
     """
 
     _log: ClassVar = Logger()
@@ -305,11 +305,12 @@ class AgentRequest:
         # Whether a 101 was sent: raw bytes flow both ways until both halves are closed.
         self._raw = False
         self._heartbeats: Heartbeats | None = None
-        # Whether kas has finished its half, and whether the API server has.
+        # Whether kas has finished its half of the stream, and the API server its
+        # response.
         self._sent = False
         self._received = False
         self._over = False
-        # For a watch: its position in an event, and whether to end it after that event.
+        # Position of a watch in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -319,7 +320,7 @@ class AgentRequest:
         module.metrics.in_flight += 1
 
     def belongs_to(self, module: KubernetesApiAgent) -> bool:
-        """Tell whether *module* accepted the request."""
+        """Return whether *module* accepted the request."""
         return self._module is module
 
     def begin(self, block: bytes) -> None:
@@ -333,7 +334,7 @@ class AgentRequest:
             return
         self._target = head.target
         self._fields = head.fields
-        # kas refuses these, too, but agentk does not rely on that.
+        # kas refuses such paths, too, but agentk does not rely on it.
         if escapes_root(head.target.partition(b"?")[0]):
             self._refuse(
                 400,
@@ -483,8 +484,8 @@ class AgentRequest:
             self._written(self._write, head)
         fields = passed_by(head, _PSEUDONYM)
         if not head.keep_alive and not head.upgrade:
-            # For kas, which forwards it to the client; agentk removes the fields of its
-            # own hop.
+            # kas forwards this field to the client; agentk has removed the fields of
+            # its own hop.
             fields += b"\r\nConnection: close"
         block = head.block(fields)
         if len(block) > MAX_BLOCK:
@@ -497,7 +498,8 @@ class AgentRequest:
         if self._upgrade:
             metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
         if head.status == 401:
-            # The rejected token is ours, not the client's: look for a newer one.
+            # The API server rejected agentk's token, not the client's: look for a newer
+            # one.
             module.cluster.rejected()
         self._answered = True
         self._raw = head.status == 101

@@ -29,19 +29,18 @@ __all__ = [
 
 _COOKIE: Final = b"_gitlab_kas"
 
-#: The parameter for WebSockets, for which browsers cannot set headers.
+#: Query parameters of WebSockets, for which browsers cannot set headers.
 AGENT_ID: Final = b"gitlab-agent-id"
 CSRF_TOKEN: Final = b"gitlab-csrf-token"
 
-#: Header fields that only sessions need: for a browser, the clusters of all agents are
 #: Header fields that only responses to sessions need: for a browser, the clusters of
 #: all agents are one origin, and a page of one cluster must not act in that origin.
 ISOLATED: Final = (
     b"\r\nContent-Security-Policy: sandbox\r\nX-Content-Type-Options: nosniff"
 )
 
-#: Response fields that reach a browser: the API server's own fields. Fields for kas or
-#: for this hop were removed before.
+#: Response fields that reach a browser: the API server's own fields.  Fields for kas or
+#: for this hop were removed earlier.
 _PASSED: Final = (
     "accept-ranges",
     "age",
@@ -81,7 +80,7 @@ _METHODS: Final = b"GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH
 @attrs.frozen
 class PageSession:
     """
-    A session of GitLab, and the agent that is asked for.
+    A session of GitLab and the requested agent.
 
     :ivar token: see `tunnel.api.SESSION_COOKIE`.
     """
@@ -111,9 +110,9 @@ def session(
     """
     Return the session of a request; None without its cookie.
 
-    :param named: the agent in the path; empty if there is none.
+    :param named: the agent in the path; empty if the path names none.
     :param query: the parameters that were removed from the query.
-    :raises ValueError: the session is invalid.
+    :raises ValueError: if the session is invalid.
     """
     pairs = b";".join(head.taken.get(b"cookie", ())).split(b";")
     named_pairs = (pair.strip(b" \t").partition(b"=") for pair in pairs)
@@ -141,7 +140,7 @@ def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
     """
     Return an expression for the response fields that do not reach a browser.
 
-    :param more: names of further fields that do.
+    :param more: names of further fields that reach a browser.
     """
     names = "|".join(re.escape(name) for name in (*_PASSED, *more))
     return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
@@ -171,7 +170,7 @@ def _checked(text: str, what: str) -> str:
 
 class CrossOrigin:
     """
-    The pages that may send requests, by the Fetch standard (CORS).
+    Pages that may send requests, by the Fetch standard (CORS).
 
     :param origins: the origins of those pages, such as ``https://gitlab.example.com``.
     """
@@ -184,7 +183,8 @@ class CrossOrigin:
         Return the CORS fields of every response to the request; None if its page may
         not send requests.
 
-        The request's own line is forwarded to the cluster, which may check it, too.
+        The request's own ``Origin`` is forwarded to the cluster, which may check it,
+        too.
         """
         origins = head.taken.get(b"origin")
         if origins is None:

@@ -1,4 +1,4 @@
-"""The module's sections in the configuration of kas and of agentk."""
+"""Sections of the module in the configuration of kas and of agentk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "websocket_secret",
 ]
 
-#: Bytes of a decoded secret.
+#: Minimum bytes of a decoded secret.
 MIN_SECRET = 32
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
@@ -47,7 +47,7 @@ def websocket_secret(path: Path) -> bytes:
     """
     Read ``websocket_token_secret_file``.
 
-    :raises ValueError: it is invalid.
+    :raises ValueError: if its content is invalid.
     """
     return read_base64_secret(path, MIN_SECRET)
 

@@ -30,25 +30,27 @@ __all__ = [
     "unpacked_block",
 ]
 
-#: The method of the stream that carries one request.
+#: Method of the stream that carries one request.
 METHOD: Final = "/txkas.kubernetes_api.v1.KubernetesApi/Request"
 
-#: The method of the stream that carries one request with a compressed block.
+#: Method of the stream that carries one request with a compressed block.
 PACKED_METHOD: Final = "/txkas.kubernetes_api.v1.KubernetesApi/PackedRequest"
 
-#: Bytes of a header block: the limit of a frame of the tunnel, minus the rest of OPEN.
+#: Maximum bytes of a header block: the limit of a frame of the tunnel, minus the rest
+#: of OPEN.
 MAX_BLOCK: Final = 60 * 1024
 
-#: Bytes of a request's block before it is compressed. GitLab grants an agent to at most
-#: 500 projects and 500 groups, and a user has up to three roles in each: 3,000 groups
-#: of 64 bytes are 190 KiB. An API server accepts 1 MiB.
+#: Maximum bytes of a request's block before it is compressed.  GitLab grants an agent
+#: to at most 500 projects and 500 groups, and a user has up to three roles in each:
+#: 3,000 groups of 64 bytes are 190 KiB.  An API server accepts 1 MiB.
 MAX_HEAD: Final = 512 * 1024
 
-#: Header lines between kas and agentk: `MAX_HEAD` is the effective limit, because a
-#: line has at least four bytes. Only kas' configuration limits the lines of clients.
+#: Maximum number of header lines between kas and agentk.  `MAX_HEAD` is the effective
+#: limit, because a line has at least four bytes.  Only kas' configuration limits the
+#: lines of clients.
 MAX_LINES: Final = MAX_HEAD // 4
 
-#: Set by the agent half in its own responses, never in responses of the API server.
+#: Header field of agentk's own responses, never of the API server's responses.
 FAILED_HOP: Final = b"txkas-failed-hop"
 
 _PHRASES: Final = {
@@ -81,7 +83,7 @@ def unpacked_block(packed: bytes) -> bytes:
     """
     Return the original block.
 
-    :raises ValueError: the data is damaged, or the block is larger than `MAX_HEAD`.
+    :raises ValueError: if the data is damaged, or the block is larger than `MAX_HEAD`.
     """
     if packed.startswith(b"\r\n"):
         return unpack(packed[2:], MAX_HEAD)

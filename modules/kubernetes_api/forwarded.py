@@ -1,4 +1,4 @@
-"""The addresses of clients behind proxies that the operator trusts."""
+"""Addresses of clients behind proxies that the operator trusts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ __all__ = ["UNIX", "Client", "TrustedProxies"]
 #: Name of a proxy that connects to a Unix socket.
 UNIX: Final = "unix"
 
-#: Entries of ``X-Forwarded-For`` that are read, from the last one: longer chains of
-#: trusted proxies do not exist, and a client can write any number of entries.
+#: Maximum number of entries of ``X-Forwarded-For`` that are read, from the last one:
+#: longer chains of trusted proxies do not exist, and a client can write any number of
+#: entries.
 MAX_HOPS: Final = 20
 
 _FIELD: Final = re.compile(rb"\r\nx-forwarded-for:([^\r]*)", re.IGNORECASE)
 
-#: An entry with a port, as some proxies write it (Azure's, HAProxy): the address of a
-#: client is in the first group for IPv6 and in the second for IPv4.
+#: Entry with a port, as some proxies write it (Azure's, HAProxy): the first group is an
+#: IPv6 address, the second an IPv4 address.
 _WITH_PORT: Final = re.compile(r"\[([^\]]*)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
 
 
@@ -39,10 +40,10 @@ class Client:
 
 class TrustedProxies:
     """
-    The proxies whose ``X-Forwarded-For`` is trusted.
+    Proxies whose ``X-Forwarded-For`` is trusted.
 
     :param names: networks, addresses, or `UNIX`.
-    :raises ValueError: one of *names* is neither.
+    :raises ValueError: if one of *names* is neither.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -55,8 +56,8 @@ class TrustedProxies:
         """
         Return the client of a request.
 
-        Each trusted proxy appends the address that it saw, so the last address that is
-        not a trusted proxy's is the client's.
+        Each trusted proxy appends the address that it saw, so the client's address is
+        the last one that does not belong to a trusted proxy.
         """
         peer = exchange.peer_address
         if isinstance(peer, UNIXAddress):
@@ -73,7 +74,7 @@ class TrustedProxies:
             try:
                 version = ip_address(host).version
             except ValueError:
-                # Not an address: the proxy that wrote it is the last known one.
+                # Not an address: the proxy that wrote this entry is the last known one.
                 break
             peer = (IPv4Address if version == 4 else IPv6Address)("TCP", host, 0)
             if not self._trusts(host):

@@ -3,8 +3,8 @@ The front door: agent, credential, target and user of a request.
 
 A request can name its agent in three ways: in the credential, ``Bearer
 <kind>:<agent>:<token>``; in the path, ``/agents/<agent>/api/…`` with ``Bearer
-<token>``; or together with the cookie of a browser's GitLab session. The rest is the
-same. The functions in this file are pure, without lookups.
+<token>``; or together with the cookie of a browser's GitLab session.  All other parts
+are the same.  The functions in this file are pure, without lookups.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ _AGENTS: Final = b"/agents/"
 _ALLOWED: Final = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
 _SINGLE: Final = (b"impersonate-user", b"impersonate-uid")
 
-# Maximum number of proxies: a request with more is in a loop that we did not detect.
+# Maximum number of proxies: a request with more is in an undetected loop.
 _MAX_HOPS: Final = 16
 
-#: Bytes of fields that are cached for credentials in use: 10,000 of them with a few
-#: hundred bytes each, or 80 with the 3,000 groups that GitLab may give a user.
+#: Maximum bytes of fields that are cached for credentials in use: 10,000 credentials
+#: with a few hundred bytes each, or 80 with the 3,000 groups that GitLab may give a
+#: user.
 MAX_CACHED: Final = 16 * 1024 * 1024
 
 #: Bytes of a cache entry in addition to its fields.
 _OVERHEAD: Final = 256
 
-#: Bytes of fields that are stored with a cached head: those of the longest such head,
-#: and of an identity with a hundred groups. Longer ones would be stored for each head
-#: of each connection.
+#: Maximum bytes of fields that are stored with a cached head: enough for the longest
+#: such head with the identity of a user in a hundred groups.  Longer fields would be
+#: stored for each head of each connection.
 MAX_NOTED: Final = 8192
 
 
 class Refused(TunnelError):
-    """Raised for a request that is not forwarded, with the response to its client."""
+    """Error for a request that is not forwarded, with the response to its client."""
 
     def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
         super().__init__(message)
@@ -72,9 +73,10 @@ class Entry:
     #: The target for the cluster, with the client's unchanged query except for the
     #: parameters for kas.
     target: bytes
-    #: Whether it requests a token for a WebSocket at *target*, and not the cluster.
+    #: Whether the client requests a token for a WebSocket at *target*, instead of the
+    #: cluster.
     wants_token: bool = False
-    #: Identifies its WebSocket token, see `UsedTokens`; empty if there is none.
+    #: Identifier of the WebSocket token, see `UsedTokens`; empty without such a token.
     sealed_in: str = ""
 
 
@@ -267,7 +269,7 @@ class OutgoingFields(HeadNote[tuple[Access, bytes]]):
         """
         Return all fields; hop-by-hop lines are removed before the identity is added.
 
-        :raises Refused: the client requests an impersonation that it may not use, or
+        :raises Refused: if the client requests an impersonation that it may not use, or
             the request is in a loop.
         """
         noted = self.read(head)

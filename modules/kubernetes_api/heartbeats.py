@@ -1,5 +1,5 @@
 """
-Answers PINGs of a client inside an upgraded connection.
+Answers to PINGs of a client inside an upgraded connection.
 
 The bytes of an exec pass a `Heartbeats` in kas and another one in agentk; a pause does
 not: a `Heartbeats` checks whether the consumer of the response is paused.  From the
@@ -24,18 +24,18 @@ __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 #: Seconds without a byte from the server after which a PING is forwarded to it.
 QUIET: Final = 1.0
 
-#: Seconds for which a PING waits if no output seems to flow: a process that was paused
+#: Seconds that a PING waits if no output seems to flow: a process that was paused
 #: first reads the bytes that arrived in the meantime.
 LOOK: Final = 0.05
 
-#: PONGs that are written while the client does not read: enough for kubectl, which
-#: sends a PING every 5 s, and too few to fill memory.
+#: Maximum number of PONGs that are written while the client does not read: enough for
+#: kubectl, which sends a PING every 5 s, and too few to fill memory.
 MAX_UNREAD: Final = 8
 
 
-#: Frames in one piece of bytes (64 KiB, or the result of one read): each takes some
-#: microseconds, during which all connections wait. A connection with more frames is no
-#: longer parsed: its PINGs are forwarded like other data.
+#: Maximum number of frames in one piece of bytes (64 KiB, or the result of one read):
+#: each takes some microseconds, during which all connections wait.  A connection with
+#: more frames is no longer parsed: its PINGs are forwarded like other data.
 MAX_FRAMES: Final = 1_000
 
 
@@ -52,13 +52,13 @@ class AnswerPace(Protocol):
 
     @property
     def answer_resumed_at(self) -> float:
-        """When the client last resumed reading."""
+        """Time at which the client last resumed reading."""
 
 
 class Framing(Protocol):
     """The framing of one protocol."""
 
-    #: Bytes of the longest header.
+    #: Length of the longest header, in bytes.
     longest: int
 
     def frame(self, header: bytes) -> tuple[int, bool] | None:
@@ -70,7 +70,7 @@ class Framing(Protocol):
         """
 
     def may_be_ping(self, header: bytes) -> bool:
-        """Tell whether an incomplete header may become the header of a PING."""
+        """Return whether an incomplete header may become the header of a PING."""
 
     def pong(self, ping: bytes) -> bytes | None:
         """
@@ -79,7 +79,7 @@ class Framing(Protocol):
 
 
 class WebSocketFraming:
-    """RFC 6455, section 5."""
+    """Framing of WebSocket: RFC 6455, section 5."""
 
     longest = 14
 
@@ -97,7 +97,7 @@ class WebSocketFraming:
             if len(header) < start:
                 return None
             size = int.from_bytes(header[2 : 4 if size == 126 else 10], "big")
-        # FIN and opcode 9, masked as clients must, and of legal size.
+        # FIN and opcode 9, masked as required from clients, and of valid size.
         is_ping = header[0] == 0x89 and header[1] >= 0x80 and size <= 125
         return start + size, is_ping
 
@@ -113,7 +113,7 @@ class WebSocketFraming:
 
 
 class SpdyFraming:
-    """SPDY/3.1, section 2.2: eight bytes before each frame."""
+    """Framing of SPDY/3.1, section 2.2: eight bytes before each frame."""
 
     longest = 8
 
@@ -142,7 +142,7 @@ _FRAMINGS: Final[dict[bytes, Framing]] = {
 
 
 class _Position:
-    """The position of one direction: the remaining bytes of the present frame."""
+    """Position in one direction: the remaining bytes of the current frame."""
 
     __slots__ = ("_framing", "_header", "_left")
 
@@ -182,15 +182,16 @@ class _Position:
 
 class Heartbeats:
     """
-    Both directions of one upgraded connection; kas and agentk each have one.
+    Filter of both directions of one upgraded connection; kas and agentk each have one.
 
     While a server sends, a PING would wait behind megabytes of output at each hop of a
-    slow path, and kubectl gives up after 60 s. And it must not reach an API server that
-    has ended the connection: the server would respond with a reset, and the output in
-    its kernel would be lost. So a PING is answered here while output flows, with a PONG
-    between two frames of the output. If no output flows, it is forwarded to the server:
-    so it keeps the connection alive at every hop, and detects a dead server. No data
-    waits for longer than `LOOK`, and other frames are not changed.
+    slow path, and kubectl gives up after 60 s.  A PING must also not reach an API
+    server that has ended the connection: the server would respond with a reset, and the
+    output in its kernel would be lost.  Therefore a `Heartbeats` answers a PING while
+    output flows, with a PONG between two frames of the output.  If no output flows, it
+    forwards the PING to the server, which keeps the connection alive at every hop and
+    detects a dead server.  No data waits for longer than `LOOK`, and other frames are
+    not changed.
 
     :param to_server: takes bytes of the client, without the PINGs answered here.
     :param to_client: takes bytes of the server, with the PONGs.
@@ -233,13 +234,14 @@ class Heartbeats:
         self._server = _Position(framing)
         #: The beginning of a possible PING.
         self._held = b""
-        #: A PING that waits for a last check before it is answered, and that check.
+        #: The PING that waits for a last check before it is answered, and that check.
         self._ping = b""
         self._look: IDelayedCall | None = None
         #: PONGs that wait for the end of a frame; only the newest is needed.
         self._pongs = b""
         self._last = clock.seconds()
-        #: The PONGs written in this pause, and when the client last read before it.
+        #: Number of PONGs written in this pause, and the time at which the client last
+        #: resumed reading before it.
         self._unread = 0
         self._unread_since = 0.0
 
@@ -300,7 +302,7 @@ class Heartbeats:
             self._to_server(data[begin:end])
 
     def _follows(self, frames: int) -> bool:
-        """Tell whether to continue to parse a piece after this number of frames."""
+        """Return whether to continue to parse a piece after this number of frames."""
         if frames == MAX_FRAMES:
             self._framing = None
         return self._framing is not None
@@ -319,11 +321,12 @@ class Heartbeats:
 
     @property
     def _busy(self) -> bool:
-        """Tell whether output flows, or waits for a slow client."""
+        """Return whether output flows, or waits for a slow client."""
         pace = self._pace
         if pace.answer_paused:
             return True
-        # After a pause, output may not have been sent yet, so this is not silence.
+        # After a pause, buffered output may not have been sent yet, so this is not
+        # silence.
         last = max(self._last, pace.answer_resumed_at)
         return self._clock.seconds() - last < QUIET
 

@@ -1,9 +1,9 @@
 """
 Metrics of both halves.
 
-They are plain numbers that become samples when Prometheus scrapes: a request touches
-half a dozen of them, and a counter of `prometheus_client` takes a lock and a
-microsecond each.  Labels are bounded: never an agent, a user or a path.
+They are plain numbers that become samples when Prometheus scrapes: a request updates
+six of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
+Labels are bounded and never contain an agent, a user or a path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 class ProxyMetrics(Collector):
     """
-    The metrics of one half.
+    Metrics of one half.
 
     :param prefix: the prefix of the names: the program and the module.
     """

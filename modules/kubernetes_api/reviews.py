@@ -18,7 +18,7 @@ from tunnel.kubernetes import request_info, why_refused
 
 __all__ = ["MAX_REVIEW", "ReviewError", "is_review", "refusal"]
 
-#: Bytes of a review: kubectl's have 300, and a name has at most 253.
+#: Maximum bytes of a review: kubectl's have 300, and a name has at most 253.
 MAX_REVIEW: Final = 16 * 1024
 
 _GROUP: Final = "authorization.k8s.io"
@@ -26,7 +26,7 @@ _REVIEW: Final = "selfsubjectaccessreviews"
 _RULES: Final = "selfsubjectrulesreviews"
 
 
-#: Prefix of an object in protobuf, which kubectl sends: a `runtime.Unknown` follows.
+#: Prefix of an object in protobuf, as kubectl sends it; a `runtime.Unknown` follows.
 _PROTOBUF: Final = b"k8s\0"
 
 #: Fields of the attributes of a review, by their numbers in protobuf.
@@ -37,7 +37,9 @@ _OTHER: Final = {1: "path", 2: "verb"}
 
 
 class ReviewError(Exception):
-    """A question that kas cannot answer; *status* is of the answer."""
+    """
+    Error for a review that kas cannot answer; *status* is the status of the response.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -45,7 +47,7 @@ class ReviewError(Exception):
 
 
 def is_review(method: bytes, target: bytes) -> bool:
-    """Tell whether a request asks for the client's own permissions in the cluster."""
+    """Return whether a request asks for the client's own permissions in the cluster."""
     # A single comparison excludes nearly every request.
     if method != b"POST":
         return False
@@ -58,7 +60,8 @@ def refusal(access: Access, target: bytes, body: bytes) -> bytes | None:
     Return the response that denies the requested permission; None if the cluster
     decides.
 
-    :raises ReviewError: the review cannot be read, or is not about a single permission.
+    :raises ReviewError: if the review cannot be read, or is not about a single
+        permission.
     """
     info = request_info(b"POST", target)
     if info.resource == _RULES:
@@ -105,7 +108,7 @@ def _request(asked: Mapping[str, Any], secrets: bool) -> tuple[str, str]:
     """Return the method and target of a request that needs a permission."""
     verb = asked.get("verb", "")
     if verb not in ("get", "list", "watch"):
-        # This is certainly more than a read.
+        # Any other verb is treated as a write.
         return "DELETE", "/api/v1/namespaces/x"
     group, name = asked.get("group", ""), asked.get("resource", "")
     # Names of resources have no dot: "secrets.*" includes a group.
@@ -165,7 +168,7 @@ def _messages(data: bytes) -> dict[int, bytes]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number, and the place of its end."""
+    """Return the number that begins at *place*, and the position after it."""
     number = 0
     for shift in range(0, 64, 7):
         if place >= len(data):

@@ -1,4 +1,4 @@
-"""The half in kas: accepts clients, checks their credentials, and forwards requests."""
+"""kas' half: accepts clients, checks their credentials, and forwards requests."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ CLIENT_LEFT: Final = "client left"
 KAS_STOPPED: Final = "kas stopped"
 NO_ANSWER: Final = "no answer"
 
-#: The usage of a request whose credential defines no other.
+#: Counter for a request whose credential does not define another.
 _USED: Final = Usage(counters=("k8s_api_proxy_request",))
 
 _STATUSES: Final = {
@@ -138,8 +138,8 @@ _USER_AGENT: Final = re.compile(rb"\r\nUser-Agent:([^\r\n]{0,256})", re.IGNORECA
 
 _MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
-#: Bytes of a response that need no producer: every socket accepts this much at once, or
-#: kas buffers it.
+#: Maximum bytes of a response that needs no producer: every socket accepts this much at
+#: once, or kas buffers it.
 SMALL: Final = 16 * 1024
 
 _BROKEN_HOP: Final = "kas -> agent"
@@ -188,9 +188,9 @@ class Held(Sharing, Protocol):
 
 class KubernetesApiServer:
     """
-    The server of the Kubernetes API of every connected agent's cluster.
+    Server of the Kubernetes API of every connected agent's cluster.
 
-    :param token: returns the part of our name in ``Via`` by which kas recognizes
+    :param token: returns the part of kas' name in ``Via`` by which kas recognizes
         itself.
     :param now: returns the time of day.
     """
@@ -224,7 +224,7 @@ class KubernetesApiServer:
         proxies = settings.trusted_proxies
         self._proxies = TrustedProxies(proxies) if proxies else None
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
-        #: Our name in ``Via``: the version, and an id of this kas.
+        #: Name of this kas in ``Via``: the version and a random id.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.users.count_usage
@@ -266,7 +266,7 @@ class KubernetesApiServer:
         await self.api.network.listen(listen, self.front, path)
 
     async def stop(self) -> None:
-        """Drop requests in progress; ``kas.draining`` came first to let them finish."""
+        """Drop requests in progress; ``kas.draining`` gave them time to finish."""
         if self._unsubscribe:
             for unsubscribe in self._unsubscribe:
                 unsubscribe()
@@ -292,7 +292,7 @@ class KubernetesApiServer:
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """See `tunnel.http1.RequestHandler`."""
-        # The fields of every response, for browsers.
+        # Fields for browsers, which every response contains.
         fields = b""
         if self._cross_origin is not None:
             allowed = self._cross_origin.fields(exchange.head)
@@ -506,7 +506,7 @@ class KubernetesApiServer:
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
         request.access = access
-        # Otherwise all users behind one address would share its turns.
+        # Without this, all users behind one address would share its turns.
         request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
@@ -593,7 +593,7 @@ class KubernetesApiServer:
             self.refuse(exchange, refused.status, str(refused), fields)
 
     def _render(self, status: int, message: str) -> tuple[bytes, bytes]:
-        # It is unknown whether an unreadable request had an id.
+        # An unreadable request may have had an id.
         told = self.failures.told(
             f"client -> kas: {message}", new_trace_id(), ours=False, status=status
         )
@@ -666,10 +666,9 @@ directlyProvides(KubernetesApiServer, IServerModuleFactory)
 
 class ProxiedRequest:
     """
-    A connection of an `Exchange` with the stream to the agent, and the receiver of
-    both.
+    One request to an agent; receiver of both the client's `Exchange` and the stream.
 
-    The two pause each other.
+    Each side pauses the other.
     """
 
     __slots__ = (
@@ -708,31 +707,31 @@ class ProxiedRequest:
         self.module = module
         self.exchange = exchange
         self.target = target
-        #: The fields of its response, whatever the response is.
+        #: Fields that every response to the request contains.
         self._fields = fields
         self._isolated = False
         #: The credential for which the client requests a token, instead of a response
         #: of the cluster.
         self.wants: SealedCredential | None = None
         self.access: Access | None = None
-        #: The running check of its credential.
+        #: Running check of the credential.
         self.checking: Deferred[Access] | None = None
-        #: Whether it waits for its turn, and is not read further.
+        #: Whether the request waits for its turn, and kas stops reading it.
         self.held = False
         self._stream: IStream | None = None
         self.started_at = module.clock.seconds()
         self._informational = 0
         self._trailers = b""
         self._over = False
-        # Whether its end is in the audit log.
+        # Whether the end of the request is in the audit log.
         self._audited = False
-        # Whether it was sent to the agent, which may have received it.
+        # Whether the request was sent to the agent, which may have received it.
         self._forwarded = False
         # Whether the head was compressed to fit into a frame.
         self._packed = False
-        # For an upgraded connection, until the server has finished.
+        # Filter of an upgraded connection, until the server has finished.
         self._heartbeats: Heartbeats | None = None
-        # For a watch: its position in an event, and whether to end it after that event.
+        # Position of a watch in an event, and whether to end it after that event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -767,7 +766,7 @@ class ProxiedRequest:
         return with_traceparent(fields, span.traceparent)
 
     def hold(self) -> None:
-        """Wait for the call of `begin`."""
+        """Stop reading until `begin` is called."""
         if not self.exchange.complete:
             self.held = True
             self.exchange.pauseProducing()
@@ -836,7 +835,7 @@ class ProxiedRequest:
                 stream.registerProducer(exchange, True)
 
     def _too_large(self, size: int) -> None:
-        """Refuse a head of *size* bytes; the message names the part that is large."""
+        """Refuse a head of *size* bytes; the message names its large part."""
         access = self.access
         sent = len(self.exchange.head.fields)
         if access is not None and access.impersonation is not None and sent < size // 2:
@@ -920,7 +919,7 @@ class ProxiedRequest:
             return
         self._over = True
         if self.access is not None and self.module.audits:
-            # Requests of users that have had no response until now.
+            # Record a request of a user that has not received a response.
             self._audit(outcome, self._forwarded)
         if self._heartbeats is not None:
             self._heartbeats.stop()
@@ -1012,7 +1011,7 @@ class ProxiedRequest:
         exchange.send_head(
             b"%b%b%b\r\n" % (head.start, head.fields, fields),
             head.length,
-            # For example after a 413: the API server closes its connection, too.
+            # The API server closes its connection, too, for example after a 413.
             close=not head.keep_alive,
         )
         if not 0 <= head.length <= SMALL:
@@ -1141,7 +1140,7 @@ class ProxiedRequest:
         """
         End a watch whose agentk is probably dead; see `IPathReceiver`.
 
-        The client restarts the watch from its position at another agentk, and loses
+        The client restarts the watch from its position at another agentk and loses
         nothing; waiting would only make its data old.
         """
         if self._boundary is not None:
@@ -1169,7 +1168,8 @@ def _user_agent(head: RequestHead) -> str:
 
 def _may_have_run(reason: Exception) -> bool:
     """
-    Tell whether the agent may have received a request whose stream ended for *reason*.
+    Return whether the agent may have received a request whose stream ended for
+    *reason*.
     """
     if isinstance(reason, StreamReset):
         return reason.code not in (ErrorCode.REFUSED, ErrorCode.UNKNOWN_METHOD)
@@ -1181,8 +1181,8 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
     Return the status, message and fields for a stream that ended before its response.
     """
     if isinstance(reason, AgentUnavailable):
-        # A client that has waited in kas gets the response now: with Retry-After,
-        # kubectl would retry ten times, and print nothing for minutes.
+        # A client that has waited in kas gets the response without Retry-After: with
+        # it, kubectl would retry ten times, and print nothing for minutes.
         again = b"" if reason.waited else b"\r\nRetry-After: 5"
         return 503, f"{_BROKEN_HOP}: {reason}", again
     if isinstance(reason, StreamReset):

@@ -1,5 +1,5 @@
 """
-Each caller's share of kas and of an agent, so that a flood of one caller does not slow
+Shares of kas and of an agent by caller, so that a flood of one caller does not slow
 others down.
 """
 
@@ -30,26 +30,27 @@ __all__ = [
     "room_of",
 ]
 
-#: The weight that a caller needs for each request that it may have in progress while
-#: others are active. A request takes about 60 us of kas and of agentk each: after 2
+#: Weight that a caller needs for each request that it may have in progress while other
+#: callers are active.  A request takes about 60 us of kas and of agentk each: after 2
 #: requests of a flood, a request of another caller takes 1.6 times as long (p99), after
 #: 4 twice, after 8 four times.
 WEIGHT_OF_ONE: Final = 2
 
-#: Seconds after which a request no longer counts: a longer one waits for the cluster or
-#: for a long path, and needs no resources here. So a user can begin at least 400 a
-#: second, a job 200.
+#: Seconds after which a request no longer counts: a longer request waits for the
+#: cluster or for a long path, and needs no resources of kas.  Therefore a user can
+#: begin at least 400 requests per second, a job 200.
 FAST_SECONDS: Final = 0.005
 
-#: Seconds for which a caller without requests counts as active, because a user who
-#: sends one request after the other must not be slowed down by a flood in between.
+#: Seconds that a caller without requests counts as active, because a flood between
+#: its requests must not slow down a user who sends one request after the other.
 REMEMBERED_SECONDS: Final = 5.0
 
-#: Credentials without requests that are remembered; the oldest are dropped first.
+#: Maximum number of remembered credentials without requests; the oldest are dropped
+#: first.
 REMEMBERED: Final = 1_000
 
 
-#: The largest weight in an `Access`.
+#: Maximum weight in an `Access`.
 HEAVIEST: Final = 4
 
 
@@ -61,7 +62,9 @@ def room_of(weight: int) -> int:
 
 
 class TooMany(Exception):
-    """Raised if a request cannot be accepted now; the text names the exceeded limit."""
+    """
+    Error for a request that cannot be accepted now; the text names the exceeded limit.
+    """
 
 
 class Sharing(Protocol):
@@ -75,14 +78,14 @@ class Sharing(Protocol):
         """Begin the request."""
 
     def begin_failed(self) -> None:
-        """End with an error: `begin` raised an exception, which is logged."""
+        """End with an error because `begin` raised an exception, which is logged."""
 
 
 R = TypeVar("R", bound=Sharing)
 
 
 class Account(Generic[R]):
-    """The requests of one caller (`Access.owner`)."""
+    """Requests of one caller (`Access.owner`)."""
 
     __slots__ = (
         "counted",
@@ -97,26 +100,26 @@ class Account(Generic[R]):
     def __init__(self, owner: str, weight: int, rate: TokenBucket | None) -> None:
         self.owner = owner
         self.weight = weight
-        #: The requests, each with the id of its credential.
+        #: Requests, each with the id of its credential.
         self.requests: dict[R, str] = {}
-        #: Requests in progress that began a moment ago while others were active, each
-        #: with the time; the oldest first.
+        #: Recent requests in progress that began while other callers were active, each
+        #: with its time; the oldest first.
         self.counted: dict[R, float] = {}
         #: Requests that wait until fewer are counted.
         self.waiting: deque[R] = deque()
-        #: The limit of requests per second; None for any number.
+        #: Maximum number of requests per second; None for any number.
         self.rate = rate
-        #: Whether it had a request since the last search for idle accounts.
+        #: Whether the caller had a request since the last search for idle accounts.
         self.seen = True
 
     def has_room(self, now: float) -> bool:
-        """Tell whether one more request may begin."""
+        """Return whether one more request may begin."""
         counted = self.counted
         room = room_of(self.weight)
         if len(counted) < room:
             return True
         for request, since in tuple(counted.items()):
-            # The same sum as in `frees_at`: a rounding difference would cause endless
+            # Use the same sum as `frees_at`: a rounding difference would cause endless
             # checks.
             if since + FAST_SECONDS > now:
                 break
@@ -125,13 +128,13 @@ class Account(Generic[R]):
 
     @property
     def frees_at(self) -> float:
-        """Return when the oldest of `counted` ceases to count."""
+        """Return the time at which the oldest of `counted` no longer counts."""
         return next(iter(self.counted.values()), 0.0) + FAST_SECONDS
 
 
 @attrs.define(eq=False)
 class _Load(Generic[R]):
-    """The requests at one agent."""
+    """Requests at one agent."""
 
     by_account: dict[Account[R], int]
     count: int = 0
@@ -149,9 +152,9 @@ class Shares(Collector, Generic[R]):
     When an agent has half of its permitted requests, it accepts no more from a caller
     than the caller's share by weight, so that a new caller still has room.
 
-    :param per_credential: maximum of running requests of one caller.
-    :param per_agent: maximum of running requests at one agent.
-    :param per_second: maximum of requests that one caller begins in a second; None for
+    :param per_credential: maximum number of running requests of one caller.
+    :param per_agent: maximum number of running requests at one agent.
+    :param per_second: maximum requests that one caller begins in a second; None for
         any number.
     :param together: counters of callers and of agents for running requests at other
         workers of this kas; None without workers.
@@ -173,7 +176,7 @@ class Shares(Collector, Generic[R]):
         self._per_agent = per_agent
         self._per_second = per_second
         self._active: dict[str, Account[R]] = {}
-        #: Accounts without a request, the longest idle first.
+        #: Accounts without requests; the longest idle first.
         self._idle: dict[str, Account[R]] = {}
         self._agents: dict[str, _Load[R]] = {}
         #: Accounts with waiting requests.
@@ -221,7 +224,7 @@ class Shares(Collector, Generic[R]):
         Count *request*, until `leave` is called, even if this raises an exception.
 
         :param now: when it arrived.
-        :raises TooMany: it must be refused.
+        :raises TooMany: if it must be refused.
         """
         owner = access.owner
         account = self._active.get(owner)
@@ -249,9 +252,9 @@ class Shares(Collector, Generic[R]):
         if at_agent > self._per_agent:
             raise TooMany(f"at agent {access.agent_name} are in progress")
         if 2 * at_agent > self._per_agent:
-            # A share of the requests that others leave, so that one more caller always
-            # has room. If all callers want more, they approach shares by their weights,
-            # and one such share stays free.
+            # The share is computed from the requests that other callers leave, so that
+            # one more caller always has room.  If all callers want more, they approach
+            # shares by their weights, and one such share stays free.
             left = self._per_agent - at_agent + there + 1
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
             if there >= share:
@@ -265,7 +268,9 @@ class Shares(Collector, Generic[R]):
             )
 
     def admits(self, request: R, access: Access) -> bool:
-        """Tell whether *request* begins now; if not, its ``begin`` is called later."""
+        """
+        Return whether *request* begins now; if not, its ``begin`` is called later.
+        """
         if len(self._active) + len(self._idle) < 2:
             return True
         account = self._active[access.owner]
@@ -283,8 +288,8 @@ class Shares(Collector, Generic[R]):
         """Stop counting *request*, which has ended."""
         account = self._active[access.owner]
         if account.counted.pop(request, None) is not None and account.waiting:
-            # In the next turn: a request that fails at once would return here again and
-            # again.
+            # Check in the next turn: a request that fails at once would call this
+            # method again and again.
             self._look_at(self._clock.seconds())
         account.requests.pop(request, None)
         if not account.requests:
@@ -330,7 +335,7 @@ class Shares(Collector, Generic[R]):
         for account in tuple(self._waiting):
             while account.waiting and account.has_room(now):
                 request = account.waiting.popleft()
-                # It may have been cancelled in the meantime.
+                # The request may have been cancelled in the meantime.
                 if not request.over:
                     account.counted[request] = now
                     self._begin(request)
@@ -348,7 +353,7 @@ class Shares(Collector, Generic[R]):
             for_each((request,), lambda one: one.begin_failed(), "ending a request")
 
     def _rate(self, now: float) -> TokenBucket | None:
-        """Return the limit of the rate for another account."""
+        """Return the maximum rate for a new account."""
         rate = self._per_second
         return None if rate is None else TokenBucket(rate, rate, now)
 

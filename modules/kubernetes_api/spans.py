@@ -8,7 +8,7 @@ from tunnel.toolkit.traces import traceparent_in
 
 __all__ = ["STATUS_CODE", "begin_span"]
 
-#: The attribute with the status of the response.
+#: Name of the attribute with the status of the response.
 STATUS_CODE = "http.response.status_code"
 
 
@@ -18,7 +18,8 @@ def begin_span(
     """
     Begin a span of the trace in *fields*; return None if the request is not traced.
 
-    Its name has neither the namespace nor the name of an object: ``list deployments``.
+    The name of the span, such as ``list deployments``, contains neither the namespace
+    nor the name of an object.
     """
     verb = method.decode("latin-1")
     span = tracer.begin(verb, kind, traceparent_in(fields))

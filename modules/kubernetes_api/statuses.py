@@ -39,7 +39,7 @@ _REASONS: Final = {
 #: prints only "the server is currently unable to handle the request".
 _DISCOVERY: Final = (b"/api", b"/apis")
 
-#: Characters of a warning; clients truncate all warnings together at 4096.
+#: Maximum characters of a warning; clients truncate all warnings together at 4096.
 _MAX_WARNING: Final = 1000
 
 _ACCEPT: Final = re.compile(rb"\r\naccept:([^\r]*)", re.IGNORECASE)
@@ -56,7 +56,7 @@ _FORMS: Final = {
     _PROTOBUF: _PROTOBUF,
 }
 
-#: Media ranges that are read; a browser sends eight.
+#: Maximum number of media ranges that are read; a browser sends eight.
 _MAX_RANGES: Final = 50
 
 

@@ -48,33 +48,34 @@ __all__ = ["WatchConnection", "WatchHost", "wants_watches"]
 PATH: Final = b"/watch"
 SUBPROTOCOL: Final = b"gitlab-agent-watch-api"
 
-#: Watches of one connection: a page of GitLab has ten.
+#: Maximum number of watches of one connection: a page of GitLab has ten.
 MAX_WATCHES: Final = 100
 
-#: Bytes of a client's message; real ones have 300.
+#: Maximum bytes of a client's message; real messages have 300.
 MAX_MESSAGE: Final = 16 * 1024
 
-#: Bytes of one event. etcd accepts objects of 1.5 MiB, and a cluster may be hostile.
+#: Maximum bytes of one event.  etcd accepts objects of 1.5 MiB, and a cluster may be
+#: hostile.
 MAX_EVENT: Final = 4 * 1024 * 1024
 
-#: Bytes of incomplete events, over all watches of a connection.
+#: Maximum bytes of incomplete events in all watches of a connection.
 MAX_HELD: Final = 16 * 1024 * 1024
 
-#: Objects of all watches of a connection, 100 to 600 bytes each in kas: more than any
-#: page shows.
+#: Maximum number of objects in all watches of a connection, with 100 to 600 bytes each
+#: in kas: more than any page shows.
 MAX_OBJECTS: Final = 20_000
 
-#: Characters of an object's uid or resourceVersion, which kas remembers: Kubernetes'
-#: have 36 and 20.
+#: Maximum characters of an object's uid or resourceVersion, which kas remembers;
+#: Kubernetes' have 36 and 20.
 MAX_NAME: Final = 128
 
-#: Bytes of a response that is not a watch.
+#: Maximum bytes of a response that is not a watch.
 MAX_REFUSAL: Final = 64 * 1024
 
-#: Characters of a client's name for a watch.
+#: Maximum characters of a client's name for a watch.
 MAX_ID: Final = 256
 
-#: Seconds between two PINGs; a client that misses three is gone.
+#: Seconds between two PINGs; kas disconnects a client that misses three.
 PING_SECONDS: Final = 30.0
 DEAD_AFTER: Final = 3
 
@@ -108,7 +109,7 @@ _QUERY: Final = {
 
 
 def wants_watches(head: RequestHead, target: bytes) -> bool:
-    """Tell whether a request opens a connection for aggregated watches."""
+    """Return whether a request opens a connection for aggregated watches."""
     if target.partition(b"?")[0] != PATH or head.upgrade.lower() != b"websocket":
         return False
     found = b",".join(_PROTOCOLS.findall(head.fields))
@@ -125,7 +126,7 @@ class WatchHost(Protocol):
         Count *watch* among the requests of its caller.
 
         :returns: whether it begins now; if not, its ``begin`` is called later.
-        :raises TooMany: it must be refused; it is counted anyway.
+        :raises TooMany: if it must be refused; it is counted anyway.
         """
 
     def watch_leaves(self, watch: Any, access: Access) -> None:
@@ -137,7 +138,7 @@ class WatchHost(Protocol):
         """
         Open the stream of one watch.
 
-        :raises TunnelError: it cannot be opened.
+        :raises TunnelError: if it cannot be opened.
         """
 
     def why_forbidden(self, head: RequestHead, access: Access) -> str | None:
@@ -147,7 +148,7 @@ class WatchHost(Protocol):
         """
         Parse the head of a response.
 
-        :raises HeadError: it is malformed.
+        :raises HeadError: if it is malformed.
         """
 
     def watch_answered(
@@ -186,7 +187,7 @@ class WatchHost(Protocol):
 
 
 class _Invalid(Exception):
-    """Raised for an invalid message of the client."""
+    """Error for an invalid message of the client."""
 
 
 @implementer(IPushProducer)
@@ -204,7 +205,7 @@ class WatchConnection:
         self.host = host
         self.fields = fields
         self.access: Access | None = None
-        #: The running check of its credential.
+        #: Running check of the credential.
         self.checking: Deferred[Access] | None = None
         self.over = False
         self.paused = False
@@ -451,15 +452,13 @@ class WatchConnection:
 
     @property
     def held(self) -> int:
-        """The number of bytes of incomplete events."""
+        """Number of bytes of incomplete events."""
         return sum(len(watch.buffer) for watch in self.watches.values())
 
 
 @implementer(IPathReceiver)
 class _Watch:
-    """
-    One watch: the receiver of a stream, and of the next stream after that one ends.
-    """
+    """One watch: receiver of a stream, and of the streams that continue it."""
 
     _log = Logger()
 
@@ -479,16 +478,17 @@ class _Watch:
         self.over = False
         self.buffer = bytearray()
         self._stream: IStream | None = None
-        #: Whether a stream was opened whose end was not seen yet.
+        #: Whether a stream is open, as far as known.
         self._live = False
         self._head: RequestHead | None = None
-        #: Whether the present request is in the audit log; also true without a request.
+        #: Whether the current request is in the audit log; also true without a request.
         self._recorded = True
         self._answer: ResponseHead | None = None
-        #: The body of a response with a status other than 200.
+        #: Body of a response with a status other than 200.
         self._refusal = bytearray()
         self._seen: set[str] = set()
-        #: The version at which to continue when the API server ends the watch.
+        #: The resourceVersion from which to continue when the API server ends the
+        #: watch.
         self._version = ""
         self._ends = 0
         self._later: IDelayedCall | None = None
@@ -526,7 +526,7 @@ class _Watch:
         """Return the head of the next request."""
         query = dict(self._query)
         if self._version:
-            # The objects are known, so only changes are needed from now on.
+            # The client knows the objects, so only changes are needed from now on.
             for name in ("sendInitialEvents", "resourceVersionMatch"):
                 query.pop(name, None)
             query["resourceVersion"] = self._version
@@ -545,7 +545,7 @@ class _Watch:
         return head
 
     def _record(self, status: int) -> None:
-        """Record the response to the present request."""
+        """Record the response to the current request."""
         if self._head is not None and not self._recorded:
             self._recorded = True
             connection = self._connection
@@ -553,7 +553,7 @@ class _Watch:
             host.watch_answered(exchange, self._head, self._access, status)
 
     def _record_failure(self, reason: Exception) -> None:
-        """Record that the present request failed before its response."""
+        """Record that the current request failed before its response."""
         if self._head is not None and not self._recorded:
             self._recorded = True
             connection = self._connection
@@ -756,7 +756,8 @@ class _Watch:
         version = version if isinstance(version, str) else ""
         uid = uid if isinstance(uid, str) else ""
         for name, text in (("resourceVersion", version), ("uid", uid)):
-            # They are remembered, and a version is part of the next request.
+            # kas remembers both texts, and the version becomes a part of the next
+            # request.
             if len(text) > MAX_NAME or not text.isprintable():
                 why = f"must have at most {MAX_NAME} printable characters"
                 self._fail({"message": f"agent -> API server: {name} {why}"})
@@ -785,7 +786,7 @@ class _Watch:
         self._send(line)
 
     def _send(self, event: bytes) -> None:
-        # It was parsed as one JSON value, so it can be embedded unchanged.
+        # The event was parsed as one JSON value, so it can be embedded unchanged.
         name = json.dumps(self._name).encode()
         self._connection.send(
             b'{"type":"event","watchId":%b,"watchEvent":%b}' % (name, event)
@@ -809,7 +810,7 @@ def _object(text: bytes) -> dict[str, Any]:
     """
     Parse a JSON object.
 
-    :raises _Invalid: *text* is not a JSON object.
+    :raises _Invalid: if *text* is not a JSON object.
     """
     try:
         # `json.loads` also accepts bytes in UTF-16, or with parts of characters, which
@@ -830,7 +831,7 @@ def _request(params: Any) -> tuple[str, dict[str, str], bool]:
     """
     Return the path and query of a watch, and whether the client wants bookmarks.
 
-    :raises _Invalid: *params* do not describe a watch.
+    :raises _Invalid: if *params* do not describe a watch.
     """
     if not isinstance(params, dict):
         raise _Invalid("watch_params is missing")

@@ -18,8 +18,7 @@ _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNOR
 
 class Boundary:
     """
-    A parser that follows the bytes of a watch, to detect the boundary between two
-    events.
+    Parser that follows the bytes of a watch to detect the boundary between two events.
 
     JSON has one event on each line; protobuf has four bytes of length before each.
 
@@ -34,7 +33,7 @@ class Boundary:
         self._kind = kind
         self._header = b""
         self._left = 0
-        #: Whether no event is incomplete. Always false if the format is unknown.
+        #: Whether no event is incomplete.  Always false if the format is unknown.
         self.between = kind in (b"application/json", _PROTOBUF)
 
     def feed(self, data: bytes) -> None:

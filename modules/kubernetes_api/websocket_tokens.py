@@ -37,10 +37,10 @@ __all__ = [
     "WebSocketTokens",
 ]
 
-#: The parameter that requests a token.
+#: Query parameter that requests a token.
 REQUEST: Final = b"kas-websocket-token-request"
 
-#: Seconds from the response with the token to the request of the WebSocket.
+#: Maximum seconds from the response with the token to the request of the WebSocket.
 LIFETIME: Final = 30.0
 
 #: Seconds by which the clocks of two kas may differ.
@@ -51,8 +51,8 @@ _PURPOSE: Final = b"kas websocket token"
 
 _NONCE: Final = 12
 
-#: Used tokens that this kas remembers: 10,000 in the 40 seconds of a token's maximum
-#: lifetime, 150 bytes each. The oldest is forgotten first.
+#: Maximum number of used tokens that this kas remembers: 10,000 in the 40 seconds of a
+#: token's maximum lifetime, with 150 bytes each.  The oldest is forgotten first.
 MAX_USED: Final = 10_000
 
 _PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.IGNORECASE)
@@ -61,18 +61,18 @@ _PREFIX: Final = b"websocket-token.kas.gitlab.com."
 
 @attrs.frozen
 class SealedCredential:
-    """The content of an encrypted credential; see `IAuthenticator`."""
+    """Content of an encrypted credential; see `IAuthenticator`."""
 
     kind: str
     agent: str
     token: str = attrs.field(repr=False)
-    #: Identifies the token that contained this credential; empty if there was none.
+    #: Identifier of the token that contained this credential; empty without a token.
     sealed_in: str = attrs.field(default="", eq=False, repr=False)
 
 
 class WebSocketTokens:
     """
-    Encrypts and decrypts credentials.
+    Encryption and decryption of credentials.
 
     :param secret: shared by all kas that a client may reach.
     :param now: returns the time of day.
@@ -98,7 +98,7 @@ class WebSocketTokens:
         """
         Decrypt a token.
 
-        :raises ValueError: it is not ours, is for another path, or has expired.
+        :raises ValueError: if it has another secret or path, or has expired.
         """
         try:
             sealed = base64.b64decode(
@@ -119,7 +119,7 @@ class WebSocketTokens:
 
         The subprotocol with the token is not forwarded.
 
-        :raises ValueError: the token is invalid.
+        :raises ValueError: if the token is invalid.
         """
         found = b",".join(_PROTOCOLS.findall(head.fields))
         if _PREFIX not in found:
@@ -137,14 +137,14 @@ class WebSocketTokens:
 
 class UsedTokens:
     """
-    The tokens that were used to open a WebSocket.
+    Tokens that were used to open a WebSocket.
 
     :param store: opens the store that all kas share; while it is unavailable, each kas
         remembers only its own tokens.
     """
 
     def __init__(self, store: Callable[[], IStore]) -> None:
-        # Most kas serve no browsers, and need no store.
+        # The store is opened at the first use, because most kas do not serve browsers.
         self._store = store
         self._here: Recent[str, None] = Recent(MAX_USED)
 
@@ -152,7 +152,7 @@ class UsedTokens:
         """
         Use the token with an id (`SealedCredential.sealed_in`).
 
-        :raises CallError: UNAUTHENTICATED, it was used before.
+        :raises CallError: UNAUTHENTICATED if the token was used before.
         """
         text = "the WebSocket token was used before: ask for another"
         used = CallError(Status.UNAUTHENTICATED, text)

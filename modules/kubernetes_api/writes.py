@@ -1,6 +1,4 @@
-"""
-The credentials that changed an object through kas, as reported from kas to agentk.
-"""
+"""Credentials that changed an object through kas, as kas reports them to agentk."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ from tunnel.kubernetes import query_value, request_info
 
 __all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]
 
-#: Header field from kas to agentk, which both remove from the requests of others.
+#: Header field from kas to agentk; both remove it from the requests of other senders.
 CREDENTIAL = b"txkas-credential"
 
 #: Methods that change nothing, and cause no report.
 READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
-#: Characters of a field manager, the limit of API servers.
+#: Maximum characters of a field manager: the limit of API servers.
 MAX_MANAGER = 128
 
 #: Seconds that an API server may continue a request after agentk has stopped waiting
@@ -35,7 +33,7 @@ LATE = 10.0
 #: Seconds by which the clocks of agentk and of the API server may differ.
 SKEW = 2.0
 
-#: Bytes of the options of a delete, which are its body: clients send a hundred.
+#: Maximum bytes of the options of a delete, which are its body: clients send a hundred.
 MAX_OPTIONS = 4096
 
 #: Subresources whose POST, PUT or DELETE does not change the object.
@@ -61,13 +59,13 @@ class Write:
 
     _head: RequestHead
     _begun: float
-    #: For a delete, the beginning of its body.
+    #: Beginning of the body, for a delete.
     _options: bytes = b""
 
     @classmethod
     def of(cls, head: RequestHead, seconds: Callable[[], float]) -> Write | None:
         """
-        Return the change that a request makes; None if it makes none, or if its
+        Return the change that a request makes; None if it changes nothing, or if its
         credential is unknown.
         """
         if head.method in READS or CREDENTIAL not in head.taken:
@@ -82,7 +80,7 @@ class Write:
     def answered(
         self, status: int, fields: bytes, now: float
     ) -> KubernetesWrite | None:
-        """Return the change; None if nothing changed, or not a single named object."""
+        """Return the change; None if nothing or not a single named object changed."""
         date = _DATE.search(fields)
         if not 200 <= status < 300 or date is None:
             return None
@@ -96,7 +94,7 @@ class Write:
         """
         Return the change that a request without a response may have made.
 
-        :param now: the present time, by the clock of `of`.
+        :param now: the current time, by the clock of `of`.
         :param wall: seconds since 1970, by agentk's clock.
         """
         after = LATE + SKEW

@@ -1,4 +1,4 @@
-"""The half in kas: every kas publishes a push that any kas was notified of."""
+"""kas' half: every kas publishes a push that any kas was notified of."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ __all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
 
 NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
 
-#: Seconds for which a push is remembered: by then every kas knows of it.
+#: Seconds during which the store keeps a push: enough for every kas to receive it.
 REMEMBERED = 60.0
 
-#: Characters of the path of a project, or of the name of a repository.
+#: Maximum characters of the path of a project or of the name of a repository.
 MAX_PATH = 1024
 
-#: Number of names whose first push is logged: a GitLab may have many.
+#: Maximum number of names whose first push is logged: a GitLab may have many.
 MAX_NAMES = 1000
 
 #: Seconds before another attempt to watch the store after a failure.
@@ -63,7 +63,7 @@ class NotificationsSettings:
 @implementer(IServerModule)
 class NotificationsServer:
     """
-    The server of `Notifications` and of a webhook.
+    Server of `Notifications` and of a webhook.
 
     Publishes ``git.pushed``.  Each push passes through the store that all kas share,
     because the agents of the repository may be connected to another kas.
@@ -110,7 +110,7 @@ class NotificationsServer:
         """
         Have every kas publish a push to the repository *name*.
 
-        :raises CallError: INVALID_ARGUMENT, no repository has this name; UNAVAILABLE,
+        :raises CallError: INVALID_ARGUMENT if no repository has this name; UNAVAILABLE,
             kas cannot reach the store.
         """
         if not 0 < len(name) <= MAX_PATH or not name.isprintable():

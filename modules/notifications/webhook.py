@@ -22,9 +22,9 @@ _STATUSES = {Status.INVALID_ARGUMENT: 400, Status.UNAVAILABLE: 503}
 
 class Webhook:
     """
-    A webhook that checks the caller's secret and ignores the rest of the request.
+    Webhook that checks the caller's secret and ignores the rest of the request.
 
-    :param pushed: publishes that the repository of a name has received a push.
+    :param pushed: publishes a push to the repository with the given name.
     """
 
     app: ClassVar[Klein] = Klein()
@@ -39,10 +39,10 @@ class Webhook:
     @app.route("/", methods=["POST"], strict_slashes=False)
     @app.route("/<path:name>", methods=["POST"])
     async def push(self, request: IRequest, name: str = "") -> bytes:
-        """Publish that the repository named in the path has received a push."""
+        """Publish a push to the repository that is named in the path."""
         if not carries_secret(request, self._secret_file):
             return _answer(request, 401, "the secret is missing or wrong")
-        # klein cancels this handler when the caller leaves; the push goes on.
+        # klein cancels this handler when the caller disconnects; publishing continues.
         running = Deferred.fromCoroutine(self._publish(name))
         try:
             await _waiting(running)

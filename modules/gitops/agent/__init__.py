@@ -1,12 +1,12 @@
 """
-The half of GitOps in agentk; an agentk runs it while it leads.
+agentk's half of GitOps; an agentk runs it while it leads.
 
     module.py   all projects of this agent
-    project/    one project: when it works on which commit, and its orders
-    drift/      changes by other clients, and who made them
+    project/    one project: its commits, passes and orders
+    drift/      changes by other clients, and their authors
     apply/      executes a plan
-    plan/       what to create, change and delete
-    inventory/  which objects exist because of which source, and claims on them
+    plan/       the objects to create, change and delete
+    inventory/  the objects that exist because of a source, and claims to them
     source/     the files of a commit, and the objects that they describe
     objects/    objects of Kubernetes: texts, differences, health, prune guards
 

@@ -75,7 +75,7 @@ def _is_namespace_or_none(instance: object, attribute: object, value: str) -> No
 
 @attrs.frozen(kw_only=True)
 class GitopsOptions:
-    """The section ``modules.gitops`` of agentk's configuration."""
+    """Section ``modules.gitops`` of agentk's configuration."""
 
     kustomize: str = field(default="kustomize", doc="the program, or its path")
     helm: str = field(default="helm", doc="the program, or its path")
@@ -124,7 +124,7 @@ class GitopsAgent:
         api.kubernetes.own_namespace.keep_records()
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
-        #: The active projects, by id.
+        #: Active projects, by id.
         self.projects: dict[str, Project] = {}
         self._receivers: dict[ReceiverSettings, tuple[Receiver, Deferred[Any]]] = {}
         self._wanted_receivers: tuple[ReceiverSettings, ...] = ()
@@ -157,13 +157,13 @@ class GitopsAgent:
         self._watches = KindWatches(
             api.kubernetes.as_agentk(), api.clock, lambda: self._random()
         )
-        #: For each inventory, the project that owns it.
+        #: Project that owns an inventory, by inventory.
         self._claims: dict[str, str] = {}
         self._leading = False
         api.sections.follow("gitops", GitopsSection, self._configured)
         api.leadership.lead(self._lead)
         receiving = self._receivers.values()
-        #: The reasons why the configuration in Git is not in effect; empty if it is.
+        #: Reasons why the configuration in Git is not in effect; empty if it is.
         self._refused: tuple[str, ...] = ()
         api.events.subscribe(ConfigurationRefused, self._refused_as)
         control = Control(
@@ -235,7 +235,7 @@ class GitopsAgent:
         return InventoryWriter.of(self._api, time.time)
 
     def _inventory(self, inventory_id: str) -> InventoryStore:
-        """Return an inventory by its id, whether or not a project still has it."""
+        """Return an inventory by its id, whether or not a project still uses it."""
         client, own = (
             self._api.kubernetes.as_agentk(),
             self._api.kubernetes.own_namespace.name,
@@ -278,7 +278,7 @@ class GitopsAgent:
 
     def _claimed(self, project_id: str, name: str) -> bool:
         """
-        Tell whether a project may use an inventory.
+        Return whether a project may use an inventory.
 
         Two projects with one inventory would each prune the objects of the other.
         """

@@ -1,19 +1,18 @@
 """
-The half of GitOps in kas.
+kas' half of GitOps.
 
-    module.py          answers agentk: sends the files of a source, and again when they
-                       change
-    config.py          which repositories agents may read, in kas' file, and limits
-    refs.py            the commit of a branch, and when that changes
+    module.py          sends agentk the files of a source, again when they change
+    config.py          section of kas' file: repositories for each agent, and limits
+    refs.py            the commit of a branch, and its changes
     files.py           the files of a source at a commit
-    globs.py           ... by the patterns of the source
-    links.py           ... and by symbolic links
+    globs.py           the patterns that select the files of a source
+    links.py           symbolic links to files of a source
     turns.py           turns of such searches, between other work of kas
-    control_server.py  passes requests of operators to the agentk that leads
+    control_server.py  forwards requests of operators to the leading agentk
     reported.py        receives reports of agentk
-    webhooks.py        passes drift on to other systems
-    alerts.py          ... as alerts of GitLab
+    webhooks.py        posts drift to other systems
+    alerts.py          the posts as alerts of GitLab
     merge_requests.py  previews merge requests when GitLab announces them
-    comments.py        writes comments at GitLab
+    comments.py        writes comments in GitLab
     comment_text.py    the text of the comment on a merge request
 """

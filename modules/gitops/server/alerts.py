@@ -13,8 +13,8 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["alert_of"]
 
-#: Characters of the title and of one line of the description, lines of the description,
-#: and characters of the path and of each value in a line.
+#: Maximum characters of the title and of one line of the description; maximum number of
+#: lines of the description; maximum characters of the path and of each value in a line.
 MAX_TITLE, MAX_LINE, MAX_LINES = 250, 500, 20
 MAX_PART = 160
 
@@ -36,7 +36,7 @@ def alert_of(event: AgentDrift, drift: ObjectDrift, now: float) -> dict[str, Any
     one. Source of names: GitLab's documentation, "Customize the alert payload outside
     of GitLab".
 
-    :param now: the present time in seconds since 1970.
+    :param now: the current time in seconds since 1970.
     """
     named = drift.object
     kind = f"{named.kind}.{named.group}" if named.group else named.kind
@@ -65,8 +65,8 @@ def _lines(drift: ObjectDrift) -> Iterator[str]:
     Yield the lines of the description.
 
     No line begins with a slash: GitLab copies the lines into incidents, and treats such
-    lines as commands. Texts from clusters and commits are code: otherwise they could
-    mention users, who would get mail, and embed pictures and links.
+    lines as commands.  Texts from clusters and commits are formatted as code: otherwise
+    they could mention users, who would get mail, and embed pictures and links.
     """
     if drift.reason:
         yield f"Why it is not repaired: {_code(drift.reason, MAX_LINE)}"

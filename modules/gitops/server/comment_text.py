@@ -1,4 +1,4 @@
-"""The Markdown text of the comment on a merge request."""
+"""Markdown text of the comment on a merge request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["MARK", "Asked", "comment"]
 #: First line of a comment; pages do not show it.
 MARK = "<!-- txkas: preview of GitOps projects -->"
 
-#: Characters of a comment: GitLab accepts a million, which is too long to read.
+#: Maximum characters of a comment: GitLab accepts a million, which is too long to read.
 MAX_TEXT = 100_000
 
-#: Characters of one line, and fields of one object.
+#: Maximum characters of one line, and maximum number of fields of one object.
 MAX_LINE, MAX_FIELDS = 400, 20
 
-#: Characters of a name outside code blocks.
+#: Maximum characters of a name outside code blocks.
 MAX_NAME = 100
 
 _SIGNS = {
@@ -45,7 +45,7 @@ _BAD = (Effect.DENIED.value, Effect.REFUSED.value, Effect.BLOCKED.value)
 @attrs.frozen
 class Asked:
     """
-    The preview of one project of one agent.
+    Preview of one project of one agent.
 
     :ivar problem: why the preview is missing; empty if it exists.
     """
@@ -60,9 +60,9 @@ def comment(commit: str, asked: Iterable[Asked], left_out: int = 0) -> str:
     """
     Return the comment for a commit.
 
-    Texts from commits and clusters are placed in code blocks only, each line after a
-    sign of ours: GitLab treats lines that begin with a slash as commands, and would run
-    them with the permissions of our token.
+    Texts from commits and clusters are placed in code blocks only, and kas writes a
+    sign before each line: GitLab treats lines that begin with a slash as commands, and
+    would run them with the permissions of kas' token.
 
     :param left_out: the number of projects without a preview.
     """
@@ -144,7 +144,7 @@ def _block(lines: Iterator[str], room: int) -> str:
     """
     Return a code block that no line can terminate; empty without lines.
 
-    Lines that do not fit are never generated: there may be very many.
+    Lines that do not fit are never generated, because their number may be very large.
     """
     kept: list[str] = []
     for line in lines:

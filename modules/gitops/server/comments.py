@@ -1,4 +1,4 @@
-"""kas' single comment on a merge request, through GitLab's API."""
+"""The single comment of kas on a merge request, through GitLab's API."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ from tunnel.toolkit.secret_file import read_secret
 
 __all__ = ["Comments"]
 
-#: Attempts for one request, and the first and longest pause between them in seconds.
+#: Maximum number of attempts for one request, and first and maximum pause between them
+#: in seconds.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
 
-#: Seconds for one attempt.
+#: Maximum seconds for one attempt.
 SECONDS = 20.0
 
-#: Comments of one page, which is GitLab's limit, and pages that are searched.
+#: Number of comments in one page, which is GitLab's limit, and maximum number of pages
+#: that are searched.
 PER_PAGE, MAX_PAGES = 100, 50
 
-#: Bytes of a response. A comment has a million characters at most: a user who writes
-#: many such comments can prevent kas from finding its own if the store does not know
-#: it.
+#: Maximum bytes of a response.  A comment has a million characters at most: a user who
+#: writes many such comments can prevent kas from finding its own if the store does not
+#: contain it.
 MAX_ANSWER = 4 * 1024 * 1024
 
 #: Seconds that a comment is remembered: few merge requests are idle for longer.
 REMEMBERED = 90 * 24 * 3600.0
 
-#: Digits of the id of a comment: GitLab's ids have 64 bits.
+#: Maximum digits of the id of a comment: GitLab's ids have 64 bits.
 MAX_DIGITS = 19
 
 _REFUSED: Final = {
@@ -55,7 +57,7 @@ _REFUSED: Final = {
 @attrs.frozen
 class _Comment:
     """
-    A comment of kas.
+    Comment of kas.
 
     :ivar digest: the digest of its text.
     """
@@ -81,7 +83,7 @@ class _Comment:
 
 class _TryAgain(Exception):
     """
-    Raised if a retry may succeed.
+    Signal that a retry may succeed.
 
     :ivar pause: the seconds that GitLab requested; 0 if none.
     """
@@ -114,7 +116,7 @@ class Comments:
         """
         Return GitLab's descriptions of a merge request, and of its project.
 
-        :raises CallError: GitLab is unavailable, or refuses.
+        :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         project = f"/projects/{project_id}"
         found = await self._ask("GET", f"{project}/merge_requests/{merge_request}")
@@ -124,7 +126,7 @@ class Comments:
         """
         Return the ids and texts of kas' comments on a merge request, the oldest first.
 
-        :raises CallError: GitLab is unavailable, or refuses.
+        :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         me = (await self._ask("GET", "/user")).get("id")
         notes = _path(project_id, merge_request)
@@ -148,7 +150,7 @@ class Comments:
         comment.
 
         :param text: must begin with the mark.
-        :raises CallError: GitLab is unavailable, or refuses.
+        :raises CallError: if GitLab is unavailable, or refuses the request.
         """
         notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
         known = await self._known(key)
@@ -181,7 +183,7 @@ class Comments:
 
     async def _is_ours(self, notes: str, one: _Comment) -> bool:
         """
-        Tell whether a comment that the store names is ours.
+        Return whether a comment that the store names belongs to kas.
 
         The store may be shared with programs that name a comment of another user, which
         the token may be able to change.
@@ -211,7 +213,7 @@ class Comments:
         try:
             found = await self._store.get(key)
         except CallError:
-            # The comment can be found through GitLab, too.
+            # kas can also find the comment through GitLab.
             return None
         return None if found is None else _Comment.read(found.value)
 
@@ -263,7 +265,8 @@ class Comments:
             text = f"GitLab: a response has more than {MAX_ANSWER // 1024**2} MiB"
             raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
         except Exception as error:
-            # Of many kinds: no route, unknown name, bad certificate, timeout.
+            # The errors have many causes: no route, unknown name, bad certificate,
+            # timeout.
             raise _TryAgain(type(error).__name__) from None
         return _answered(response, content)
 
@@ -296,7 +299,7 @@ def _path(project_id: int, merge_request: int) -> str:
 
 
 def _is_of(note: Any, user: Any) -> bool:
-    """Tell whether a user wrote a comment."""
+    """Return whether a user wrote a comment."""
     return (
         isinstance(note, dict)
         and isinstance(note.get("author"), dict)

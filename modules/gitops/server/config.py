@@ -1,4 +1,4 @@
-"""The section ``agent.gitops`` of kas' file: allowed repositories, and limits."""
+"""Section ``agent.gitops`` of kas' file: allowed repositories, and limits."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = [
     "WebhookSettings",
 ]
 
-#: The pattern for every agent, including the agents of all GitLab projects.
+#: Pattern for every agent, including the agents of all GitLab projects.
 EVERY_AGENT = "*"
 
-#: Webhooks of kas: each event is posted to all of them.
+#: Maximum number of webhooks of kas: each event is posted to all of them.
 MAX_WEBHOOKS = 20
 
 #: Maximum bytes of all files of one source: agentk reads them into memory.
@@ -57,7 +57,8 @@ def _check_address(value: str, example: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Python's message is left out: it repeats the text in place of the port.
+        # Python's message is left out, because it repeats the text in place of the
+        # port.
         raise ValueError(f"this is not a URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError(f"write {example}")
@@ -84,17 +85,17 @@ def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> Non
 
 
 class WebhookFormat(Enum):
-    """The format of the posted events."""
+    """Format of the posted events."""
 
-    #: Signed events in the format of this project.
+    #: Signed events in txkas' own format.
     TXKAS = "txkas"
-    #: The format of an "HTTP Endpoint" for the alerts of a GitLab project.
+    #: Format of an "HTTP Endpoint" for the alerts of a GitLab project.
     GITLAB_ALERT = "gitlab_alert"
 
 
 @attrs.frozen(kw_only=True)
 class WebhookSettings:
-    """An entry of ``agent.gitops.webhooks``."""
+    """Entry of ``agent.gitops.webhooks``."""
 
     url: str = field(
         doc="the address for the events, http or https", validator=_is_address
@@ -122,7 +123,7 @@ class WebhookSettings:
 
     def has(self, agent_name: str, project: str | None) -> bool:
         """
-        Tell whether the webhook receives the events of an agent; *project*: see
+        Return whether the webhook receives the events of an agent; *project*: see
         `project_of`.
         """
         if EVERY_AGENT in self.agents:
@@ -132,7 +133,7 @@ class WebhookSettings:
 
 @attrs.frozen(kw_only=True)
 class MergeRequestSettings:
-    """The section ``agent.gitops.merge_requests``."""
+    """Section ``agent.gitops.merge_requests``."""
 
     gitlab_url: str = field(
         doc="address of GitLab, such as https://gitlab.example.org",
@@ -163,7 +164,7 @@ class MergeRequestSettings:
     )
 
     def has(self, agent_name: str, project: str | None) -> bool:
-        """Tell whether an agent makes previews; *project*: see `project_of`."""
+        """Return whether an agent makes previews; *project*: see `project_of`."""
         if EVERY_AGENT in self.agents:
             return True
         return agents_match(self.agents, agent_name, project)
@@ -172,7 +173,7 @@ class MergeRequestSettings:
 @attrs.frozen(kw_only=True)
 class GitopsSettings:
     """
-    The section ``agent.gitops``.
+    Section ``agent.gitops``.
 
     Source of names and defaults: GitLab's kas, pkg/kascfg.
     """

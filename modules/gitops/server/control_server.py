@@ -1,4 +1,4 @@
-"""Forwards operators' calls for an agent's projects to the agentk that leads."""
+"""Forwarding of operators' calls for an agent's projects to the leading agentk."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ __all__ = ["CONTROL", "Operators"]
 
 CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 
-#: Seconds for one response, unless the caller sets a time limit.
+#: Timeout of one response in seconds, unless the caller sets another.
 SECONDS = 30.0
 
 
-#: Characters of an agent's name, and names of agents, in an error.
+#: Maximum characters of an agent's name, and maximum number of agents' names, in an
+#: error.
 MAX_NAME, MAX_NAMES = 200, 10
 
-#: Characters of each detail in the audit log, and objects that it names.
+#: Maximum characters of each detail in the audit log, and maximum number of objects
+#: that it names.
 MAX_DETAIL, MAX_OBJECTS = 200, 20
 
 
@@ -48,7 +50,7 @@ def _decided(
 ) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
     """
     Return a handler like `_passed` that also records the decision in the audit log,
-    whatever its outcome.
+    with any outcome.
 
     :param check: raises a `CallError` for a response that does not fit the request.
     """
@@ -90,14 +92,15 @@ def _check_kept(request: Any, response: Any) -> None:
 
 @attrs.frozen
 class Operators:
-    """The implementation of `GitopsControl` on the external API."""
+    """Implementation of `GitopsControl` on the external API."""
 
     api: IServerModuleApi
 
     get_status = _passed("GetStatus")
     approve = _decided("Approve")
     get_history = _passed("GetHistory")
-    # With an id, the response contains a whole object, which may be a Secret.
+    # If the request has an id, the response contains a whole object, which may be a
+    # Secret.
     get_kept = _decided("GetKept", _check_kept)
     undo = _decided("Undo")
     suspend = _decided("Suspend")
@@ -132,10 +135,10 @@ class Operators:
         Forward a request to an agent and return its response.
 
         :param request: names the agent in ``agent``.
-        :raises CallError: also NOT_FOUND, the agent does not exist.
+        :raises CallError: also NOT_FOUND if the agent does not exist.
         """
         if method == "Preview":
-            # The caller is an operator.
+            # The caller is an operator, so the preview is not for a merge request.
             request.merge_request = False
         if method == "Approve":
             request.operator = call.metadata.get(OPERATOR, "")[:MAX_DETAIL]

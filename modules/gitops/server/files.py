@@ -1,4 +1,4 @@
-"""The files of a source at a commit, within the limits of kas."""
+"""Files of a source at a commit, within the limits of kas."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ __all__ = ["FoundFiles", "SourceRequest", "source_files"]
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
-#: Characters of names of files, and of globs, that kas remembers.
+#: Maximum characters of names of files, and of globs, that kas remembers.
 MAX_KEPT = 10_000_000
 
-#: Memory that an outcome takes, and each file in it, besides names; counted as
-#: characters.
+#: Memory of an outcome, and of each file in it, without names; counted as characters.
 _OUTCOME, _FILE = 1000, 300
 
 _Found = tuple[list[str], list[TreeEntry]]
@@ -35,7 +34,7 @@ _Found = tuple[list[str], list[TreeEntry]]
 @attrs.frozen
 class SourceRequest:
     """
-    The choice of files at a commit.
+    Choice of files at a commit.
 
     :ivar repository: identifies the repository.
     :ivar hidden_folders: see `Glob.matches`.
@@ -48,17 +47,17 @@ class SourceRequest:
 
     @property
     def key(self) -> Hashable:
-        """The identity of the outcome, because a commit never changes."""
+        """Identity of the outcome, because a commit never changes."""
         globs = tuple(one.text for one in self.globs)
         return self.repository, self.commit, globs, self.hidden_folders
 
 
 class FoundFiles:
-    """A cache of outcomes that took long to find: files of a source, or a refusal."""
+    """Cache of outcomes that took long to find: files of a source, or a refusal."""
 
     def __init__(self) -> None:
-        #: The outcomes, each with the number of its characters; the most recently used
-        #: one comes last.
+        #: Outcomes, each with its number of characters; the most recently used outcome
+        #: comes last.
         self._kept: OrderedDict[Hashable, tuple[int, _Found | CallError]] = (
             OrderedDict()
         )
@@ -69,9 +68,9 @@ class FoundFiles:
 
     def get(self, source: SourceRequest) -> _Found | None:
         """
-        Return the outcome for a source, if there is one.
+        Return the cached outcome for a source; None without one.
 
-        :raises CallError: it is a refusal.
+        :raises CallError: if the outcome is a refusal.
         """
         kept = self._kept.get(source.key)
         if kept is None:
@@ -110,9 +109,9 @@ async def source_files(
     Read the files, sorted by path.
 
     :returns: paths and contents.
-    :raises CallError: NOT_FOUND, the commit can be read but has no such folder;
-        FAILED_PRECONDITION, the files cannot be used; otherwise as `IRepository`, the
-        repository cannot be read now.
+    :raises CallError: NOT_FOUND if the commit can be read but has no such folder;
+        FAILED_PRECONDITION if the files cannot be used; otherwise as in `IRepository`,
+        if the repository cannot be read now.
     """
     each, total = limits.max_manifest_file_size, limits.max_total_manifest_file_size
     commit = source.commit
@@ -120,7 +119,8 @@ async def source_files(
     names, files = kept.get(source) or await _found(
         repository, source, limits, work, kept
     )
-    # The name contains bytes that are not UTF-8; kas cannot request it from Gitaly.
+    # The name contains bytes that are not UTF-8, so kas cannot request the file from
+    # Gitaly.
     odd = [name for name in names if _REPLACED in name]
     for name, count in Counter(odd).items():
         if count > 1:
@@ -144,7 +144,7 @@ async def _found(
     work: Work,
     kept: FoundFiles,
 ) -> _Found:
-    """Find the files, and keep the outcome if that took more than one turn."""
+    """Find the files, and cache the outcome if that took more than one turn."""
     chosen = _Chosen(source.globs, source.hidden_folders, work)
     try:
         found = await _matching(repository, source.commit, chosen, limits)
@@ -158,30 +158,31 @@ async def _found(
     return found
 
 
-#: Characters of paths times characters of globs that are compared for one source: the
-#: maximum takes one or two seconds, in turns. A thousand paths of a hundred characters
-#: and ten globs of thirty need a sixteenth of it.
+#: Maximum product of the characters of paths and of globs that are compared for one
+#: source: the maximum takes one or two seconds, in turns.  A thousand paths of a
+#: hundred characters and ten globs of thirty need a sixteenth of it.
 MAX_STEPS = 500_000_000
 
-#: Steps for one path and one glob: the maximum blocks kas for tens of milliseconds.
+#: Maximum number of steps for one path and one glob: the maximum blocks kas for tens of
+#: milliseconds.
 MAX_STEPS_OF_PATH = 10_000_000
 
 
 @attrs.define
 class _Chosen:
-    """The globs of a source, with a limit of work."""
+    """Globs of a source, with a limit of work."""
 
     _globs: Sequence[Glob]
     _hidden_folders: bool
     _work: Work
-    #: The rest of `MAX_STEPS`.
+    #: Remaining steps of `MAX_STEPS`.
     _steps: int = attrs.field(factory=lambda: MAX_STEPS, init=False)
-    #: Compiled globs by place, and whether for `leads`.
+    #: Compiled globs by their position, and whether they are compiled for `leads`.
     _compiled: set[tuple[int, bool]] = attrs.field(factory=set, init=False)
 
     @property
     def folder(self) -> str:
-        """The folder that contains all files of the source; empty for the root."""
+        """Folder that contains all files of the source; empty for the root."""
         return posixpath.commonpath([f"/{glob.prefix}" for glob in self._globs])[1:]
 
     async def matches(self, path: str) -> bool:
@@ -216,7 +217,7 @@ class _Chosen:
         """
         Count the steps for a path and a glob.
 
-        :raises CallError: FAILED_PRECONDITION, the limit is exceeded.
+        :raises CallError: FAILED_PRECONDITION if the limit is exceeded.
         """
         self._steps -= steps
         if self._steps < 0 or steps > MAX_STEPS_OF_PATH:
@@ -244,7 +245,7 @@ async def _matching(
             # Every commit has a root: an empty source would prune all objects.
             raise _damaged(error) from None
         entries = []
-    # Git has no empty folders: without entries it is missing, or not a folder.
+    # Git has no empty folders: a folder without entries is missing, or not a folder.
     is_folder = bool(entries) or not folder
     await chosen.take(LISTING * len(entries))
     if len(entries) > most:
@@ -293,11 +294,11 @@ def _link_to(folder: str, commit: str, known: Mapping[str, TreeEntry]) -> TreeEn
     """
     Return the symbolic link on the way to *folder*, which is not a folder itself.
 
-    :raises CallError: no such link exists, or the folder exists after all.
+    :raises CallError: if no such link exists, or the folder exists after all.
     """
     below = f"{folder}/"
     if any(path.startswith(below) for path in known):
-        # An absent folder would prune its objects.
+        # An absent folder would prune the objects of its files.
         raise CallError(
             Status.UNAVAILABLE,
             f"the Git server contradicts itself: commit {commit[:12]} has files below "
@@ -322,5 +323,7 @@ def _not_text(path: str) -> Unusable:
 
 
 def _damaged(error: CallError) -> CallError:
-    """Return an error for a repository that lacks a part of a commit, not a folder."""
+    """
+    Return an error for a repository that lacks a part of a commit instead of a folder.
+    """
     return CallError(Status.UNAVAILABLE, error.message)

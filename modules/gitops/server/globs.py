@@ -1,10 +1,10 @@
 """
 GitLab's globs, which select the files of a source.
 
-``*`` matches any characters but ``/``, ``**`` any folders, ``?`` one character,
-``[a-z]`` one of a range, ``{a,b}`` either alternative. Files below a folder whose name
-begins with a dot never match, even if a glob names it, unless `Glob.matches` has
-``hidden_folders``. Source: doublestar of Go, as GitLab's agent uses it.
+``*`` matches any characters except ``/``, ``**`` any folders, ``?`` one character,
+``[a-z]`` one of a range, ``{a,b}`` either alternative.  Files below a folder whose name
+begins with a dot never match, even if a glob names the folder, unless `Glob.matches`
+has ``hidden_folders``.  Source: doublestar of Go, as GitLab's agent uses it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from itertools import pairwise
 
 __all__ = ["Glob"]
 
-#: Characters of one glob; paths in Git are shorter.
+#: Maximum characters of one glob; paths in Git are shorter.
 MAX_LENGTH = 1000
 
-#: Alternatives of a glob with braces, and characters of all of them together. The
-#: maximum takes ten milliseconds to compile.
+#: Maximum number of alternatives of a glob with braces, and maximum characters of all
+#: of them together.  The maximum takes ten milliseconds to compile.
 MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
-#: Characters of all patterns that the expansion of braces reads: five milliseconds.
+#: Maximum characters of all patterns that the expansion of braces reads: five
+#: milliseconds.
 MAX_READ = 30_000
 
-#: Steps that take as long as to begin to compare a path with one alternative.
+#: Number of steps that take as long as to begin to compare a path with one alternative.
 BEGINNING = 100
 
-#: Steps that take as long as `Glob.is_outside`.
+#: Number of steps that take as long as `Glob.is_outside`.
 SKIPPING = 200
 
 _MAGIC = re.compile(r"[*?\[{\\]")
@@ -41,10 +42,10 @@ def _check_length(text: str) -> None:
 
 class Glob:
     """
-    A glob.
+    Glob, with the cost of its use.
 
     :ivar prefix: the folder that contains every match; empty for the root.
-    :raises ValueError: *text* is not a glob; the reason is in the text.
+    :raises ValueError: if *text* is not a glob; the error contains the reason.
     """
 
     def __init__(self, text: str) -> None:
@@ -59,32 +60,32 @@ class Glob:
         fixed = pattern[: found.start()] if found else pattern
         self.prefix = fixed.rpartition("/")[0]
         alternatives = dict.fromkeys(_without_braces(pattern))
-        #: The cost of compiling it: characters after the expansion of braces.
+        #: Cost of compiling the glob: characters after the expansion of braces.
         self.cost = sum(map(len, alternatives))
         if self.cost > MAX_EXPANDED:
             raise ValueError("the braces of a glob expand to too much; write several")
         self._expressions = [_path(one) for one in alternatives]
-        #: The compiled expressions; None before the first call of `matches`.
+        #: Compiled expressions; None before the first call of `matches`.
         self._patterns: list[re.Pattern[str]] | None = None
         self._alternatives = tuple(alternatives)
-        #: For each alternative, the names of the folders before ``**``, and whether it
-        #: has a ``**``; None before the first call of `leads_below`.
+        #: By alternative: the names of the folders before ``**``, and whether it
+        #: contains a ``**``; None before the first call of `leads_below`.
         self._ways: list[tuple[list[re.Pattern[str]], bool]] | None = None
 
     @classmethod
     def of_file(cls, path: str) -> Glob:
         """
-        Return a glob for one file, whatever characters its name has.
+        Return a glob for one file, whose name may contain any characters.
 
-        :raises ValueError: *path* cannot be a file.
+        :raises ValueError: if *path* cannot be a file.
         """
-        # First, because escaping a longer path takes seconds.
+        # Check the length first, because escaping a longer path takes seconds.
         _check_length(path)
         return cls(_MAGIC.sub(r"\\\g<0>", path))
 
     def matches(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Tell whether a file belongs to the source.
+        Return whether a file belongs to the source.
 
         :param path: relative to the root of the repository, without ``/`` at its
             beginning.
@@ -98,7 +99,7 @@ class Glob:
 
     def is_outside(self, path: str) -> bool:
         """
-        Tell whether a path is neither in the folder of all matches nor leads there.
+        Return whether a path neither is in the folder of all matches nor leads to it.
         """
         below = f"{self.prefix}/" if self.prefix else ""
         return not path.startswith(below) and not below.startswith(f"{path}/")
@@ -107,13 +108,14 @@ class Glob:
         """
         Return an upper limit of the steps of `matches` or `leads_below`.
 
-        Each character of the path is compared with each of the glob at most once.
+        Each character of the path is compared with each character of the glob at most
+        once.
         """
         return len(path) * self.cost + BEGINNING * len(self._alternatives)
 
     def leads_below(self, path: str, *, hidden_folders: bool = False) -> bool:
         """
-        Tell whether the glob names *path* as a folder on the way to its files.
+        Return whether the glob names *path* as a folder on the way to its files.
 
         Folders that only ``**`` matches do not count.
 
@@ -197,9 +199,9 @@ def _path(pattern: str) -> str:
     Return the regular expression of a glob without braces.
 
     Between two ``**``, and between two ``*`` of one name, the first place that fits is
-    as good as any later one, because the rest can match whatever is left. So no place
-    is tried twice (atomic groups), and the time is at most quadratic in a path's
-    length.
+    as good as any later one, because the rest can match any remaining text.  Therefore
+    no place is tried twice (atomic groups), and the time is at most quadratic in a
+    path's length.
     """
     groups: list[list[str]] = [[]]
     for segment in _split(pattern):
@@ -277,7 +279,7 @@ def _class(inside: str) -> str:
     """Return the regular expression of ``[…]``: one character, never ``/``."""
     negated = inside[:1] in ("^", "!")
     characters = iter(inside[1:] if negated else inside)
-    #: Each character, with whether it is literal, that is, not the ``-`` of a range.
+    #: Characters with whether each is literal, that is, not the ``-`` of a range.
     plain = [
         (next(characters, ""), True) if one == "\\" else (one, one != "-")
         for one in characters

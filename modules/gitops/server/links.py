@@ -1,8 +1,8 @@
 """
 Symbolic links of a repository, followed as long as they stay inside.
 
-Git has no working tree here, so no system call can follow a link: targets are looked up
-in the tree of the commit only.
+kas has no working tree, so no system call can follow a link: targets are looked up only
+in the tree of the commit.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["SourceFile", "Unusable", "followed"]
 
-#: Links on the way to one file; the limit of Linux.
+#: Maximum number of links on the way to one file; the limit of Linux.
 MAX_HOPS = 40
 
-#: Depth of folders that are reached through links; a circle is infinitely deep.
+#: Maximum depth of folders that are reached through links; a circle is infinitely deep.
 MAX_NESTED = 8
 
-#: Paths below all links of a source to folders.
+#: Maximum number of paths below all links of a source to folders.
 MAX_LOOKED = 200_000
 
-#: Names in the targets of all links of a source, including intermediate links.
+#: Maximum number of names in the targets of all links of a source, including
+#: intermediate links.
 MAX_NAMES = 300_000
 
-#: Characters of all paths that are built for the links of a source.
+#: Maximum characters of all paths that are built for the links of a source.
 MAX_CHARACTERS = 40_000_000
 
-#: Steps that take as long as to look at one path of a commit, and one name of a link.
+#: Number of steps that take as long as to examine one path of a commit, and one name of
+#: a link.
 PATH, NAME = 300, 100
 
 
 class Unusable(CallError):
-    """Files that kas itself refuses: the same commit is refused again."""
+    """Error for files that kas itself refuses: the same commit is refused again."""
 
     def __init__(self, why: str) -> None:
         super().__init__(Status.FAILED_PRECONDITION, why)
 
 
 class Choice(Protocol):
-    """A choice of the paths that belong to a source."""
+    """Choice of the paths that belong to a source."""
 
     async def matches(self, path: str) -> bool:
-        """Tell whether a path belongs to the source."""
+        """Return whether a path belongs to the source."""
 
     async def leads(self, path: str) -> bool:
-        """Tell whether a path is a folder on the way to files of the source."""
+        """Return whether a path is a folder on the way to files of the source."""
 
     async def take(self, steps: int) -> None:
         """Wait for a turn to do *steps* of work."""
@@ -68,7 +70,7 @@ class SourceFile(NamedTuple):
 
 
 class _Tree:
-    """The tree of a commit, and the targets of its links."""
+    """Tree of a commit, and the targets of its links."""
 
     def __init__(
         self,
@@ -88,9 +90,10 @@ class _Tree:
         """
         Return the final target of a link.
 
-        :raises ValueError: it is not in the repository; the reason is in the text.
+        :raises ValueError: if the target is not in the repository; the error contains
+            the reason.
         """
-        # Like the kernel: name by name, with ".." relative to the resolved path.
+        # Resolve each name like the kernel, with ".." relative to the resolved path.
         waiting, hops = link.split("/")[::-1], 0
         # The resolved path, and its parents.
         done, here = list[str](), ""
@@ -135,7 +138,7 @@ class _Tree:
         """
         Count the characters of a path.
 
-        :raises ValueError: the paths of all links have too many.
+        :raises ValueError: if the paths of all links have too many.
         """
         self._characters += len(path)
         if self._characters > MAX_CHARACTERS:
@@ -179,10 +182,10 @@ async def followed(
     :param entries: all entries of the commit.
     :param target_of: returns the target of the link at a path.
     :param choice: chooses among the paths below links to folders.
-    :param most: the maximum of files.
+    :param most: the maximum number of files.
     :param ways: links to folders on the way to files of the source.
-    :raises CallError: FAILED_PRECONDITION, a link leads out of the repository or to
-        nothing, or there are too many.
+    :raises CallError: FAILED_PRECONDITION if a link leads out of the repository or to a
+        missing path, or if there are too many files.
     """
     tree = _Tree(entries, target_of, choice.take)
     await choice.take(PATH * len(tree.entries))
@@ -208,7 +211,7 @@ async def followed(
             raise Unusable(f"{shown} is a symbolic link that {error}") from None
         target = tree.entries.get(end)
         if target is not None:
-            # Nothing is below a file.
+            # A file contains no other paths.
             if not is_way:
                 await take(target, shown, nested)
             return

@@ -1,12 +1,12 @@
 """
-Previews merge requests: GitLab announces them, and agents compute the changes.
+Previews of merge requests: GitLab announces them, and agents compute the changes.
 
-GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"). kas then
-asks the agents whose projects follow the target branch, and comments on the merge
-request. kas takes only the numbers from the webhook, because any client with its secret
-can write any body: the project, the branches and the fork come from GitLab's API. No
-pipeline needs a credential for a cluster, and no credential of GitLab is sent to an
-agent.
+GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events").  kas
+then asks the agents whose projects follow the target branch, and comments on the merge
+request.  kas takes only the numbers from the webhook, because any client with its
+secret can write any body: the project, the branches and the fork come from GitLab's
+API.  No pipeline needs a credential for a cluster, and no credential of GitLab is sent
+to an agent.
 """
 
 from __future__ import annotations
@@ -44,46 +44,49 @@ from tunnel.toolkit.webhook_secret import carries_secret
 
 __all__ = ["MergeRequests"]
 
-#: Merge requests that wait: in total, and for each GitLab project.
+#: Maximum number of waiting merge requests: in total, and for each GitLab project.
 MAX_WAITING, MAX_WAITING_EACH = 1000, 100
 
-#: Merge requests in progress at the same time: in total, and for each GitLab project,
-#: so that looping charts of one project leave room for others.
+#: Maximum number of merge requests in progress at the same time: in total, and for each
+#: GitLab project, so that looping charts of one project leave room for others.
 AT_ONCE, AT_ONCE_EACH = 20, 2
 
-#: Previews in progress at the same time: for one merge request, and for one agent,
-#: which makes no more for merge requests.
+#: Maximum number of previews in progress at the same time: for one merge request, and
+#: for one agent, which makes no more for merge requests.
 PREVIEWS_AT_ONCE, AGENT_AT_ONCE = 2, 1
 
-#: Rounds for one merge request in a period, and its seconds: if an author pushes every
-#: second, only the last of several pushes is previewed.
+#: Maximum number of rounds for one merge request in a period, and the seconds of that
+#: period: if an author pushes every second, only the last of several pushes is
+#: previewed.
 ROUNDS, ROUNDS_SECONDS = 6, 60.0
 
-#: Merge requests whose rounds kas counts; it forgets the oldest entry first.
+#: Maximum number of merge requests whose rounds kas counts; it forgets the oldest entry
+#: first.
 MAX_COUNTED = 1000
 
-#: Agents that are asked for their projects, the number of them at the same time, and
-#: the timeout in seconds.
+#: Maximum number of agents whose projects are requested, in total and at the same
+#: time, and the timeout in seconds.
 MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 
-#: Previews of one merge request, and the timeout of each in seconds.
+#: Maximum number of previews of one merge request, and the timeout of each in seconds.
 MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
 
-#: Objects of one preview; agentk does not send more.
+#: Maximum number of objects of one preview; agentk does not send more.
 MAX_OBJECTS = 5000
 
-#: Seconds for all previews of a merge request: slow agents delay other merge requests.
+#: Maximum seconds for all previews of a merge request: slow agents delay other merge
+#: requests.
 ALL_SECONDS = 300.0
 
-#: Attempts for a preview, and the first and longest pause between them in seconds: the
-#: agent may be busy with other previews, or GitLab's ref may still be at an older
-#: commit.
+#: Maximum number of attempts for a preview, and first and maximum pause between them in
+#: seconds: the agent may be busy with other previews, or GitLab's ref may still be at
+#: an older commit.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
 
 #: Statuses with which an agent postpones a preview.
 _AGAIN = (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
 
-#: Bytes of a webhook's body; GitLab's have a few dozen kilobytes.
+#: Maximum bytes of a webhook's body; GitLab's have a few dozen kilobytes.
 MAX_BODY = 1024 * 1024
 
 #: Actions that may require a new preview.
@@ -93,7 +96,7 @@ _NEW = ("open", "reopen")
 @attrs.frozen
 class MergeRequest:
     """
-    A merge request, as GitLab describes it.
+    Merge request, as GitLab describes it.
 
     :ivar project: the full path of the target project.
     :ivar default: whether its target is the default branch of that project.
@@ -109,10 +112,7 @@ class MergeRequest:
     is_fork: bool
 
     def is_followed(self, ref: rpc_pb2.Ref) -> bool:
-        """
-        Tell whether the target branch of the merge request is the one that *ref*
-        follows.
-        """
+        """Return whether *ref* follows the target branch of the merge request."""
         kind = ref.WhichOneof("ref")
         if kind is None:
             return self.default
@@ -123,9 +123,9 @@ class MergeRequest:
 
 class MergeRequests:
     """
-    The webhook for events of GitLab's merge requests, and the previews that it causes.
+    Webhook for events of GitLab's merge requests, and the previews that it causes.
 
-    :param may_read: tells whether an agent may read the project with an id, or the
+    :param may_read: returns whether an agent may read the project with an id, or the
         repository with a name; only such agents contribute to comments there.
     """
 
@@ -147,13 +147,13 @@ class MergeRequests:
         http = api.network.http_agent(setting, settings.ca_certificate_file)
         store = api.stores.open("merge-requests")
         self._comments = Comments(settings, store, http, api.clock, random, MARK)
-        #: The numbers of waiting merge requests in order of arrival, by project. The
+        #: Numbers of waiting merge requests in order of arrival, by project.  The
         #: project that had the last turn comes last.
         self._waiting: dict[int, dict[int, None]] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
         self._agents: PeerSlots[str] = PeerSlots(AGENT_AT_ONCE)
         self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
-        #: The timer that starts merge requests that have used up their rounds.
+        #: Timer that starts merge requests that have used up their rounds.
         self._later: IDelayedCall | None = None
 
     def stop(self) -> None:
@@ -165,7 +165,7 @@ class MergeRequests:
 
     @app.route("/", methods=["POST"], strict_slashes=False)
     def event(self, request: IRequest) -> bytes:
-        """Take an event of GitLab, and preview its merge request."""
+        """Accept an event of GitLab, and preview its merge request."""
         if not carries_secret(request, self._settings.webhook_secret_file):
             return _answer(request, 401, "the secret is missing or wrong")
         body = request.content.read(MAX_BODY + 1)
@@ -219,7 +219,7 @@ class MergeRequests:
     def _turns(self) -> list[tuple[int, int]]:
         """
         Return the waiting merge requests: the first of each project, then the second of
-        each.
+        each project, and so on.
         """
         by_project = (
             [(project_id, number) for number in numbers]
@@ -228,7 +228,7 @@ class MergeRequests:
         return [one for some in zip_longest(*by_project) for one in some if one]
 
     def _take(self, project_id: int, number: int) -> None:
-        """Start a merge request, and put its project at the end of the line."""
+        """Start a merge request, and put its project at the end of the queue."""
         numbers = self._waiting.pop(project_id)
         del numbers[number]
         if numbers:
@@ -384,7 +384,7 @@ class MergeRequests:
                 timeout = min(PREVIEW_SECONDS, left)
                 try:
                     preview = await client.call("Preview", request, timeout=timeout)
-                    # A message has room for millions of empty objects.
+                    # A message can contain millions of empty objects.
                     del preview.objects[MAX_OBJECTS:]
                 except CallError as error:
                     if last or error.status not in _AGAIN:
@@ -401,7 +401,7 @@ def _numbers(event: Any) -> tuple[int, int] | None:
     Return the project and number that a webhook names; None if the event changes no
     preview.
 
-    :raises ValueError: it is not an event of a merge request.
+    :raises ValueError: if the event does not belong to a merge request.
     """
     try:
         if event["object_kind"] != "merge_request":
@@ -426,7 +426,7 @@ def _merge_request(
     """
     Read a merge request from responses of GitLab's API; None if it is not open.
 
-    :raises CallError: the responses cannot be read.
+    :raises CallError: if the responses cannot be parsed.
     """
     try:
         found = MergeRequest(

@@ -1,6 +1,5 @@
 """
-The half of GitOps in kas: sends agentk the files of a source, and again when they
-change.
+kas' half of GitOps: sends agentk the files of a source, and again when they change.
 """
 
 from __future__ import annotations
@@ -49,43 +48,44 @@ __all__ = ["GITOPS", "GitopsServer"]
 
 GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
 
-#: Bytes of a file in one message.
+#: Maximum bytes of a file in one message.
 PART = 128 * 1024
 
-#: Repositories that a message names.
+#: Maximum number of repositories that a message names.
 SHOWN = 5
 
-#: Streams of one agent: one for each source, and a second one for a source that is
-#: restarted before its last stream has ended.
+#: Maximum number of streams of one agent: one for each source, and a second one for a
+#: source that is restarted before its last stream has ended.
 MAX_STREAMS = 1000
 
-#: Streams of one agent that read a repository at the same time, half of all readers of
-#: kas: further streams of the agent wait, and other agents do not wait for them.
+#: Maximum number of streams of one agent that read a repository at the same time, half
+#: of all readers of kas: further streams of the agent wait, and other agents do not
+#: wait for them.
 READINGS = 4
 
-#: Histories of repositories that are searched for one agent at a time: each may have to
-#: be fetched as a whole, and kas runs few fetches at once.
+#: Maximum number of histories of repositories that are searched for one agent at a
+#: time: each may have to be fetched as a whole, and kas runs few fetches at once.
 HISTORIES = 1
 
-#: Characters of all globs of one request, after the expansion of braces.
+#: Maximum characters of all globs of one request, after the expansion of braces.
 MAX_GLOBS = 10_000
 
-#: Bytes of one request, enough for `MAX_GLOBS` characters of paths: kas keeps the
-#: requests of all waiting streams in memory.
+#: Maximum bytes of one request, enough for `MAX_GLOBS` characters of paths: kas keeps
+#: the requests of all waiting streams in memory.
 MAX_REQUEST = 64 * 1024
 
-#: Characters of the name of a ref, which kas keeps with the refs that it follows.
+#: Maximum characters of the name of a ref, which kas keeps with the followed refs.
 MAX_REF = 1000
 
-#: Characters of a path or commit id that an error repeats.
+#: Maximum characters of a path or commit id that an error repeats.
 MAX_SHOWN = 200
 
-#: Refs that are remembered although no agent waits for them, because an agent does not
-#: wait while it processes the last response. Agents choose the names, so the number
-#: must be limited.
+#: Maximum number of remembered refs without a waiting agent: an agent does not wait
+#: while it processes the last response.  Agents choose the names, so the number must be
+#: limited.
 MAX_IDLE = 1000
 
-#: Prefixes of refs that may be named in full; other refs, such as those of kas' own
+#: Prefixes of refs that may be named in full; other refs, such as the refs of kas' own
 #: copies, may contain unpublished commits.
 _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
 
@@ -93,13 +93,13 @@ _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
 class _Moved(Exception):
-    """Raised if the repository of a stream has moved."""
+    """Signal that the repository of a stream has moved."""
 
 
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class GitopsServer:
-    """The implementation of `Gitops`."""
+    """Implementation of `Gitops`."""
 
     configuration = GitopsSettings
 
@@ -109,13 +109,13 @@ class GitopsServer:
         self._settings: GitopsSettings = api.configuration
         self._random = SystemRandom().random
         self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
-        #: The number of streams, by agent.
+        #: Number of streams, by agent.
         self._streams: dict[str, int] = {}
         self._slots: PeerSlots[str] = PeerSlots(READINGS)
         self._histories: PeerSlots[str] = PeerSlots(HISTORIES)
         self._turns = Turns(api.clock)
         self._found = FoundFiles()
-        #: The look-ups that wait for a commit, by agent.
+        #: Lookups that wait for a commit, by agent.
         self._waiting: dict[str, set[Interruptible]] = {}
         self._draining = False
         api.calls.handle(GITOPS, self)
@@ -166,10 +166,7 @@ class GitopsServer:
     async def get_objects_to_synchronize(
         self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """
-        Send all files of the source once its commit differs from the commit that agentk
-        has.
-        """
+        """Send all files of the source once its commit differs from agentk's commit."""
         agent: ConnectedAgent = call.agent
         if self._draining:
             return
@@ -261,7 +258,7 @@ class GitopsServer:
         request: rpc_pb2.ObjectsToSynchronizeRequest,
     ) -> str:
         """
-        Return the commit to send, once it differs from the commit that agentk has.
+        Return the commit to send, once it differs from agentk's commit.
 
         If the agent's file is on the same branch, agentk first receives the
         configuration of this commit: files that it applies with an older configuration
@@ -281,7 +278,7 @@ class GitopsServer:
                 return await self._next(agent, followed, "")
         followed = self._followed(name, address, ref)
         if request.only_commit and not request.commit_id:
-            # Return the present commit of the ref, not a recent result.
+            # Return the current commit of the ref instead of a recent result.
             followed.pushed()
         if not followed.followed:
             # Only the first read of a ref needs a slot; later ones are limited by
@@ -307,7 +304,7 @@ class GitopsServer:
         """
         Check that the history of *ref* contains *commit*.
 
-        :raises CallError: FAILED_PRECONDITION, it does not.
+        :raises CallError: FAILED_PRECONDITION if it does not.
         """
         repository = self._api.git.open(address)
         if not await repository.contains(ref, commit):
@@ -360,7 +357,8 @@ class GitopsServer:
         Return the name, address and GitLab project of a repository that an agent may
         read.
 
-        :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
+        :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION if the agent may not
+            read it.
         """
         project = self._api.gitlab.project(agent.agent_id)
         own = project_of(self._api, agent)
@@ -380,7 +378,7 @@ class GitopsServer:
 
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
         """
-        Tell whether an agent may read a project, or the repository with a name.
+        Return whether an agent may read a project, or the repository with a name.
 
         Reports of an agent about other repositories are ignored.
         """
@@ -417,7 +415,7 @@ class GitopsServer:
 
     def _moved(self, event: AgentMoved) -> None:
         """
-        Cancel the waiting look-ups of an agent whose project has moved in GitLab, so
+        Cancel the waiting lookups of an agent whose project has moved in GitLab, so
         that they begin again.
         """
         for wait in tuple(self._waiting.get(event.agent_id, ())):
@@ -433,14 +431,14 @@ def _name_of(ref: rpc_pb2.Ref) -> str:
     """
     Return the full name of a ref, or the id of a commit.
 
-    :raises CallError: INVALID_ARGUMENT, agents may not name it.
+    :raises CallError: INVALID_ARGUMENT if agents may not name the ref.
     """
     kind = ref.WhichOneof("ref")
     if kind is not None and len(getattr(ref, kind)) > MAX_REF:
         text = f"the name of a ref has at most {MAX_REF} characters"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "commit" and COMMIT.fullmatch(ref.commit) is None:
-        # Otherwise it could be a branch, whose commit changes.
+        # Any other text could be a branch, whose commit changes.
         text = f"{ref.commit[:80]!r} is not the id of a commit"
         raise CallError(Status.INVALID_ARGUMENT, text)
     if kind == "name" and not ref.name.startswith(_NAMES):

@@ -1,8 +1,8 @@
 """
-The current commit of a branch or tag, and its changes.
+Current commit of a branch or tag, and its changes.
 
-A single loop reads each ref, whatever the number of its agents: once in each period,
-earlier after the notification of a push, and at most once in `MIN_PAUSE`.
+A single loop reads each ref, regardless of the number of its agents: once in each
+period, earlier after the notification of a push, and at most once in `MIN_PAUSE`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tunnel.toolkit.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 
-#: Minimum of seconds between two reads, however many pushes are announced.
+#: Minimum seconds between two reads, for any number of announced pushes.
 MIN_PAUSE = 1.0
 
-#: First and longest pause after a failed read, in seconds.
+#: Seconds before a failed read is retried: first and maximum pause.
 RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
 
 @attrs.define(eq=False)
 class FollowedRef:
     """
-    A ref that is read for as long as a caller waits for it.
+    Ref that is read for as long as a caller waits for it.
 
     :param name: the repository, in messages and in notifications of pushes.
     :param random: returns a number between 0 and 1, so that refs are not read all at
@@ -47,16 +47,16 @@ class FollowedRef:
     _period: float
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: For each waiting caller, the commit that it already has.
+    #: Commit that each waiting caller already has.
     _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
-    #: The full name of the ref; ``HEAD`` if the repository does not tell it.
+    #: Full name of the ref; ``HEAD`` if the branch is unknown.
     whole: str = attrs.field(default="", init=False)
     _commit: str = ""
     _looked_at: float = float("-inf")
-    #: The earliest time of the next read.
+    #: Earliest time of the next read.
     _next: float = float("-inf")
-    #: The time of the last read if it failed; None if it succeeded, or if a push ended
-    #: the backoff.
+    #: Time of the last read if it failed; None if it succeeded, or if a push ended the
+    #: backoff.
     _failed_at: float | None = attrs.field(default=None, init=False)
     _backoff: Backoff = attrs.field(init=False)
     _looking: Deferred[Any] | None = None
@@ -67,14 +67,14 @@ class FollowedRef:
 
     @property
     def followed(self) -> bool:
-        """Whether a caller waits for it."""
+        """Whether a caller waits for the ref."""
         return bool(self._waiting)
 
     async def next(self, known: str) -> str:
         """
         Return the commit of the ref, once it differs from *known*.
 
-        :raises CallError: it could not be read.
+        :raises CallError: if the ref could not be read.
         """
         fresh = self._clock.seconds() - self._looked_at < MIN_PAUSE
         if self._commit and self._commit != known and fresh:
@@ -134,7 +134,7 @@ class FollowedRef:
             if self.ref != "HEAD":
                 self.whole = self.ref
             elif commit != self._commit:
-                # Known before the callers receive the commit, because they need both.
+                # Set it before the callers receive the commit, because they need both.
                 self.whole = await self.repository.default_branch()
             self._commit = commit
         except CallError as error:
@@ -162,7 +162,7 @@ class FollowedRef:
             )
         if any(not waiter.called for waiter in self._waiting):
             period = self._period * (0.9 + self._random() / 10)
-            # A push was announced during this read: read again.
+            # A push was announced during this read, so read again.
             pushed = self._looked_at == float("-inf")
             self._look_at(self._next if pushed else self._looked_at + period)
 

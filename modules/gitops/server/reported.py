@@ -21,41 +21,45 @@ __all__ = ["REPORTS", "AgentDrift", "Reported"]
 
 REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
 
-#: Drifts of one report, and bytes of the report.
+#: Maximum number of drifts of one report, and maximum bytes of the report.
 MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
 
-#: Fields, writers and credentials of one drift, each: agentk sends fewer. A report of 1
-#: MiB could contain half a million empty ones, which take seconds to process.
+#: Maximum number each of fields, writers and credentials of one drift: agentk sends
+#: fewer. A report of 1 MiB could contain half a million empty ones, which take seconds
+#: to process.
 MAX_PARTS = 50
 
-#: Characters of one text: agentk truncates values to 200, and names have at most 253.
+#: Maximum characters of one text: agentk truncates values to 200, and names have at
+#: most 253.
 MAX_TEXT = 1000
 
-#: Reports of one agent in a period, and its seconds: agentk sends at most one each
-#: second.
+#: Maximum number of reports of one agent in a period, and the seconds of that period:
+#: agentk sends at most one each second.
 REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
 
-#: Agents whose reports kas counts; it forgets the oldest entry first.
+#: Maximum number of agents whose reports kas counts; it forgets the oldest entry first.
 MAX_AGENTS = 10_000
 
-#: Failing projects of one report, and characters of a name and of a problem.
+#: Maximum number of failing projects of one report, and maximum characters of a name
+#: and of a problem.
 MAX_FAILING, MAX_NAME, MAX_PROBLEM = 20, 200, 300
 
-#: Prunes of one report, and objects of each that the audit log names.
+#: Maximum number of prunes of one report, and maximum number of objects of each that
+#: the audit log names.
 MAX_PRUNES, MAX_NAMED = 20, 20
 
-#: The operator of a prune in the audit log, because kas did not see the approval.
+#: Operator of a prune in the audit log, because kas did not see the approval.
 OPERATOR = "agentk"
 
-#: Prunes of one agent in the audit log in a period, and its seconds: agentk sends a
-#: report every five seconds.
+#: Maximum number of prunes of one agent in the audit log in a period, and the seconds
+#: of that period: agentk sends a report every five seconds.
 PRUNES_OF_ONE, PRUNES_SECONDS = 240, 60.0
 
-#: Characters of an id or a name in the audit log.
+#: Maximum characters of an id or a name in the audit log.
 MAX_ID = 253
 
 #: Seconds after which a project that is not reported again no longer counts as failing:
-#: the agent is disconnected, or reports to another kas. Agents report every half
+#: the agent is disconnected, or reports to another kas.  Agents report every half
 #: minute.
 FAILING_SECONDS = 120.0
 
@@ -78,7 +82,7 @@ class AgentDrift:
 
 
 class Reported:
-    """The implementation of `GitopsReports`."""
+    """Implementation of `GitopsReports`."""
 
     _log = Logger()
 
@@ -87,12 +91,12 @@ class Reported:
         self._clock: IReactorTime = api.clock
         self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
         self._prunes: Recent[str, Allowance] = Recent(MAX_AGENTS)
-        #: For each agent with failing projects, the timer that forgets them.
+        #: Timer that forgets the failing projects of an agent, by agent.
         self._forgetting: dict[str, IDelayedCall] = {}
 
     @property
     def counted(self) -> Mapping[str, Allowance]:
-        """The allowance for reports of each agent."""
+        """Allowance for reports of each agent."""
         return self._allowances
 
     async def report_drift(
@@ -178,7 +182,8 @@ class Reported:
             "commit": prune.commit[:MAX_ID],
             "objects": objects,
             "operator": OPERATOR,
-            # As reported by agentk; kas records the approval itself as gitops.approve.
+            # agentk reports the approver; kas records the approval itself as
+            # gitops.approve.
             "approved_by": prune.approved_by[:MAX_ID],
         }
         details: dict[str, str | int | bool] = {
@@ -229,8 +234,8 @@ class Reported:
         Take *count* from the allowance of an agent.
 
         :param limit: the allowance of an agent that has none yet.
-        :raises CallError: RESOURCE_EXHAUSTED, the allowance is too small; nothing is
-            taken.
+        :raises CallError: RESOURCE_EXHAUSTED if the allowance is too small; the
+            allowance is then unchanged.
         """
         allowance = allowances.get(agent.agent_id, limit)
         allowances[agent.agent_id] = allowance

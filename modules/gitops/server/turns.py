@@ -1,4 +1,4 @@
-"""Turns of long calculations in the reactor, with other work of kas in between."""
+"""Turns of long calculations in the reactor, between other work of kas."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["COMPILING", "LISTING", "PARSING", "SLICE", "Turns", "Work"]
 
-#: Steps of one turn, which takes one or two milliseconds. One step compares a character
-#: of a path with a character of a glob.
+#: Number of steps of one turn, which takes one or two milliseconds.  One step compares
+#: a character of a path with a character of a glob.
 SLICE = 500_000
 
-#: Seconds between two turns, for each `SLICE` of steps in the last turn. A thread would
-#: be worse: after each system call, kas would wait up to 5 ms until it yields.
+#: Seconds between two turns, for each `SLICE` of steps in the last turn.  A thread
+#: would be worse: after each system call, kas would wait up to 5 ms until the thread
+#: yields.
 PAUSE = 0.003
 
-#: Steps that take as long as parsing, or compiling, one character of a glob.
+#: Number of steps that take as long as parsing, or compiling, one character of a glob.
 PARSING, COMPILING = 300, 2000
 
-#: Steps that take as long as reading one entry of a listing. The steps are counted
-#: after kas has read the listing, so they only delay the agent's next calculation;
-#: because of them, kas remembers the outcome for a large folder, including refusals.
+#: Number of steps that take as long as reading one entry of a listing.  The steps are
+#: counted after kas has read the listing, so they only delay the agent's next
+#: calculation; because of them, kas remembers the outcome for a large folder, including
+#: refusals.
 LISTING = 1000
 
-#: Agents whose steps are counted; kas forgets the agent that was counted longest ago.
+#: Maximum number of agents whose steps are counted; kas forgets the agent that was
+#: counted longest ago.
 MAX_AGENTS = 10_000
 
 
@@ -36,8 +39,8 @@ class Turns:
     """
     Calculations that wait for their turn, by agent.
 
-    One calculation runs at a time. Agents take turns, regardless of the number of their
-    calculations.
+    One calculation runs at a time.  Agents take turns, regardless of the number of
+    their calculations.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -45,14 +48,14 @@ class Turns:
         self._waiting: dict[Hashable, deque[Deferred[None]]] = {}
         self._is_begun = False
         self._steps = 0
-        #: Steps of each agent since its last turn, over all its calculations.
+        #: Number of steps of each agent since its last turn, over all its calculations.
         self.unpaid: Recent[Hashable, int] = Recent(MAX_AGENTS)
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def waits(self, key: Hashable) -> bool:
-        """Tell whether calculations of an agent are waiting."""
+        """Return whether calculations of an agent are waiting."""
         return key in self._waiting
 
     async def next(self, key: Hashable, steps: int) -> None:
@@ -89,7 +92,7 @@ class Turns:
             queue = self._waiting.pop(key)
             turn = queue.popleft()
             if queue:
-                # Put it behind all other agents.
+                # Put the agent behind all other agents.
                 self._waiting[key] = queue
             turn.callback(None)
         self._is_begun = False
@@ -106,7 +109,7 @@ class Work:
     def __init__(self, turns: Turns, key: Hashable) -> None:
         self._turns = turns
         self._key = key
-        #: The steps left in its turn.
+        #: Remaining steps of the current turn.
         self._left = 0
         self.total = 0
 

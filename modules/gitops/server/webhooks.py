@@ -1,4 +1,4 @@
-"""Posts events to the addresses that the operator has configured."""
+"""Posting of events to the addresses that the operator has configured."""
 
 from __future__ import annotations
 
@@ -31,28 +31,30 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 
-#: Events that wait for one address, and their bytes; beyond that the oldest event of
-#: the agent with the most events is dropped.
+#: Maximum number of events that wait for one address, and maximum bytes of them; beyond
+#: it the oldest event of the agent with the most events is dropped.
 MAX_WAITING, MAX_WAITING_BYTES = 100, 16 * 1024 * 1024
 
-#: Attempts for one event, and the first and longest pause between them in seconds.
+#: Maximum number of attempts for one event, and first and maximum pause between them in
+#: seconds.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
 
-#: The timeout of one attempt, in seconds.
+#: Timeout of one attempt, in seconds.
 SECONDS = 10.0
 
-#: Bytes of a response that are read; its content is ignored.
+#: Maximum bytes of a response that are read; its content is ignored.
 MAX_ANSWER = 64 * 1024
 
 
 class _Discard(Protocol):
-    """A reader that discards the rest of a response, within limits of size and time."""
+    """Reader that discards the rest of a response, within limits of size and time."""
 
     def __init__(self, clock: IReactorTime, reading: set[_Discard]) -> None:
         self._size = 0
         self._reading = reading
         reading.add(self)
-        # Otherwise a response that never ends would keep a connection for each event.
+        # Without a timeout, a response that never ends would keep a connection for each
+        # event.
         self._late = clock.callLater(SECONDS, self.close)
 
     def dataReceived(self, data: bytes) -> None:
@@ -177,7 +179,7 @@ class DriftWebhook:
         self._running = None
 
     async def _posted(self, body: bytes) -> str:
-        """Post a body; return why it failed, or empty if it succeeded."""
+        """Post a body; return why it failed, or an empty text if it succeeded."""
         try:
             secret = read_secret(self._settings.secret_file)
         except ValueError as error:
@@ -204,7 +206,8 @@ class DriftWebhook:
         except CancelledError:
             raise
         except Exception as error:
-            # Errors of many kinds: no route, unknown name, bad certificate, timeout.
+            # The errors have many causes: no route, unknown name, bad certificate,
+            # timeout.
             return type(error).__name__
         response.deliverBody(_Discard(self._clock, self._reading))
         return (

@@ -15,21 +15,22 @@ class Effect(Enum):
     #: The object cannot be changed; agentk would delete it and create it again.
     RECREATE = "recreate"
     NONE = "unchanged"
-    #: Other clients have changed it, and its manifest is unchanged: their changes stay.
+    #: Other clients have changed the object, and its manifest is unchanged: their
+    #: changes stay.
     LEFT = "left"
-    #: It would become ours.
+    #: The object would become part of the project.
     ADOPT = "adopt"
-    #: The API server refuses it: because of validation, admission, or another manager's
-    #: fields.
+    #: The API server refuses the object: because of validation, admission, or another
+    #: manager's fields.
     DENIED = "denied"
-    #: It belongs to another owner, and may not be applied.
+    #: The object belongs to another owner, and may not be applied.
     REFUSED = "refused"
-    #: Its Namespace or its kind does not exist yet, or a webhook does not support dry
-    #: runs.
+    #: The object's Namespace or kind does not exist yet, or a webhook does not support
+    #: dry runs.
     UNKNOWN = "unknown"
     PRUNE = "prune"
-    #: It left Git, and stays in the cluster.
+    #: The object was removed from Git, and stays in the cluster.
     DETACH = "detach"
     FORGET = "forget"
-    #: It left Git, and a prune guard keeps it.
+    #: The object was removed from Git, and a prune guard keeps it.
     BLOCKED = "blocked"

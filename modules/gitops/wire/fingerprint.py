@@ -1,4 +1,4 @@
-"""A fingerprint of the files of a commit, so that agentk detects missing files."""
+"""Fingerprint of the files of a commit, so that agentk detects missing files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Fingerprint"]
 
 class Fingerprint:
     """
-    The SHA-256 of a sequence of files.
+    SHA-256 of a sequence of files.
 
     :ivar files: the number of files.
     """

@@ -26,13 +26,13 @@ __all__ = [
     "is_namespace",
 ]
 
-#: Projects of one agent: as many as GitLab has.
+#: Maximum number of projects of one agent, as in GitLab.
 MAX_PROJECTS = 500
 
-#: A name of a Namespace, or a part of another name.
+#: Name of a Namespace, or a part of another name.
 _LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 
-#: The files of a project without ``paths``.
+#: Glob of the files of a project without ``paths``.
 EVERYTHING = "**/*.{yaml,yml,json}"
 
 
@@ -65,7 +65,7 @@ def _is_project_name(instance: object, attribute: object, value: str) -> None:
 
 
 def _is_commit(instance: object, attribute: object, value: str | None) -> None:
-    # Empty: no commit is named, as in GitLab's file.
+    # An empty value names no commit, as in GitLab's file.
     if value and COMMIT.fullmatch(value) is None:
         raise ValueError(
             "must be the whole id of a commit, 40 or 64 hexadecimal digits: "
@@ -93,7 +93,7 @@ class ManifestRef:
 
 @attrs.frozen(kw_only=True)
 class ManifestPath:
-    """One of ``paths`` of a manifest project."""
+    """One entry of ``paths`` of a manifest project."""
 
     glob: str = field(
         doc="files to apply, such as /prod/**/*.yaml", validator=_not_empty
@@ -155,7 +155,8 @@ def _check_pointer(one: str, such_as: str) -> None:
     """
     Check a JSON pointer.
 
-    :raises ValueError: it is invalid, or leads to a field that may not be changed.
+    :raises ValueError: if the pointer is invalid, or leads to a field that may not be
+        changed.
     """
     if not one.startswith("/") or one == "/":
         raise ValueError(f"{one!r} is not a JSON pointer, such as {such_as}")
@@ -180,7 +181,7 @@ _NAMES = ("/metadata", "/metadata/name", "/metadata/namespace")
 
 @attrs.frozen(kw_only=True)
 class IgnoredFields:
-    """One of ``drift.ignore`` of a manifest project."""
+    """One entry of ``drift.ignore`` of a manifest project."""
 
     fields: tuple[str, ...] = field(
         doc="JSON pointers, such as /spec/replicas", validator=_are_pointers
@@ -189,7 +190,7 @@ class IgnoredFields:
     name: str = field(default="*", doc="name of the objects, with * and ?")
 
     def has(self, kind: str, name: str) -> bool:
-        """Tell whether it applies to an object."""
+        """Return whether the entry applies to an object."""
         return self.kind in ("", kind) and fnmatchcase(name, self.name)
 
 
@@ -202,7 +203,8 @@ def _is_inside(instance: object, attribute: object, value: str) -> None:
 def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
     for one in value:
         _is_inside(instance, attribute, one)
-        # Helm would read it as several files, which may be anywhere on the machine.
+        # Helm would parse the text as several files, which may be anywhere on the
+        # machine.
         if "," in one or '"' in one:
             raise ValueError(
                 f"{one!r} has a comma or quotation mark, which helm splits"
@@ -217,7 +219,7 @@ def _is_release(instance: object, attribute: object, value: str) -> None:
 @attrs.frozen(kw_only=True)
 class SourceKind:
     """
-    ``source`` of a manifest project: how its manifests are made.
+    ``source`` of a manifest project: the program that makes its manifests.
 
     All keys except *kind* and *path* are for Helm.
     """
@@ -271,7 +273,7 @@ class DriftSettings:
 @attrs.frozen(kw_only=True)
 class ManifestProject:
     """
-    One of ``gitops.manifest_projects``.
+    One entry of ``gitops.manifest_projects``.
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *name*,
     *prune_limits*, *service_account*, *decryption*, *depends_on*, *conflicts*,
@@ -349,12 +351,12 @@ class ManifestProject:
 
     @property
     def label(self) -> str:
-        """The name of the project, unique among the projects of the agent."""
+        """Name of the project, unique among the projects of the agent."""
         return self.name or self.id
 
     @property
     def globs(self) -> tuple[str, ...]:
-        """The globs that select its files."""
+        """Globs that select the files of the project."""
         found = tuple(one.glob for one in self.paths)
         every = EVERYTHING if self.source.kind == "plain" else "**/*"
         return found or (every,)
@@ -370,7 +372,7 @@ def _is_annotation(instance: object, attribute: object, value: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class ReceiverObject:
-    """One of ``objects`` of a receiver."""
+    """One entry of ``objects`` of a receiver."""
 
     api_version: str = field(doc="such as source.toolkit.fluxcd.io/v1")
     kind: str = field(doc="such as GitRepository", validator=_not_empty)
@@ -417,7 +419,7 @@ def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> No
 @attrs.frozen(kw_only=True)
 class ReceiverSettings:
     """
-    An item of ``gitops.receivers``: objects of other engines to notify of commits.
+    One entry of ``gitops.receivers``: objects of other engines to notify of commits.
     """
 
     project: str = field(default="", doc="same format as id of a manifest project")
@@ -431,7 +433,7 @@ class ReceiverSettings:
 
 @attrs.frozen(kw_only=True)
 class GitopsSection:
-    """The section ``gitops``."""
+    """Section ``gitops``."""
 
     manifest_projects: tuple[ManifestProject, ...] = field(
         default=(), doc="projects with manifests", validator=_at_most
@@ -472,8 +474,8 @@ class GitopsSection:
 
 def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """
-    Return projects that depend on each other, or that wait for such projects; empty if
-    there is no circle.
+    Return projects that depend on each other, or that wait for such projects; empty
+    without a circle.
     """
     left = dict(needs)
     while free := [one for one in left if not any(each in left for each in left[one])]:

@@ -1,5 +1,5 @@
 """
-Executes a plan.
+Execution of a plan.
 
     act.py                 the steps of an execution, in order
     execution.py           the client, settings and clock that the steps share
@@ -8,11 +8,11 @@ Executes a plan.
     server_side_apply.py   the request that applies a manifest
     recreation.py          objects that must be deleted to be changed
     readiness.py           waits until objects are current
-    pruner.py              objects that left Git
+    pruner.py              objects that were removed from Git
     guard.py               prune guards of one object
     ownership_marks.py     annotations of owners and claims
     outcome.py             the result for one object
-    settled.py             the state that the last execution left
+    settled.py             the state of an object after it was last applied
     backups.py             states of objects before agentk deleted or adopted them
     refusal.py             reasons of the API server, without Secrets
 """

@@ -1,4 +1,4 @@
-"""Applies a plan to the cluster: updates the inventory, applies, waits, prunes."""
+"""Execution of a plan in the cluster: updates the inventory, applies, waits, prunes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ __all__ = ["Act"]
 @attrs.define(eq=False)
 class Act:
     """
-    The execution of one plan.
+    Execution of one plan.
 
-    :param leads: called before each change; whether this agentk still leads.
+    :param leads: called before each change; returns whether this agentk still leads.
     :param applied_one: called with each applied object and its new version.
     :param kept: stores the previous states of objects; None if they are not needed.
     :param stays: see `make_plan`; called again before each delete.
     :param prunes: called with the progress when deletes begin; the object is updated as
         they proceed.
-    :param pruned: called with each object that was deleted because it left Git.
-    :param settled: the results of earlier plans. An object is not applied again while
+    :param pruned: called with each object that was deleted because it was removed from
+        Git.
+    :param settled: the results of earlier plans.  An object is not applied again while
         it has the fields that it got then.
     :ivar results: the result of each object, once `run` has returned.
     """
@@ -48,7 +49,7 @@ class Act:
     _store: InventoryStore
     _leads: Callable[[], bool]
     _clock: IReactorTime
-    #: Return the current time in seconds since 1970.
+    #: Returns the current time in seconds since 1970.
     _now: Callable[[], float]
     _applied_one: Callable[[Manifest, AppliedVersion], None] = lambda one, found: None
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
@@ -76,9 +77,9 @@ class Act:
 
         A failure of a single object is recorded in `results`.
 
-        :raises Superseded: another agentk leads and will read the inventory, or an
+        :raises Superseded: if another agentk leads and will read the inventory, or an
             operator gave an order in the meantime.
-        :raises CallError: the inventory cannot be written.
+        :raises CallError: if the inventory cannot be written.
         """
         execution = Execution(
             self._client,

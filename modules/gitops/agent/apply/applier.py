@@ -1,4 +1,4 @@
-"""Applies the objects of a plan."""
+"""Part of an execution that applies the objects of a plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAKEN_MEANWHILE = "another agent took it in the meantime; retrying"
 @attrs.define(eq=False)
 class Applier:
     """
-    The part of an execution that applies objects.
+    Part of an execution that applies objects.
 
     :param settled: see `Act`, also for *applied*.
     """
@@ -56,14 +56,14 @@ class Applier:
         entries = self._execution.ledger.entries
         for key, action in self._execution.plan.wanted.items():
             if action.verb is not Verb.REFUSE:
-                # With the present uid: other clients may have deleted the earlier
+                # Use the current uid: other clients may have deleted the earlier
                 # object.
                 known = entries.get(key, InventoryEntry())
                 applied = known.applied
                 entries[key] = InventoryEntry(
                     action.uid, applied=applied, claimed=_claimed(action, known)
                 )
-                # The inventory also tells what another agentk applied.
+                # The inventory also contains the results of other agentk.
                 if key not in self._settled and (settled := Settled.read(applied)):
                     self._settled[key] = settled
             elif action.claims:
@@ -84,14 +84,16 @@ class Applier:
         """
         Apply the objects of one layer of the plan's order.
 
-        :raises Superseded: another agentk leads.
-        :raises CallError: the previous states of objects cannot be kept.
+        :raises Superseded: if another agentk leads.
+        :raises CallError: if the previous states of objects cannot be kept.
         """
         await self._keep_others(layer)
         await in_parallel(partial(self._apply, key) for key in layer)
 
     async def _keep_others(self, layer: Collection[ObjectKey]) -> None:
-        """Keep the states of objects whose fields are about to be taken from others."""
+        """
+        Keep the states of objects whose fields the plan takes from other managers.
+        """
         if self._execution.kept is None:
             return
         repairs = self._execution.settings.repairs
@@ -110,7 +112,10 @@ class Applier:
             await self._execution.keep(why, live)
 
     def _as_seen(self, action: Action) -> Settled:
-        """Return the `Settled` of an object that has not changed since it was seen."""
+        """
+        Return the `Settled` of an object that has not changed since it was last
+        compared.
+        """
         found = self._seen.get(action.key)
         if found is None:
             assert action.manifest is not None
@@ -120,7 +125,7 @@ class Applier:
         return found
 
     def _is_settled(self, action: Action) -> bool:
-        """Tell whether an object is as it was last applied."""
+        """Return whether an object is as it was last applied."""
         if action.verb is not Verb.APPLY or action.takes:
             return False
         known = self._as_seen(action)
@@ -147,7 +152,7 @@ class Applier:
                 return
             if action.verb is Verb.ADOPT:
                 await self._take_over(action)
-            # An adopted object's fields are taken over from their present managers.
+            # An adopted object's fields are taken over from their current managers.
             force = self._execution.settings.force or action.verb is Verb.ADOPT
             applied = created or await self._applied_or_taken_back(action, force, same)
         except CallError as error:
@@ -166,7 +171,9 @@ class Applier:
         self._execution.ledger.note(key, _outcome(action.seen, applied))
 
     def _without_request(self, action: Action) -> tuple[Outcome, str] | None:
-        """Return the outcome of an object that is not applied now; None if it is."""
+        """
+        Return the outcome of an object that is not applied now; None if it is applied.
+        """
         key, results = action.key, self._execution.ledger.results
         if action.verb is Verb.REFUSE:
             return Outcome.FAILED, action.reason
@@ -185,13 +192,13 @@ class Applier:
             return Outcome.FAILED, before.problem
         ours = action.verb in (Verb.APPLY, Verb.CREATE)
         if ours and self._was_applied(action) and self._execution.settings.only_reports:
-            # Other clients have changed or deleted it, and the drift was not examined
-            # yet.
+            # Other clients have changed or deleted the object, and the drift was not
+            # examined yet.
             return Outcome.LEFT, ""
         return None
 
     def _was_applied(self, action: Action) -> bool:
-        """Tell whether the same manifest was applied before."""
+        """Return whether the same manifest was applied before."""
         before = self._settled.get(action.key)
         return before is not None and before.digest == self._as_seen(action).digest
 
@@ -209,7 +216,7 @@ class Applier:
                 self._execution, manifest, action.uid, False, is_new=True
             )
         except CallError as error:
-            # Servers that check only this version, as some aggregated APIs may, get the
+            # Servers that check only the version, as some aggregated APIs may, get the
             # usual requests.
             if error.status is Status.ABORTED or "resourceVersion" in error.message:
                 return None
@@ -219,7 +226,8 @@ class Applier:
         self, action: Action, force: bool, same: bool
     ) -> KubernetesObject:
         """
-        Apply an object, reverting drift if the settings say so, and return it.
+        Apply an object, reverting drift if the settings require it, and return the
+        object.
 
         :param same: whether the same manifest was applied before, so that the changes
             of other clients are drift.
@@ -265,7 +273,8 @@ class Applier:
 
     async def _changed(self, action: Action) -> str:
         """
-        Return why an object that was not ours must not be written; empty if it may.
+        Return why an object without this project as its owner must not be written;
+        empty if it may be.
 
         The plan may be hours old.
         """
@@ -288,7 +297,8 @@ def _claimed(action: Action, known: InventoryEntry) -> str:
     """
     Return the inventory from which an object is claimed until it is taken.
 
-    It may leave Git again before that, and another inventory may want to delete it.
+    The object may be removed from Git again before that, and another inventory may have
+    to delete it.
     """
     if not action.takes or action.seen is None:
         return ""

@@ -3,8 +3,8 @@ States of objects before agentk deleted them or took over their fields.
 
     Secret gitops-kept-ID    data, one key for each state: <seconds>-<digest>
 
-agentk writes a state before it changes the object. Git does not contain these states,
-so nothing else could bring them back.
+agentk writes a state before it changes the object.  Git does not contain these states,
+so they could not be restored from another source.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from tunnel.toolkit.single_object import object_name
 
 __all__ = ["KeptState", "KeptStates", "Replaced"]
 
-#: The newest states of one source that are kept, and the maximum of their age in
+#: Maximum number of states of one source that are kept, and their maximum age in
 #: seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
 
-#: Bytes of all states, compressed: a Secret has room for a megabyte.
+#: Maximum bytes of all states, compressed: a Secret has room for a megabyte.
 MAX_BYTES = 700 * 1024
 
-#: Bytes of one state, compressed; larger states are not kept.
+#: Maximum bytes of one state, compressed; larger states are not kept.
 MAX_ONE = 100 * 1024
 
-#: Bytes of all states, decompressed: enough for 200 objects of the largest size.
+#: Maximum bytes of all states, decompressed: enough for 200 objects of the largest
+#: size.
 MAX_READ = 32 * 1024**2
 
-#: Seconds that another agentk's clock may be ahead, and the largest valid time.
+#: Maximum seconds by which another agentk's clock may be ahead, and maximum valid time.
 AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
 
-#: Attempts to write while another agentk writes, too.
+#: Maximum number of attempts to write while another agentk writes, too.
 TRIES = 3
 
 
 class Replaced(Enum):
-    """The change that replaced a state."""
+    """Change that replaced a state."""
 
     PRUNED = "pruned"
     ADOPTED = "adopted"
@@ -62,10 +63,10 @@ class Replaced(Enum):
 @attrs.frozen
 class KeptState:
     """
-    An earlier state of one object.
+    Earlier state of one object.
 
     :ivar state_id: the name of the state in commands.
-    :ivar at: when it was kept, in seconds since 1970.
+    :ivar at: when the state was kept, in seconds since 1970.
     :ivar uid: the uid of the object; empty if unknown.
     :ivar object: the object in a form that can be created again.
     """
@@ -80,7 +81,7 @@ class KeptState:
 
 class KeptStates:
     """
-    The earlier states of one project's objects.
+    Earlier states of one project's objects.
 
     :param namespace: agentk's own Namespace.
     :param now: returns the time in seconds since 1970.
@@ -105,7 +106,7 @@ class KeptStates:
         """
         Return all states, the newest last.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         return await deferToThread(_read_all, await self._secret.read())
 
@@ -114,7 +115,7 @@ class KeptStates:
         Return an object that was deleted to be recreated; None if it is unknown.
 
         :param uid: the uid of the deleted object.
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         for one in await self.read() if uid else ():
             if (one.why, one.key, one.uid) == (Replaced.RECREATED.value, key, uid):
@@ -123,12 +124,12 @@ class KeptStates:
 
     async def keep(self, why: Replaced, objects: Iterable[KubernetesObject]) -> None:
         """
-        Keep the present states of *objects*.
+        Keep the current states of *objects*.
 
-        :raises CallError: the states cannot be written, so the objects should not be
-            changed.
+        :raises CallError: if the states cannot be written, so that the objects should
+            not be changed.
         """
-        # In a thread: the objects may be large and many.
+        # Run in a thread, because the objects may be large and many.
         new = await deferToThread(lambda: dict(self._written(why, objects)))
         for _ in range(TRIES if new else 0):
             before = await self._secret.read()
@@ -178,7 +179,7 @@ class KeptStates:
         Return the newest states.
 
         States with a time in the future are ranked last: otherwise a clock that was
-        wrong once would keep all other states out until that time.
+        wrong once would displace all other states until that time.
         """
         kept: dict[str, bytes] = {}
         now, size = self._now(), 0

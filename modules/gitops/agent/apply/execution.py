@@ -1,4 +1,4 @@
-"""One execution of a plan: the clients and settings that its parts share."""
+"""One execution of a plan: the client and settings that its parts share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["BUSY_FIRST", "BUSY_MOST", "BUSY_TIMES", "LOOK_FIRST", "Execution", "looks"]
 
-#: Seconds between two checks of an object that is waited for: initial and maximum.
+#: Seconds between two checks of an awaited object: first and maximum.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
 
-#: Backoff after a request that an overloaded API server rejected: initial and maximum
-#: seconds, and the number of attempts.
+#: Backoff after a request that an overloaded API server rejected: first and maximum
+#: seconds, and maximum number of attempts.
 BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
 
 
@@ -44,7 +44,7 @@ class Execution:
 
     @property
     def inventory_id(self) -> str:
-        """The id of the project's inventory."""
+        """Id of the project's inventory."""
         return self.settings.inventory_id
 
     async def resource_of(
@@ -53,8 +53,8 @@ class Execution:
         """
         Return the resource of an object.
 
-        :raises CallError: NOT_FOUND, the API server does not serve its kind; or the API
-            server is unavailable.
+        :raises CallError: NOT_FOUND if the API server does not serve its kind; also if
+            the API server is unavailable.
         """
         if isinstance(found, Manifest):
             return await self.client.resource(found.api_version, found.key.kind)
@@ -73,10 +73,10 @@ class Execution:
         self, why: Replaced, objects: Iterable[KubernetesObject | None]
     ) -> None:
         """
-        Store the states of objects that are about to be replaced.
+        Store the states of objects that will be replaced.
 
-        :raises Superseded: another agentk leads.
-        :raises CallError: they cannot be stored.
+        :raises Superseded: if another agentk leads.
+        :raises CallError: if the states cannot be stored.
         """
         if self.kept is not None:
             self.ledger.check_leads()
@@ -84,5 +84,5 @@ class Execution:
 
 
 def looks() -> Backoff:
-    """Return the backoff between checks of an object that is waited for."""
+    """Return the backoff between checks of an awaited object."""
     return Backoff(lambda: 1.0, LOOK_FIRST, LOOK_MOST)

@@ -1,4 +1,4 @@
-"""The prune guards of an object, with the plan in view."""
+"""Prune guards of an object, together with the plan."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["why_kept"]
 
 async def why_kept(execution: Execution, live: KubernetesObject) -> str:
     """
-    Return why an object must not be deleted now; empty if it may.
+    Return why an object must not be deleted now; empty if it may be.
 
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     return is_kept(live) or await guard_of_object(
         execution.client, live, execution.inventory_id, partial(_goes, execution)
@@ -26,7 +26,7 @@ async def why_kept(execution: Execution, live: KubernetesObject) -> str:
 
 
 def _goes(execution: Execution, key: ObjectKey) -> bool:
-    """Tell whether the plan deletes an object by itself, or has deleted it."""
+    """Return whether the plan deletes an object by itself, or has deleted it."""
     action = execution.plan.leaving.get(key)
     result = execution.ledger.results.get(key)
     return (

@@ -1,4 +1,4 @@
-"""The record of one execution: the inventory's entries, and the results so far."""
+"""Record of one execution: the inventory's entries, and the results so far."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["Ledger", "Superseded"]
 
 class Superseded(Exception):
     """
-    Raised when another agentk leads or an operator gave an order: nothing more may be
-    changed.
+    Signal that another agentk leads or an operator gave an order, so that this
+    execution must make no more changes.
     """
 
 
 @attrs.define(eq=False)
 class Ledger:
     """
-    The record of one execution of a plan.
+    Record of one execution of a plan.
 
     :param source: the `SourceSettings.source` of the project.
-    :param leads: tells whether this agentk still leads.
+    :param leads: returns whether this agentk still leads.
     :ivar entries: the inventory's entries; `write` stores them.
     :ivar namespace: the ``default_namespace`` of all entries.
     :ivar results: the result of each object so far.
@@ -45,7 +45,7 @@ class Ledger:
     namespace: str
     entries: dict[ObjectKey, InventoryEntry] = attrs.field(init=False)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
-    #: The inventory as it was last read or written.
+    #: Inventory as it was last read or written.
     _inventory: Inventory = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,14 +60,14 @@ class Ledger:
         self.results[key] = Result(key, outcome, reason, origin)
 
     def has(self, *outcomes: Outcome) -> bool:
-        """Tell whether an object has one of these outcomes."""
+        """Return whether an object has one of these outcomes."""
         return any(one.outcome in outcomes for one in self.results.values())
 
     def check_leads(self) -> None:
         """
         Check that this agentk may still change objects.
 
-        :raises Superseded: another agentk leads.
+        :raises Superseded: if another agentk leads.
         """
         if not self._leads():
             raise Superseded
@@ -78,18 +78,19 @@ class Ledger:
         minutes.
 
         :raises Superseded: see `Superseded`.
-        :raises CallError: the inventory cannot be read.
+        :raises CallError: if the inventory cannot be read.
         """
         await _unless_superseded(self._store.confirm())
 
     async def check(self) -> None:
         """
-        Check that nobody else has written to the inventory.
+        Check that no other client has written to the inventory.
 
-        It may have been written hours ago, and there may be nothing to write now.
+        It may have been written hours ago, and this execution may have no write to make
+        now.
 
-        :raises Superseded: another agentk or an operator has.
-        :raises CallError: the inventory cannot be read.
+        :raises Superseded: if another agentk or an operator has written to it.
+        :raises CallError: if the inventory cannot be read.
         """
         await _unless_superseded(self._store.check())
 
@@ -104,7 +105,8 @@ class Ledger:
         """
         before = self._inventory
         if before.of_other and not self._plan.whole:
-            # Writing it would make it ours, without the approvals of its deletes.
+            # A write would turn it into this agentk's inventory, without approvals of
+            # its deletes.
             return
         after = attrs.evolve(
             before,

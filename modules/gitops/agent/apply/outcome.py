@@ -1,4 +1,4 @@
-"""The outcome of a plan for one object."""
+"""Outcome of a plan for one object."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ __all__ = ["Outcome", "Result"]
 
 
 class Outcome(Enum):
-    """The result of a plan for an object."""
+    """Kind of result of a plan for an object."""
 
     CREATED = "created"
     CHANGED = "changed"
-    #: Deleted and created again, because it could not be changed.
+    #: The object was deleted and created again, because it could not be changed.
     RECREATED = "recreated"
     UNCHANGED = "unchanged"
-    #: Changed by other clients; the drift is only reported.
+    #: Other clients changed the object; the drift is only reported.
     LEFT = "left"
     PRUNED = "pruned"
-    #: Left in the cluster, but no longer owned by the source.
+    #: The object stays in the cluster, but the source no longer owns it.
     DETACHED = "detached"
-    #: Removed from the inventory, because it was gone or had another owner.
+    #: The object was removed from the inventory, because it did not exist or had
+    #: another owner.
     FORGOTTEN = "forgotten"
     BLOCKED = "blocked"
     FAILED = "failed"
-    #: Not attempted, because another object failed.
+    #: The object was not attempted, because another object failed.
     SKIPPED = "skipped"
 
 
 @attrs.frozen
 class Result:
     """
-    The result for one object.
+    Result for one object.
 
-    :ivar reason: why it did not succeed, in the words of the API server.
+    :ivar reason: why the plan failed for the object, in the words of the API server.
     :ivar origin: the place of the manifest in Git; None if Git does not contain it.
     """
 

@@ -45,8 +45,8 @@ __all__ = ["ANNOTATE_TIMES", "MARK_SECONDS", "OwnershipMarks"]
 #: claim.
 ANNOTATE_TIMES = 4
 
-#: Seconds for all claims and takes before the first object is applied: a webhook may be
-#: silent for 30 seconds each time, for one object.
+#: Maximum seconds for all claims and takes before the first object is applied: a
+#: webhook may be silent for 30 seconds each time, for one object.
 MARK_SECONDS = 5.0
 
 #: An attempt to mark an object; it returns whether no further attempt is needed.
@@ -55,12 +55,12 @@ _Mark = Callable[[], Coroutine[Any, Any, bool]]
 
 @attrs.define(eq=False)
 class OwnershipMarks:
-    """The marks of ownership that one execution sets and removes."""
+    """Marks of ownership that one execution sets and removes."""
 
     _log = Logger()
 
     _execution: Execution
-    #: An attempt to claim an object was denied until its last repetition.
+    #: Whether an attempt to claim an object was denied even in its last repetition.
     _may_not_annotate: bool = attrs.field(default=False, init=False)
     #: Objects that `take` has taken.
     _taken: set[ObjectKey] = attrs.field(factory=set, init=False)
@@ -134,7 +134,8 @@ class OwnershipMarks:
         self, action: Action, annotations: Mapping[str, str | None]
     ) -> bool:
         """
-        Change annotations of an object, whatever its version; None removes one.
+        Change annotations of an object, regardless of its version; None removes an
+        annotation.
 
         :returns: False to try again.
         """
@@ -174,11 +175,13 @@ class OwnershipMarks:
 
     async def drop_claim(self, key: ObjectKey, action: Action) -> str:
         """
-        Remove our claim from an object of another inventory that left Git here.
+        Remove this inventory's claim from an object of another inventory that was
+        removed from Git here.
 
-        The other one may be about to release the object for us: it reads the claim when
-        it makes its plan, and may wait for minutes after that.  Whichever of the two
-        writes later fails, because both name the object's version.
+        The other inventory may be about to release the object for this one: its agent
+        reads the claim when it makes its plan, and may wait for minutes after that.
+        The agent that writes later fails, because both requests name the object's
+        version.
 
         :returns: why the object cannot be forgotten now; empty if it can.
         """
@@ -194,7 +197,7 @@ class OwnershipMarks:
         return ""
 
     async def detach(self, key: ObjectKey, action: Action) -> None:
-        """Remove our annotations; everything else stays."""
+        """Remove this inventory's annotations; all else stays."""
         assert action.live is not None
         given_by = self._execution.inventory_id if action.gives else None
         ours = {OWNER: None, GIVEN_BY: given_by}
@@ -216,7 +219,8 @@ class OwnershipMarks:
         annotations: Mapping[str, str | None],
     ) -> None:
         """
-        Change annotations of an object that is still as it was read; None removes one.
+        Change annotations of an object that is unchanged since it was read; None
+        removes an annotation.
 
         :raises CallError: ABORTED if another client changed the object since then.
         """
@@ -232,8 +236,8 @@ class OwnershipMarks:
         """
         Mark an object as ours, unless another agent has marked it since the plan.
 
-        If two agents marked it, each would believe that it owns the object, and the
-        agent whose commit does not contain it would delete it.
+        If two agents marked it, each would act as its owner, and the agent whose commit
+        does not contain it would delete it.
         """
         assert action.manifest is not None
         key, own = action.key, self._execution.inventory_id

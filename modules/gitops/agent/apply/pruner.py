@@ -1,4 +1,4 @@
-"""Prunes the objects of a plan that left Git, or releases them."""
+"""Part of an execution that prunes or releases objects that were removed from Git."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["CLAIMED_MEANWHILE", "NOT_WHILE_FAILING", "Pruner", "Pruning"]
 
-#: Reason why an object is not pruned that was annotated after the plan was made: the
+#: Reason why an object is not pruned if it was annotated after the plan was made: the
 #: next pass checks whether another inventory claims it.
 CLAIMED_MEANWHILE = "another agent may have claimed it in the meantime; retrying"
 
-#: Reason why an object is not pruned although the plan says so.
+#: Reason why an object is not pruned although the plan prunes it.
 NOT_WHILE_FAILING = "nothing is pruned while an object cannot be applied"
 
 
@@ -42,8 +42,8 @@ class Pruning:
     :ivar total: the number of objects to delete.
     :ivar approved: whether an operator approved some of the deletes.
     :ivar gone: the number of objects that no longer exist.
-    :ivar stays: the remaining objects that are waited for, each with the reason why it
-        still exists.
+    :ivar stays: the remaining awaited objects, each with the reason why it still
+        exists.
     """
 
     total: int
@@ -55,7 +55,7 @@ class Pruning:
 @attrs.define(eq=False)
 class Pruner:
     """
-    The part of an execution that handles objects which left Git.
+    Part of an execution that handles objects that were removed from Git.
 
     :param stays: see `Act`, also for *prunes* and *pruned*.
     """
@@ -67,7 +67,7 @@ class Pruner:
     _pruned: Callable[[ObjectKey], None]
     _ledger: Ledger = attrs.field(init=False)
     _progress: Pruning = attrs.field(init=False)
-    #: For each object that leaves, the leaving objects that need it.
+    #: For each removed object, the other removed objects that need it.
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -86,18 +86,18 @@ class Pruner:
         return [one for one in leaving if one.verb is Verb.PRUNE]
 
     def register(self) -> None:
-        """Update the inventory's entries of the objects that leave Git."""
+        """Update the inventory's entries of the objects that were removed from Git."""
         entries = self._ledger.entries
         for key, action in self._execution.plan.leaving.items():
             entries[key] = attrs.evolve(entries[key], held=action.held)
 
     async def release_all(self, failed: bool) -> None:
         """
-        Handle the objects that leave Git without being deleted.
+        Handle the removed objects that are not deleted.
 
-        :param failed: whether an object of the commit could not be applied, so that
-            nothing is pruned.
-        :raises Superseded: another agentk leads.
+        :param failed: whether an object of the commit could not be applied, so that no
+            object is pruned.
+        :raises Superseded: if another agentk leads.
         """
         for key, action in self._execution.plan.leaving.items():
             await self._leave(key, action, failed)
@@ -106,8 +106,8 @@ class Pruner:
         """
         Delete the objects that the plan prunes, and wait until they are gone.
 
-        :raises Superseded: another agentk leads, or an operator gave an order.
-        :raises CallError: the states of the objects cannot be kept.
+        :raises Superseded: if another agentk leads, or an operator gave an order.
+        :raises CallError: if the states of the objects cannot be kept.
         """
         pruned = self._to_prune()
         if pruned:
@@ -118,7 +118,7 @@ class Pruner:
             await self._wait_until_gone(layer)
 
     async def _leave(self, key: ObjectKey, action: Action, failed: bool) -> None:
-        """Handle an object that leaves Git without being deleted."""
+        """Handle a removed object that is not deleted."""
         if action.verb is Verb.FORGET:
             if why := await self._marks.drop_claim(key, action):
                 self._ledger.note(key, Outcome.BLOCKED, why)
@@ -136,8 +136,8 @@ class Pruner:
         action = self._execution.plan.leaving[key]
         assert action.live is not None
         for other in self._needed_by.get(key, ()):
-            # For example an operator, without which its custom resources could never be
-            # deleted.
+            # One of these objects may be an operator, without which its custom
+            # resources could never be deleted.
             if self._ledger.results[other].outcome is not Outcome.PRUNED:
                 self._ledger.note(key, Outcome.BLOCKED, f"it is needed by {other}")
                 return

@@ -1,4 +1,4 @@
-"""Recreates objects that cannot be changed."""
+"""Recreation of objects that cannot be changed."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Recreator"]
 
-#: Seconds to wait for the deletion of an object that is recreated: its pods may take
-#: that long to end.
+#: Maximum seconds to wait for the deletion of an object that is recreated: its pods may
+#: take that long to end.
 RECREATE_SECONDS = 120.0
 
 
 @attrs.define(eq=False)
 class Recreator:
     """
-    The part of an execution that deletes and creates objects.
+    Part of an execution that deletes and creates objects.
 
     :param settled: see `Applier`.
     """
 
     _execution: Execution
     _settled: dict[ObjectKey, Settled]
-    #: The number of objects that were recreated.
+    #: Number of recreated objects.
     _recreated_count: int = attrs.field(default=0, init=False)
 
     async def recreate(
@@ -77,7 +77,8 @@ class Recreator:
         """
         Delete and create an object.
 
-        :raises CallError: a prune guard protects it, or it could not be created again.
+        :raises CallError: if a prune guard protects it, or it could not be created
+            again.
         """
         key = action.key
         resource = await self._execution.resource_of(manifest)

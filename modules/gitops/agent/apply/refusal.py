@@ -10,8 +10,8 @@ from tunnel.toolkit.texts import shortened
 
 __all__ = ["words_of", "words_of_foreign"]
 
-#: Maximum number of characters of a message of the API server: it may quote a whole
-#: object in its middle.
+#: Maximum characters of a message of the API server: it may quote a whole object in its
+#: middle.
 MAX_SAID = 500
 
 _QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
@@ -23,7 +23,8 @@ _NO_TEXT = (
     r"expected string, got &value\.valueUnstructured\{Value:(?:[-0-9]|true|false)"
 )
 
-#: The same messages about a Secret: the field and the problem, without the value.
+#: The same messages about a Secret: they contain the field and the problem, without the
+#: value.
 _FIELD = re.compile(
     r"(?:^|: |\s)\.(?P<field>[-.\w/]{1,300}): "
     rf"(?:(?P<no_text>{_NO_TEXT})|(?P<unknown>field not declared in schema)"
@@ -35,13 +36,14 @@ _NO_BASE64 = re.compile(
     r"illegal base64 data at input byte [0-9]+"
 )
 
-#: Other field managers own these fields. Source: structured-merge-diff.
+#: Message about fields that other field managers own.  Source: structured-merge-diff.
 _CONFLICT = re.compile(r"API server: Apply failed with [0-9]+ conflicts?: ")
 _FIELD_OF_OTHERS = re.compile(
     r"(?:: |\n- )(\.(?:data|metadata|type|immutable)[-.\w/]{0,300})(?=\n|$)"
 )
 
-#: A ConfigMap or Secret with ``immutable: true``.  Source: apis/core/validation.
+#: Message about a ConfigMap or Secret with ``immutable: true``.  Source:
+#: apis/core/validation.
 _SEALED = re.compile(
     r'API server: (?:ConfigMap|Secret) "[^"]{1,300}" is invalid: \[?'
     r"(?P<path>data|binaryData|immutable): Forbidden: "
@@ -55,8 +57,8 @@ _SEALED_WORDS = (
 
 _NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
 
-#: The first field of an invalid object, by its path alone.  Source: apimachinery,
-#: pkg/api/errors and pkg/util/validation/field.
+#: Message about the first field of an invalid object, by its path alone.  Source:
+#: apimachinery, pkg/api/errors and pkg/util/validation/field.
 _INVALID = re.compile(
     r'API server: \S{1,300} "[^"]{1,300}" is invalid: \[?'
     r"(?P<path>[A-Za-z][A-Za-z0-9]{0,99}(?:\.[A-Za-z][A-Za-z0-9]{0,99}|\[[0-9]{1,9}\])"
@@ -92,7 +94,7 @@ def words_of(key: ObjectKey, error: CallError) -> str:
         return f"{short}; {_QUOTES}" if re.search(_NO_TEXT, said) else short
     if found := _wrong_in_secret(said):
         return f"the API server refuses it: {'; '.join(found)}"
-    # An admission webhook that is overloaded or too slow may quote the Secret, too.
+    # An overloaded or slow admission webhook may also quote the Secret.
     return (
         f"the API server refuses it ({error.status.name}); its message is left out, "
         "because it may quote the Secret"

@@ -22,11 +22,11 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["apply_manifest", "marked"]
 
-#: Seconds that a kind may stay unknown after its definition was established: API
-#: servers learn of it one by one.
+#: Maximum seconds that a kind may stay unknown after its definition was established:
+#: API servers learn of it one by one.
 KIND_SECONDS = 30.0
 
-#: A resource version that no object has, because etcd's first version precedes all
+#: Resource version that no object has, because etcd's first version precedes all
 #: objects. Applying with it creates an object, or fails with 409 if the object exists.
 NEVER = "1"
 
@@ -43,10 +43,10 @@ async def apply_manifest(
     Apply a manifest, with retries while the API server is overloaded.
 
     :param uid: see `marked`.
-    :param force: take fields from other field managers.
-    :param is_new: fail with ABORTED if an object of this name exists.
-    :raises Superseded: another agentk leads.
-    :raises CallError: the API server rejects the manifest, or is unavailable.
+    :param force: whether to take fields from other field managers.
+    :param is_new: whether to fail with ABORTED if an object of this name exists.
+    :raises Superseded: if another agentk leads.
+    :raises CallError: if the API server rejects the manifest, or is unavailable.
     """
     wanted = marked(manifest, execution.inventory_id, uid)
     if is_new:
@@ -91,7 +91,7 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
     Move the ``stringData`` of a Secret to ``data``, as the API server would store it.
 
     The API server does not record field managers for ``stringData``: changes by other
-    clients would be unseen, and keys that left Git would stay.
+    clients would be undetected, and keys that were removed from Git would stay.
     """
     texts = found.get("stringData")
     data = found.get("data") or {}

@@ -1,4 +1,4 @@
-"""The state in which agentk left an object when it last applied it."""
+"""State of an object after agentk last applied it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from modules.gitops.agent.objects.manifests import Manifest
 
 __all__ = ["Settled", "digest_of"]
 
-#: Version of the annotations that mark objects. A new version applies all objects once
+#: Version of the annotations that mark objects.  A new version applies all objects once
 #: more.
 _FORM = "1"
 
@@ -19,10 +19,11 @@ _FORM = "1"
 @attrs.frozen
 class Settled:
     """
-    The applied manifest of an object, and the fields that the object got.
+    Applied manifest of an object, and the fields that the object got.
 
     :ivar digest: the digest of the manifest.
-    :ivar owned: the result of `owned_fields`, which changes with the set of our fields.
+    :ivar owned: the result of `owned_fields`, which changes with the set of agentk's
+        fields.
     :ivar problem: why applying failed; it is not retried until the manifest changes.
     """
 
@@ -39,7 +40,7 @@ class Settled:
 
     @property
     def text(self) -> str:
-        """The form that is stored in the inventory."""
+        """Text that is stored in the inventory."""
         return f"{_FORM}:{self.digest}:{self.owned}"
 
 

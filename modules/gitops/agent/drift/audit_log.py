@@ -1,4 +1,4 @@
-"""Finds who changed an object in the API server's audit log."""
+"""Search of the API server's audit log for the users who changed an object."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["KubernetesAuditLog"]
 
-#: Bytes at the end of the file that are searched: about a minute of a busy API server.
-#: The search takes some milliseconds of a thread.
+#: Maximum bytes that are searched, from the end of the file: about a minute of a busy
+#: API server.  The search takes some milliseconds of a thread.
 MAX_READ = 64 * 1024**2
 
-#: Bytes of a line that is parsed: policies that log whole objects cause lines of
+#: Maximum bytes of a parsed line: policies that log whole objects cause lines of
 #: megabytes, which contain the object's name anywhere.
 MAX_LINE = 256 * 1024
 
-#: The last lines with the object's name, which are parsed.
+#: Maximum number of the last lines with the object's name that are parsed.
 MAX_LINES = 200
 
-#: Seconds until the second search: an event may be written after the change was seen.
+#: Seconds until the second search: an event may be written after agentk saw the change.
 LATE = 0.5
 
-#: Characters of a user's name, and the number of names that are returned.
+#: Maximum characters of a user's name, and maximum number of returned names.
 MAX_NAME, MAX_NAMES = 200, 10
 
-#: Characters of a field manager; the limit of API servers.
+#: Maximum characters of a field manager; the limit of API servers.
 MAX_MANAGER = 128
 
 _CHANGES = frozenset(("create", "update", "patch"))
@@ -49,9 +49,10 @@ _CHANGES = frozenset(("create", "update", "patch"))
 @attrs.define(eq=False)
 class KubernetesAuditLog:
     """
-    The file of the audit log: an ``audit.k8s.io`` event as JSON on each line.
+    File of the audit log: an ``audit.k8s.io`` event as JSON on each line.
 
-    The file is read only when the author of a change is needed, and nothing is cached.
+    The file is read only when the author of a change is needed, and its content is not
+    cached.
 
     :param now: returns the time in seconds since 1970.
     """
@@ -73,7 +74,7 @@ class KubernetesAuditLog:
         """
         Return the users that changed an object, such as ``kubernetes:alice``.
 
-        :param age: seconds since the object was last as it should be; earlier changes
+        :param age: seconds since the object last had the state in Git; earlier changes
             are ignored.
         :param writers: the writers whose changes count; empty if the object was
             deleted.
@@ -159,7 +160,7 @@ def _text(event: Mapping[str, Any], name: str) -> str:
 def _is_about(
     event: Mapping[str, Any], resource: KubernetesResource, key: ObjectKey
 ) -> bool:
-    """Tell whether an event changed the object."""
+    """Return whether an event changed the object."""
     named, code = _part(event, "objectRef"), _part(event, "responseStatus").get("code")
     place = (resource.group, resource.name, key.namespace, key.name)
     uri = _text(event, "requestURI").encode()

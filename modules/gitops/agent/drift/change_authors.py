@@ -1,10 +1,10 @@
 """
 Users who changed an object, if their requests came through kas.
 
-The API server records a field manager and a time in seconds, but no user. A request
-through kas made a change if the object, the manager and the second match, and if there
-are as many requests as changes. Otherwise, or if there were more requests than kas
-remembers, agentk does not name a user.
+The API server records a field manager and a time in seconds, but no user.  A request
+through kas made a change if the object, the manager and the second match, and if the
+numbers of requests and changes are equal.  Otherwise, or if there were more requests
+than kas remembers, agentk does not name a user.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["Changes", "Writes", "seconds_of"]
 
-#: Number of objects whose last writes and changes are remembered, and the number of
-#: writes of each.
+#: Maximum number of objects whose last writes and changes are remembered, and maximum
+#: number of writes of each.
 MAX_OBJECTS, MAX_OF_ONE = 1000, 8
 
-#: How long requests are remembered, in seconds.
+#: Seconds that requests are remembered.
 REMEMBERED = 60.0
 
 #: Maximum difference in seconds between the API server's ``Date`` and its records: both
@@ -58,7 +58,7 @@ class Writes:
     """
     Recent writes of clients of kas.
 
-    :param seconds: a monotonic clock.
+    :param seconds: returns the time of a monotonic clock.
     """
 
     _seconds: Callable[[], float]
@@ -69,8 +69,7 @@ class Writes:
     def add(self, write: KubernetesWrite) -> None:
         """Remember a write."""
         if write.subresource == "status":
-            # Writes of these clients are numerous, and agentk does not look for their
-            # users.
+            # These clients write often, and agentk does not look for their users.
             return
         place = write.group, write.resource, write.namespace, write.name
         found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
@@ -88,18 +87,19 @@ class Writes:
         """
         Return the credentials whose requests match the changes of *writers*.
 
-        :param since: when the object was last as in Git; earlier requests do not count.
+        :param since: the time when the object last had the state in Git; earlier
+            requests do not count.
         :param changes: number of recent changes; 0 if the object was deleted.
         """
         place = resource.group, resource.name, key.namespace, key.name
         since = max(since, self._seconds() - REMEMBERED)
         lately = [one for at, one in self._found.get(place, ()) if at > since]
         if max(changes, len(lately)) >= MAX_OF_ONE:
-            # There may have been further requests, and one of them may have made this
-            # change.
+            # Further requests may have been forgotten, and one of them may have made
+            # this change.
             return ()
         if not changes:
-            # Requests for the object itself, not for one of its subresources.
+            # Consider requests for the object itself, without its subresources.
             fitting = [
                 one for one in lately if one.verb == "delete" and not one.subresource
             ]
@@ -132,7 +132,7 @@ def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
 @attrs.define(eq=False)
 class _Changed:
     """
-    The recent changes of one object.
+    Recent changes of one object.
 
     :ivar looks: the times at which a digest of its fields was computed, which costs as
         much as reading them.
@@ -146,7 +146,7 @@ class _Changed:
 @attrs.define(eq=False)
 class Changes:
     """
-    Counts of the recent changes of objects, without changes of their status.
+    Counter of the recent changes of objects, without changes of their status.
 
     :param seconds: as for `Writes`.
     """
@@ -161,7 +161,7 @@ class Changes:
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
-            # agentk does not look for the user of an object that changes so often.
+            # agentk does not look for the user of an object that changes this often.
             found.times.append(now)
             found.digest = ""
             return

@@ -1,12 +1,12 @@
 """
 Drift: applied objects that other clients changed, detected when it happens.
 
-    watches.py --metadata--> are our fields still ours? --no--> get the object, and
-    dry-run what Git wants of it --they differ--> drift
+    watches.py --metadata--> are agentk's fields unchanged? --no--> get the object, and
+                 dry-run its manifest --they differ--> drift
 
-A change outside our fields (status, replicas that Git does not name, defaults of
-webhooks) costs no request: the API server's ``managedFields`` show that our fields are
-untouched.
+A change of other fields (status, replicas that Git does not name, defaults of webhooks)
+costs no request: the API server's ``managedFields`` show that agentk's fields are
+unchanged.
 """
 
 from __future__ import annotations
@@ -57,80 +57,81 @@ __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 #: Seconds from an event to the check of its object: changes often come in pairs.
 SETTLE = 0.1
 
-#: Objects that are checked at the same time.
+#: Maximum number of objects that are checked at the same time.
 IN_FLIGHT = 8
 
-#: Checks of one object in a period, and its seconds: an object that is rewritten each
-#: second is checked less often.
+#: Maximum number of checks of one object in a period, and the seconds of that period:
+#: an object that is rewritten each second is checked less often.
 LOOKS, LOOKS_SECONDS = 5, 60.0
 
-#: Seconds between two checks of all objects of kinds that cannot be watched: one
-#: request for each object.
+#: Seconds between two checks of all objects of kinds that cannot be watched: each check
+#: costs one request for each object.
 UNWATCHED_AGAIN = 600.0
 
 #: Seconds until the retry of a failed check.
 LOOK_AGAIN = 5.0
 
-#: Checks of one object that a newer change may overtake before its drift is reported
-#: without fields: the status of some objects changes all the time.
+#: Number of checks of one object that a newer change may overtake before its drift is
+#: reported without fields: the status of some objects changes all the time.
 OVERTAKEN = 3
 
-#: Repairs of one object in a period, and its seconds: beyond that another program keeps
-#: changing it, and users have to decide which of the two is right.
+#: Maximum number of repairs of one object in a period, and the seconds of that period:
+#: beyond it another program keeps changing the object, and users have to decide which
+#: of the two is right.
 REPAIRS, REPAIRS_SECONDS = 5, 3600.0
 
-#: Repairs of a project in a period, and its seconds: a whole namespace may have been
-#: deleted.
+#: Maximum number of repairs of a project in a period, and the seconds of that period: a
+#: whole namespace may have been deleted.
 ALL_REPAIRS, ALL_REPAIRS_SECONDS = 100, 60.0
 
 #: Seconds until the retry of a failed repair.
 REPAIR_AGAIN = 60.0
 
-#: Kinds that are counted by name; all others are counted as "other".
+#: Maximum number of kinds that are counted by name; all others are counted as "other".
 MAX_KINDS = 50
 
-#: Ended drifts that are remembered.
+#: Maximum number of remembered drifts that ended.
 REMEMBERED = 100
 
 
 class DriftKind(Enum):
-    """The kind of change that other clients made."""
+    """Kind of a change that other clients made."""
 
     CHANGED = "changed"
     DELETED = "deleted"
-    #: Its deletion was requested, but a finalizer holds it.
+    #: The object's deletion was requested, but a finalizer holds it.
     DELETING = "being deleted"
-    #: Another object has its name.
+    #: Another object has the object's name.
     REPLACED = "replaced"
 
 
 class DriftState(Enum):
-    """The state of a drift."""
+    """State of a drift."""
 
     REPORTED = "reported"
-    #: About to be repaired.
+    #: The drift will be repaired soon.
     DUE = "due"
     REPAIRED = "repaired"
-    #: Not repaired for a while, because it was repaired too often.
+    #: The drift is not repaired for a while, because it was repaired too often.
     PAUSED = "paused"
-    #: Could not be repaired; the repair is retried.
+    #: The drift could not be repaired; the repair is retried.
     FAILED = "failed"
-    #: Gone without a repair: the object is as in Git again.
+    #: The drift ended without a repair: the object is as in Git again.
     ENDED = "ended"
 
 
 @attrs.frozen
 class Drift:
     """
-    A difference between an object and its applied manifest.
+    Difference between an object and its applied manifest.
 
     :ivar more: the number of changed fields that *fields* leaves out.
-    :ivar writers: the present managers of the fields; none for a deleted object.
+    :ivar writers: the current managers of the fields; empty for a deleted object.
     :ivar found_at: when it was found, in seconds since 1970.
-    :ivar reason: why it is not repaired although it should be.
+    :ivar reason: why the drift is not repaired although it should be.
     :ivar credentials: the credentials that made the change, as far as known: through
         kas (``user:alice``), or from the API server's audit log (``kubernetes:alice``).
-    :ivar uid: the uid of the present object; of the applied object if it is gone.
+    :ivar uid: the uid of the current object; of the applied object if it was deleted.
     """
 
     key: ObjectKey
@@ -160,7 +161,7 @@ class Drift:
 @attrs.define(eq=False)
 class _Applied:
     """
-    An object as it was after it was applied.
+    Object as it was after it was applied.
 
     :ivar fields: the result of `owned_fields`.
     :ivar at: when it was applied, by the reactor's clock.
@@ -173,7 +174,7 @@ class _Applied:
     at: float
 
     def is_as_before(self, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether none of our fields has changed."""
+        """Return whether none of agentk's fields has changed."""
         if metadata.get("resourceVersion") == self.version:
             return True
         return (
@@ -186,7 +187,7 @@ class _Applied:
 @attrs.define(eq=False)
 class Drifts:
     """
-    The drift of one project.
+    Drift of one project.
 
     :param now: returns the time in seconds since 1970.
     :param writes: recent writes of clients of kas.
@@ -194,7 +195,7 @@ class Drifts:
     :param repairs: whether drift is repaired; `Project` repairs it, with `due`.
     :param tell: called with each new drift and each change of its state; must not
         block.
-    :ivar present: the present drift, by object.
+    :ivar present: the current drift, by object.
     :ivar lately: the last drifts that ended.
     :ivar by_kind: the number of drifts by kind of the object.
     :ivar by_state: the number of changes to each state.
@@ -218,18 +219,18 @@ class Drifts:
     _commit: str = attrs.field(default="", init=False)
     _applied: dict[ObjectKey, _Applied] = attrs.field(factory=dict, init=False)
     _keys: dict[Kind, set[ObjectKey]] = attrs.field(factory=dict, init=False)
-    #: Objects about to be applied: their changes are ours.
+    #: Objects that agentk is about to apply, so that their changes are its own.
     _ours: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects to check, each with the earliest time of the check.
     _dirty: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _looks: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
-    #: Consecutive checks that a newer change overtook, by object.
+    #: Number of consecutive checks that a newer change overtook, by object.
     _overtaken: Counter[ObjectKey] = attrs.field(factory=Counter, init=False)
     _repaired: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
     _not_before: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _all_repairs: Allowance = attrs.field(init=False)
     _changes: Changes = attrs.field(init=False)
-    #: `run` and `wait` sleep on these.
+    #: `run` and `wait` sleep on these Deferreds.
     _wake_run: Deferred[None] | None = attrs.field(default=None, init=False)
     _wake_wait: Deferred[None] | None = attrs.field(default=None, init=False)
 
@@ -240,7 +241,10 @@ class Drifts:
     # Applied objects.
 
     def planned(self, plan: Plan, inventory_id: str) -> None:
-        """Note which objects a plan applies, and forget the objects that left Git."""
+        """
+        Note which objects a plan applies, and forget the objects that were removed from
+        Git.
+        """
         self._inventory_id, self._commit = inventory_id, plan.commit
         wanted = {
             key: one
@@ -294,7 +298,7 @@ class Drifts:
         self._ended(key, DriftState.REPAIRED, found.uid)
 
     def worked(self) -> None:
-        """Note that the plan is finished: later changes are not ours."""
+        """Note that the plan is finished: later changes are made by other clients."""
         self._ours = set()
         self._wake()
 
@@ -304,11 +308,16 @@ class Drifts:
         return None if known is None else known.manifest.origin
 
     def leaves(self, manifest: Manifest) -> bool:
-        """Tell whether drift of an object stays: its manifest in Git is unchanged."""
+        """
+        Return whether drift of an object stays, because its manifest in Git is
+        unchanged.
+        """
         return not self._repairs and self.is_of_others(manifest)
 
     def is_of_others(self, manifest: Manifest) -> bool:
-        """Tell whether other clients changed an object whose manifest is unchanged."""
+        """
+        Return whether other clients changed an object whose manifest is unchanged.
+        """
         if manifest.key not in self.present:
             return False
         return self._applied[manifest.key].manifest.is_as(manifest)
@@ -324,7 +333,7 @@ class Drifts:
 
     @property
     def unwatched(self) -> Mapping[Kind, str]:
-        """The reasons why kinds cannot be watched, by kind."""
+        """Reasons why kinds cannot be watched, by kind."""
         return self._watches.problems(self)
 
     # Implementation of `KindFollower`.
@@ -341,14 +350,14 @@ class Drifts:
         if metadata.get("resourceVersion") != known.version:
             self._changes.note(key, metadata)
         if key in self._dirty:
-            # A check is due anyway.
+            # A check is already scheduled.
             return
         try:
             if key not in self.present and known.is_as_before(metadata):
                 return
         except RecursionError:
-            # Nested too deep to compare here: the check reports the drift or the
-            # failure.
+            # The metadata is nested too deeply to compare here: the check reports the
+            # drift or the failure.
             pass
         self._look_at(key)
 
@@ -424,10 +433,10 @@ class Drifts:
                 self._look_at(key, LOOK_AGAIN)
             return
         except RecursionError:
-            # An object nested this deep ends only its own check.
+            # An object that is nested this deeply ends only its own check.
             return
         if self._applied.get(key) is not known or key in self._ours:
-            # It was applied in the meantime.
+            # The object was applied in the meantime.
             return
         if found is None:
             self._ended(key, DriftState.ENDED)
@@ -472,8 +481,8 @@ class Drifts:
         except CallError as error:
             if error.status in UNDECIDED or error.status is Status.ABORTED:
                 raise CallError(Status.UNAVAILABLE, error.message) from None
-            # For example a webhook that rejects dry runs: our fields were changed
-            # anyway.
+            # A webhook may reject dry runs, for example; agentk's fields were changed
+            # in any case.
             writers = writers_of(live, (), FIELD_MANAGER)
             return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
         if wanted["metadata"].get("resourceVersion") != metadata["resourceVersion"]:
@@ -485,7 +494,7 @@ class Drifts:
         del self._overtaken[key]
         fields, more = changed_fields(key, wanted, live)
         if not fields:
-            # Others set the same values: there is nothing to revert.
+            # Other clients set the same values, so agentk has nothing to revert.
             known.version = metadata["resourceVersion"]
             known.fields = owned_fields(metadata, FIELD_MANAGER)
             return None
@@ -527,7 +536,7 @@ class Drifts:
             return None
         before = self.present.get(key)
         if before is not None and before.kind is DriftKind.CHANGED:
-            # Report it once, not alternately with its fields and without.
+            # Report the drift once, instead of alternately with and without its fields.
             return attrs.evolve(before, state=DriftState.REPORTED, reason="")
         writers = writers_of(live, (), FIELD_MANAGER)
         return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
@@ -540,7 +549,7 @@ class Drifts:
         kind = drift.key.kind
         before = self.present.get(drift.key)
         if before is not None:
-            # Keep the time at which it was first found.
+            # Keep the time at which the drift was first found.
             drift = attrs.evolve(drift, found_at=before.found_at)
             if drift.fields == before.fields and drift.writers == before.writers:
                 drift = attrs.evolve(drift, credentials=before.credentials)
@@ -548,7 +557,8 @@ class Drifts:
             drift = self._allowed(drift)
         self.present[drift.key] = drift
         paused = drift.state is DriftState.PAUSED
-        # Otherwise each write of the other client to a paused object would be reported.
+        # Without this, each write of the other client to a paused object would be
+        # reported.
         known = before is not None and before.state is drift.state and paused
         if before is None:
             more = len(self.by_kind) >= MAX_KINDS and kind not in self.by_kind
@@ -582,7 +592,7 @@ class Drifts:
             self._say(ended)
 
     def _forget(self, key: ObjectKey) -> None:
-        """Remove an object that left Git from all tables."""
+        """Remove an object that was removed from Git from all tables."""
         del self._applied[key]
         tables: tuple[dict[ObjectKey, Any], ...] = (
             *(self._dirty, self._looks, self._overtaken),
@@ -644,7 +654,8 @@ class Drifts:
             return
         self._not_before[key] = self._clock.seconds() + REPAIR_AGAIN
         if (repaired := self._repaired.get(key)) is not None:
-            # A failed repair is not a sign of another program that keeps changing it.
+            # A failed repair does not show that another program keeps changing the
+            # object.
             repaired.give_back()
         failed = attrs.evolve(drift, state=DriftState.FAILED, reason=reason)
         self.present[key] = failed
@@ -675,7 +686,7 @@ class Drifts:
 
 
 def _goes_by_itself(manifest: Manifest) -> bool:
-    """Tell whether a manifest is a Job that the cluster deletes after it is done."""
+    """Return whether a manifest is a Job that the cluster deletes after it is done."""
     spec = manifest.object.get("spec")
     return (
         (manifest.key.group, manifest.key.kind) == ("batch", "Job")

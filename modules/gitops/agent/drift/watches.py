@@ -1,7 +1,7 @@
 """
 Watches on the kinds of objects that projects have: one watch for each kind.
 
-All projects share the watches, which receive metadata only, and so nothing secret.
+All projects share the watches, which receive only metadata, and so no secrets.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ __all__ = ["CATCH_UPS", "JOIN", "Kind", "KindFollower", "KindWatches"]
 #: Group and kind.
 Kind = tuple[str, str]
 
-#: Seconds before a kind that cannot be watched is tried again, at first and at most:
-#: its definition may be created soon, or a permission granted.
+#: Seconds before a kind that cannot be watched is tried again: first and maximum.  Its
+#: definition may be created soon, or a permission granted.
 RETRY_FIRST, RETRY_MOST = 5.0, 600.0
 
-#: How long the list for later followers waits for more followers, in seconds: all
-#: projects start at the same time, and one list serves them all.
+#: Seconds that the list for later followers waits for more followers: all projects
+#: start at the same time, and one list serves them all.
 JOIN = 1.0
 
-#: Lists for later followers at the same time, over all kinds.
+#: Maximum number of simultaneous lists for later followers, over all kinds.
 CATCH_UPS = 2
 
 
 class KindFollower(Protocol):
-    """A follower of its objects of some kinds."""
+    """Follower of its objects of some kinds."""
 
     def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
         """Return the keys of its current objects."""
@@ -54,12 +54,12 @@ class KindFollower(Protocol):
         """Handle an object that exists and may have changed."""
 
     def deleted(self, key: ObjectKey) -> None:
-        """Handle an object that is gone, or was gone for a while."""
+        """Handle an object that does not exist, or did not exist for a while."""
 
 
 class KindWatches:
     """
-    The watches on all kinds, and their followers.
+    Watches on all kinds, and their followers.
 
     :param random: returns a number between 0 and 1, for the jitter of pauses.
     """
@@ -80,7 +80,7 @@ class KindWatches:
         """
         Notify *follower* of objects of these kinds from now on, and of no others.
 
-        :param kinds: for each kind, the API version to request it in.
+        :param kinds: for each kind, the API version for its requests.
         """
         for kind, watch in tuple(self._watches.items()):
             if kind not in kinds:
@@ -126,10 +126,10 @@ class KindWatches:
 @attrs.define(eq=False)
 class _Watch:
     """
-    A watch of one kind.
+    Watch of one kind.
 
     :ivar api_version: the version for the next request.
-    :ivar followers: the followers, in the order they joined.
+    :ivar followers: the followers, in the order in which they joined.
     :ivar late: the followers that joined after the list and need another list; one list
         serves all of them.
     :ivar synced: whether the followers know all objects and receive changes.
@@ -228,8 +228,7 @@ class _Watch:
 
     async def _list_again(self) -> None:
         """
-        Notify the late followers of the objects that exist now, and of those that are
-        gone.
+        Notify the late followers of the objects that exist now, and of deleted objects.
 
         Only one page is in memory at a time, and followers receive only their own
         objects.
@@ -265,7 +264,7 @@ class _Watch:
             async for event in events:
                 if event.type is WatchEventType.RESET:
                     listed = set()
-                    # This list is for the late followers as well.
+                    # This list also serves the late followers.
                     self.late.clear()
                     before = {
                         one: frozenset(one.keys_of(self._kind))
@@ -304,7 +303,9 @@ class _Watch:
         before: Mapping[KindFollower, frozenset[ObjectKey]],
         listed: Collection[tuple[str, str]],
     ) -> None:
-        """Notify followers of objects that were deleted while nothing was watched."""
+        """
+        Notify followers of objects that were deleted while the kind was not watched.
+        """
         for follower, keys in before.items():
             gone = [one for one in keys if (one.namespace, one.name) not in listed]
             for_each(gone, follower.deleted, "notifying a project of an object")

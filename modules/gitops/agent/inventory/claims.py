@@ -20,7 +20,7 @@ who may annotate an object could take it out of its inventory anyway:
 
 No annotation of an inventory proves which agentk wrote it, because other users may
 write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
-seems to be behind, and limits the delay instead: each delete waits once, whatever
+seems to be behind, and limits the delay instead: each delete waits once, even if
 commits arrive in the meantime. If an inventory stays at its commit for that long, it
 delays no further delete of the same commit of agent 1. A newer commit begins another
 wait, because it may be the commit that agent 2 can apply again, and may move an object
@@ -66,22 +66,24 @@ __all__ = ["OTHERS_SECONDS", "Claim", "Claims", "ClaimsOf", "Waits", "no_claims"
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: ConfigMaps of one page, without and with their content, of up to a quarter of a
-#: megabyte and a megabyte; JSON may take six times as much.
+#: Number of ConfigMaps in one page, without and with their content, of up to a quarter
+#: of a megabyte and a megabyte; JSON may take six times as much.
 PAGE, WHOLE_PAGE = 8, 2
 
-#: ConfigMaps of inventories at the same commit that are read for claims without
-#: annotations, at most 100 MB a pass.  Other users may create more of them.
+#: Maximum number of ConfigMaps of inventories at the same commit that are read for
+#: claims without annotations, at most 100 MB per pass.  Other users may create more of
+#: them.
 MAX_WANTING = 100
 
-#: ConfigMaps that are read.
+#: Maximum number of ConfigMaps that are read.
 MAX_SEEN = 4000
 
-#: Namespaces in which an inventory is looked for: only one contains it, and others
-#: contain ConfigMaps of users.
+#: Maximum number of Namespaces that are searched for an inventory: only one contains
+#: it, and others contain ConfigMaps of users.
 MAX_CLAIMANTS = 8
 
-#: Annotations that are read, and characters of each: other users may write anything.
+#: Annotations that are read, and maximum characters of each: other users may write any
+#: text.
 _FACTS = (COMMIT, PARTS, SOURCE, WRITER)
 MAX_FACT = 4096
 
@@ -92,25 +94,25 @@ _NAMESPACE = ""
 _UNSEEN = "?"
 
 #: Seconds that the delete of an object waits for other agents to reach the commit: kas
-#: notifies all of them within seconds. An agent that is away, or a ConfigMap that only
-#: seems to be an inventory, must not hold deletes forever.
+#: notifies all of them within seconds.  An absent agent, or a ConfigMap that only seems
+#: to be an inventory, must not hold deletes forever.
 OTHERS_SECONDS = 120.0
 
-#: The value of a label.
+#: Valid value of a label.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
-#: Characters of the id of an inventory in messages.
+#: Maximum characters of the id of an inventory in messages.
 MAX_ID = 100
 
 
 @attrs.frozen
 class Claim:
     """
-    A reason not to delete an object.
+    Reason not to delete an object.
 
     :ivar is_made: whether another inventory claims the object and takes it; if not,
         another inventory may still claim it.
-    :ivar seconds: the maximum of seconds that the object is kept.
+    :ivar seconds: the maximum number of seconds that the object is kept.
     """
 
     reason: str
@@ -121,12 +123,12 @@ class Claim:
 @attrs.define
 class _Behind:
     """
-    An inventory that is not at our commit.
+    Inventory that is not at this inventory's commit.
 
     :ivar commit: its commit.
     :ivar since: when it was first seen at this commit.
-    :ivar ended: when it had stayed there for `OTHERS_SECONDS`, while we were at the
-        same commit.
+    :ivar ended: when it had stayed there for `OTHERS_SECONDS`, while this inventory was
+        at the same commit.
     """
 
     commit: str
@@ -137,11 +139,11 @@ class _Behind:
 @attrs.define
 class Waits:
     """
-    The waits of deletes for other agents, from one check to the next.
+    Waits of deletes for other agents, from one check to the next.
 
     :ivar begun: when each delete began to wait.
     :ivar behind: the inventories that were behind at the last check.
-    :ivar own: our commit at the last check.
+    :ivar own: this inventory's commit at the last check.
     """
 
     begun: dict[ObjectKey, float] = attrs.field(factory=dict)
@@ -156,7 +158,7 @@ class Waits:
     def end(self) -> None:
         """Note that no delete is due."""
         self.begun.clear()
-        # The others were not observed for long enough to know how slow they are.
+        # The others were observed for too short a time to show how slow they are.
         self.behind = {
             name: one for name, one in self.behind.items() if one.ended < math.inf
         }
@@ -172,9 +174,9 @@ class Waits:
         Note which inventories are behind now, and at which commits.
 
         :param keys: all objects whose deletes are due.
-        :param own: our commit.
+        :param own: this inventory's commit.
         :returns: the last inventory that was noted, and the objects that wait, each
-            with the seconds left.
+            with the remaining seconds.
         """
         if own != self.own:
             # An inventory that was slow to reach another commit may reach this one.
@@ -203,8 +205,8 @@ class _Facts:
     Facts about all inventories, without texts that other users may make long.
 
     :ivar own: ids of inventories of this agentk.
-    :ivar behind: commit and writer of inventories that may still reach our commit.
-    :ivar at_commit: inventories of the same source that are at our commit.
+    :ivar behind: commit and writer of inventories that may still reach this commit.
+    :ivar at_commit: inventories of the same source that are at this commit.
     :ivar same: inventories in *behind* that certainly follow the same repository.
     :ivar is_all: whether all inventories were read.
     :ivar may_list: whether agentk may read them.
@@ -218,7 +220,7 @@ class _Facts:
     may_list: bool = True
 
 
-#: A function that returns the claims to objects, given their live state.
+#: Function that returns the claims to objects, given their live state.
 ClaimsOf = Callable[
     [Mapping[ObjectKey, KubernetesObject]], Awaitable[Mapping[ObjectKey, Claim]]
 ]
@@ -239,13 +241,13 @@ class Claims:
     :param client: acts as agentk.
     :param inventory_id: the inventory of the project that prunes.
     :param mark: this agentk's mark as a writer of inventories: its projects coordinate
-        directly, and leftovers of its former projects claim nothing.
+        directly, and leftovers of its former projects do not claim any object.
     :param namespace: the Namespace of this agentk's inventories: other users may write
         a mark elsewhere.
     :param source: the source of the project, as recorded in its inventory.
     :param commit: the commit without the objects.
     :param waits: the waits of deletes until other agents reach the commit.
-    :param now: the present time, by the clock of *waits*.
+    :param now: the current time, by the clock of *waits*.
     """
 
     _client: IKubernetesClient
@@ -266,7 +268,7 @@ class Claims:
         If agentk may not list ConfigMaps, every delete waits as for an agent that is
         behind: the permission may only be missing for a moment.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         if not objects:
             self._waits.end()
@@ -285,13 +287,14 @@ class Claims:
         for key, one in objects.items():
             named.setdefault(claimed_by(one), []).append(key)
         for inventory, keys in named.items():
-            # It may be missing in *facts*: other users may create many ConfigMaps.
+            # The inventory may be missing in *facts*: other users may create many
+            # ConfigMaps.
             if inventory not in own and _LABEL_VALUE.fullmatch(inventory) is not None:
                 is_at_commit = inventory in facts.at_commit
                 claims = await self._claimed(inventory, keys, objects, is_at_commit)
                 found |= claims
                 if inventory in facts.behind and inventory in facts.same:
-                    # Its agent may drop the claim when it reads our commit.
+                    # The other agent may drop the claim when it reads this commit.
                     early.update(claims)
         behind = {
             inventory: commit
@@ -333,7 +336,8 @@ class Claims:
 
     def _is_own(self, said: Mapping[str, str]) -> bool:
         """
-        Tell whether a ConfigMap has this agentk's mark, in this agentk's own Namespace.
+        Return whether a ConfigMap has this agentk's mark, in this agentk's own
+        Namespace.
         """
         written = said.get(WRITER), said[_NAMESPACE]
         return written == (self._mark, self._namespace)
@@ -364,11 +368,11 @@ class Claims:
 
     async def may_follow(self, inventory: str) -> bool:
         """
-        Tell whether another agent's inventory may follow the same source.
+        Return whether another agent's inventory may follow the same source.
 
-        False if agentk may not list ConfigMaps.
+        Return False if agentk may not list ConfigMaps.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         if _LABEL_VALUE.fullmatch(inventory) is None:
             # The annotation of an object may contain any text.
@@ -454,7 +458,8 @@ class Claims:
             metadata_only=True,
         )
         async for page in pages:
-            # The inventory of a former project claims nothing, see `Leftovers`.
+            # The inventory of a former project does not claim any object, see
+            # `Leftovers`.
             said = map(_said, page)
             found += [one[_NAMESPACE] for one in said if SOURCE in one and PARTS in one]
             if len(found) > MAX_CLAIMANTS:
@@ -481,7 +486,7 @@ class Claims:
                 return
 
     def _may_follow_same(self, annotations: Mapping[str, str]) -> bool:
-        """Tell whether an inventory may have, or reach, our commit."""
+        """Return whether an inventory may have, or reach, this commit."""
         return (
             PARTS in annotations
             and bool(self._source)
@@ -494,11 +499,11 @@ class Claims:
         objects: Mapping[ObjectKey, KubernetesObject],
     ) -> Collection[str]:
         """
-        Return the inventories at our commit that claim objects without annotations.
+        Return the inventories at this commit that claim objects without annotations.
 
-        The annotations may come a moment later: the API server may have refused them,
-        and agents that want the same object overwrite each other's.  Inventories that
-        are too many to be read may claim the objects, too.
+        The annotations may follow a moment later: the API server may have refused them,
+        and agents that claim the same object overwrite each other's annotations.  If
+        too many inventories exist to be read, the others may claim the objects, too.
         """
         found, seen = set[str](), 0
         for inventory in sorted(inventories):
@@ -533,13 +538,13 @@ def _said(part: KubernetesObject) -> Mapping[str, str]:
 
 
 def _is_same(theirs: str, ours: str) -> bool:
-    """Tell whether two inventories certainly follow one repository."""
+    """Return whether two inventories certainly follow one repository."""
     (one, _), (two, _) = map(followed_in, (theirs, ours))
     return bool(one.repository) and one.repository == two.repository
 
 
 def _may_be_same(theirs: str, ours: str) -> bool:
-    """Tell whether two inventories may follow the same ref of one repository."""
+    """Return whether two inventories may follow the same ref of one repository."""
     if not theirs:
         return False
     (one, name), (two, other) = map(followed_in, (theirs, ours))

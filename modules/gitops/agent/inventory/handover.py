@@ -1,15 +1,15 @@
 """
 Handover of objects from one project to another.
 
-A manifest that moves in one commit leaves one project and enters another. Each of the
+A manifest that moves in one commit leaves one project and enters another.  Each of the
 two processes the commit independently:
 
     the old project    keeps the object while another project has it in Git, or has
                        not read this commit and may have it
-    the new project    takes it, whatever its ``inventory_policy``, once the old one
+    the new project    takes it, with any ``inventory_policy``, once the old one
                        has read a commit without it
 
-So the object is never deleted. A renamed project finds the inventory of its old name,
+So the object is never deleted.  A renamed project finds the inventory of its old name,
 which no project of the agent has any more, and takes the objects in it.
 """
 
@@ -28,15 +28,15 @@ __all__ = ["ProjectHandover", "names"]
 
 
 class _Desired(Protocol):
-    """The commits of a project; see `DesiredCommits`."""
+    """Commits of a project; see `DesiredCommits`."""
 
     @property
     def inventory(self) -> str:
-        """The id of the project's inventory; empty before the first commit."""
+        """Id of the project's inventory; empty before the first commit."""
 
     @property
     def known_commit(self) -> str:
-        """The last commit that `has_in_git` knows; empty if there is none."""
+        """Last commit that `has_in_git` knows; empty before the first."""
 
     @property
     def knows_orders(self) -> bool:
@@ -48,19 +48,17 @@ class _Desired(Protocol):
 
     @property
     def known_since(self) -> float:
-        """
-        The time when `known_commit` became known, by a clock that all projects share.
-        """
+        """Time when `known_commit` became known, by a clock that all projects share."""
 
     @property
     def location(self) -> Location:
-        """The project's ref and repository, as kas resolved them."""
+        """Ref and repository of the project, as kas resolved them."""
 
 
 class _Status(Protocol):
     @property
     def problems(self) -> list[str]:
-        """Descriptions of present problems."""
+        """Descriptions of current problems."""
 
 
 class _Project(Protocol):
@@ -68,18 +66,18 @@ class _Project(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the configuration."""
+        """Name in the configuration."""
 
     @property
     def desired(self) -> _Desired:
-        """The commits of the project."""
+        """Commits of the project."""
 
     @property
     def status(self) -> _Status:
-        """The status of the project."""
+        """Status of the project."""
 
     def has_in_git(self, key: ObjectKey) -> bool:
-        """Tell whether a commit that the project processes contains an object."""
+        """Return whether a commit that the project processes contains an object."""
 
     def others_changed(self) -> None:
         """Check again objects that wait for other projects."""
@@ -93,7 +91,7 @@ class ProjectHandover:
     :param name: the name of the project.
     :param projects: the active projects, by name.
     :param refused: returns why the newest configuration of the agent is not in effect,
-        and so perhaps not all of its projects are active; empty if it is in effect.
+        so that some of its projects may not be active; empty if it is in effect.
     """
 
     _name: str
@@ -102,8 +100,8 @@ class ProjectHandover:
 
     def stays(self, key: ObjectKey) -> str:
         """
-        Return why an object that left this project must not be deleted; empty if it
-        may.
+        Return why an object that was removed from this project must not be deleted;
+        empty if it may be.
         """
         for other in self._others():
             if other.has_in_git(key):
@@ -119,7 +117,7 @@ class ProjectHandover:
 
     def gives(self, key: ObjectKey, owner: str) -> bool | None:
         """
-        Tell whether the project with the inventory *owner* has given up an object.
+        Return whether the project with the inventory *owner* has given up an object.
 
         :returns: None if no project of this agent has that inventory.
         """
@@ -133,7 +131,8 @@ class ProjectHandover:
 
     def will_read(self, owner: str) -> bool:
         """
-        Tell whether the project with the inventory *owner* has yet to read our commit.
+        Return whether the project with the inventory *owner* has yet to read this
+        project's commit.
         """
         own = self._projects.get(self._name)
         return own is not None and any(
@@ -144,7 +143,7 @@ class ProjectHandover:
 
     @property
     def inventories(self) -> dict[str, str]:
-        """The names of the other projects, by the ids of their inventories."""
+        """Names of the other projects, by the ids of their inventories."""
         return {
             one.desired.inventory: one.name
             for one in self._others()
@@ -184,7 +183,7 @@ class ProjectHandover:
 
 def _is_behind(other: _Project, own: _Project) -> bool:
     """
-    Tell whether *other* may not have read the commit that *own* has read.
+    Return whether *other* may not have read the commit that *own* has read.
 
     Each project skips commits: some were replaced before it read them, and some it
     could not read.  So a commit that *own* does not know proves nothing.
@@ -193,11 +192,11 @@ def _is_behind(other: _Project, own: _Project) -> bool:
     if theirs == ours or not _may_follow(other, own):
         return False
     if theirs in own.desired.past_commits:
-        # Also after a forced push, when *other* may know our commit from before.
+        # A forced push may have restored a commit that *other* read earlier.
         return True
     if not _follow_same(other, own):
         return False
-    # The ref may have been forced back to a commit that *other* knows from before.
+    # The ref may have been forced back to a commit that *other* read earlier.
     has_passed = (
         ours in other.desired.past_commits
         and other.desired.known_since >= own.desired.known_since
@@ -206,7 +205,7 @@ def _is_behind(other: _Project, own: _Project) -> bool:
 
 
 def _follow_same(other: _Project, own: _Project) -> bool:
-    """Tell whether both certainly follow the same ref of the same repository."""
+    """Return whether both certainly follow the same ref of the same repository."""
     theirs, ours = other.desired.location, own.desired.location
     if not ours.repository or theirs.repository != ours.repository:
         return False
@@ -215,7 +214,7 @@ def _follow_same(other: _Project, own: _Project) -> bool:
 
 
 def _may_follow(other: _Project, own: _Project) -> bool:
-    """Tell whether both may follow the same ref, whatever its spelling."""
+    """Return whether both may follow the same ref, in any spelling."""
     return other.settings.ref == own.settings.ref or other.desired.location.may_be_ref(
         own.desired.location
     )
@@ -234,7 +233,7 @@ def names(
     """
     Return a predicate: whether *manifests* name an object of the cluster.
 
-    :param namespace: the Namespace of manifests without one. Kinds are not looked up
+    :param namespace: the Namespace of manifests without one.  Kinds are not looked up
         here to see whether they have namespaces: an object counts as named if it may
         be.
     """

@@ -1,18 +1,18 @@
 """
-The list of the objects that are in the cluster because of a source.
+List of the objects that are in the cluster because of a source.
 
     ConfigMap inventory-ID      part 0, and the number of parts
     ConfigMap inventory-ID-1    part 1, if one is not enough
 
-Each key of ``data`` is an object. Keys, names and the label are compatible with
+Each key of ``data`` is an object.  Keys, names and the label are compatible with
 cli-utils, so that inventories of GitLab's agent are found.
 
 An inventory never lists fewer objects than exist: objects are added before they are
-applied and removed after they were deleted. The part of an object depends on a hash of
+applied and removed after they were deleted.  The part of an object depends on a hash of
 its key, so a write that is interrupted leaves each part in its old or new state, and
-both are sufficient. Part 0 is written first, with the version that was read: an agentk
-that has lost its leadership fails there. Because it may have nothing to write, it also
-checks the version before each delete and after each wait.
+both are sufficient.  Part 0 is written first, with the version that was read: an agentk
+that has lost its leadership fails at that write.  Because part 0 may be unchanged,
+agentk also checks its version before each delete and after each wait.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ PARTS = "txkas/inventory-parts"
 WRITES = "txkas/inventory-writes"
 COMMIT = "txkas/commit"
 
-#: Bytes of keys and values in one part. A ConfigMap has room for a megabyte.
+#: Maximum bytes of keys and values in one part.  A ConfigMap has room for a megabyte.
 MAX_PART = 700 * 1024
 
-#: Parts of one inventory, always a power of two; limits how much is read.
+#: Maximum number of parts of one inventory, a power of two like each number of parts;
+#: it limits the amount of data that is read.
 MAX_PARTS = 16
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
@@ -73,25 +74,26 @@ DEFAULT = "txkas/default-namespace"
 #: Annotation of part 0: the agentk that wrote it last (`InventoryWriter.mark`).
 WRITER = "txkas/writer"
 
-#: Annotation of part 0: the repository and ref that it follows.
+#: Annotation of part 0: the repository and ref that the project follows.
 SOURCE = "txkas/source"
 
 #: Reason to hold an object whose inventory entry is no longer marked as held.
 HELD_BEFORE = "it waited for an approval before"
 
-#: Hexadecimal characters of a signature.
+#: Number of hexadecimal characters of a signature.
 MAC = 32
 
-#: Characters of a writer's mark in messages.
+#: Maximum characters of a writer's mark in messages.
 MAX_MARK = 300
 
-#: Characters of the reason in a log line: other clients may have written parts of it.
+#: Maximum characters of the reason in a log line: other clients may have written parts
+#: of it.
 MAX_REASON = 1000
 
-#: A valid key of ``data``.
+#: Valid key of ``data``.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-#: The number of writes in an annotation; other clients may have written anything there.
+#: Number of writes in an annotation; other clients may have written any text there.
 _COUNT = re.compile(r"[0-9]{1,18}")
 
 #: Prefix of the keys of objects whose names cannot be part of a key.
@@ -101,15 +103,15 @@ _ODD = "odd."
 @attrs.frozen
 class InventoryEntry:
     """
-    The inventory's knowledge of one object.
+    Entry of one object in the inventory.
 
     :ivar uid: the uid of the live object that was applied; empty if it was about to be.
     :ivar held: the limit of the source that keeps the object until an operator approves
-        its delete; empty if it is not held.
-    :ivar applied: the result of `Settled.text`; empty if unknown. The ConfigMap adds a
+        its delete; empty if the delete is not held.
+    :ivar applied: the result of `Settled.text`; empty if unknown.  The ConfigMap adds a
         signature, with a key from the Secret that contains the orders.
-    :ivar claimed: the inventory that owns the object, although Git has it here as well;
-        empty if this inventory owns it.
+    :ivar claimed: the inventory that owns the object, although Git also contains it
+        here; empty if this inventory owns it.
     """
 
     uid: str = ""
@@ -121,16 +123,16 @@ class InventoryEntry:
 @attrs.frozen(eq=False)
 class Inventory:
     """
-    The objects that a source has, or is about to have, in the cluster.
+    Objects that a source has, or is about to have, in the cluster.
 
     :ivar commit: the last commit that was recorded.
     :ivar approval: the deletes that an operator approved.
     :ivar default_namespace: its value when objects were last applied and pruned; empty
         if no inventory exists yet.
-    :ivar source: the repository and ref that it follows, as information for other
-        agents.
-    :ivar of_other: the agentk that wrote it last, if that agentk belongs to another
-        agent or led with another Lease; empty if it is ours or unknown.
+    :ivar source: the repository and ref that the project follows, as information for
+        other agents.
+    :ivar of_other: the agentk that wrote the inventory last, if that agentk belongs to
+        another agent or led with another Lease; empty if it is this agentk or unknown.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
@@ -143,7 +145,7 @@ class Inventory:
 
 class _Parts(NamedTuple):
     """
-    The content of one inventory.
+    Content of one inventory.
 
     :ivar of_other: see `Inventory`.
     :ivar parts: its ConfigMaps.
@@ -156,13 +158,12 @@ class _Parts(NamedTuple):
 
 class InventoryStore:
     """
-    The inventory of one project.
+    Inventory of one project.
 
     :param inventory_id: ``<agent id>-<project id>``, as in cli-utils.
     :param namespace: the Namespace of its ConfigMaps.
     :param former: a Namespace that may contain the ConfigMaps instead, from an earlier
-        version or from GitLab's agent; the next `write` moves them. Empty if there is
-        none.
+        version or from GitLab's agent; the next `write` moves them.  Empty without one.
     :param writer: this agentk; None if no other agentk exists.
     :param orders: the orders for the project; None if operators cannot give any.
     """
@@ -184,23 +185,22 @@ class InventoryStore:
         self.namespace = namespace
         self._former = "" if former == namespace else former
         self._orders = orders
-        #: The parts in *namespace* as they were last read or written, with their
-        #: versions.
+        #: Parts in *namespace* as they were last read or written, with their versions.
         self._parts: list[dict[str, Any]] = []
         #: Whether the inventory was last read from *former*.
         self._moves = False
 
     async def read(self) -> Inventory:
         """
-        Return the inventory, without writing anything.
+        Return the inventory, without writing it.
 
-        :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
-            leads with another Lease writes it, so that nothing may be changed; as
+        :raises CallError: FAILED_PRECONDITION if it cannot be read, or an agentk that
+            leads with another Lease writes it, so that no changes are allowed; as
             `IKubernetesClient`.
         """
         orders = Orders()
         if self._orders is not None:
-            # `confirm` and `check` read them again before anything is changed.
+            # `confirm` and `check` read the orders again before the first change.
             orders = await self._orders.known()
         approval = orders.approval
         first = await self._get(0)
@@ -222,7 +222,8 @@ class InventoryStore:
             }
         for key, entry in entries.items():
             if not entry.held and orders.is_held(key):
-                # Other clients may write inventories, and could release the object.
+                # Other clients may write inventories, and could otherwise release the
+                # object.
                 entries[key] = attrs.evolve(entry, held=HELD_BEFORE)
         self._parts = [] if self._moves else parts
         return Inventory(
@@ -236,8 +237,7 @@ class InventoryStore:
 
     async def _read_former(self) -> _Parts | None:
         """
-        Return the inventory in the former Namespace; None if it has none that is
-        usable.
+        Return the inventory in the former Namespace; None without a usable one.
 
         Users of that Namespace may write ConfigMaps there, and must not stop the
         project.
@@ -262,7 +262,7 @@ class InventoryStore:
                 name=self._name(0),
                 reason=clean(error.message, MAX_REASON, " "),
             )
-        # It is not deleted either.
+        # The former inventory is not deleted either.
         self._former = ""
         return None
 
@@ -307,7 +307,7 @@ class InventoryStore:
 
     async def is_of_us(self, inventory_id: str) -> bool:
         """
-        Tell whether this agentk wrote another inventory, in the same namespace.
+        Return whether this agentk wrote another inventory, in the same namespace.
 
         :raises CallError: as `IKubernetesClient`.
         """
@@ -318,21 +318,21 @@ class InventoryStore:
                 _CONFIG_MAPS, f"inventory-{inventory_id}", self.namespace
             )
         except (CallError, ValueError) as error:
-            # The id comes from an annotation, which may contain anything.
+            # The id comes from an annotation, which may contain any text.
             if getattr(error, "status", Status.NOT_FOUND) is Status.NOT_FOUND:
                 return False
             raise
         annotations = found["metadata"].get("annotations") or {}
         if owner_of(found) or annotations.get(WRITER) != self._writer.mark:
             return False
-        # Other clients may write inventories, and could give away any object.
+        # Other clients may write inventories, and could otherwise give away any object.
         return self._orders is None or await self._orders.has(inventory_id)
 
     async def confirm(self) -> None:
         """
         Check that the orders are unchanged since they were read.
 
-        :raises CallError: ABORTED, an operator changed them in the meantime.
+        :raises CallError: ABORTED if an operator changed them in the meantime.
         """
         if self._orders is not None:
             await self._orders.confirmed()
@@ -341,7 +341,7 @@ class InventoryStore:
         """
         Check that inventory and orders are unchanged since they were read or written.
 
-        :raises CallError: ABORTED, another agentk or an operator wrote to them: read
+        :raises CallError: ABORTED if another agentk or an operator wrote to them: read
             them again before any change.
         """
         await self.confirm()
@@ -358,8 +358,8 @@ class InventoryStore:
         """
         Replace the inventory that was last read or written.
 
-        :raises CallError: ABORTED, another agentk wrote to it in the meantime: read it
-            again before any change. RESOURCE_EXHAUSTED, it is too large.
+        :raises CallError: ABORTED if another agentk wrote to it in the meantime: read
+            it again before any change.  RESOURCE_EXHAUSTED if it is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if inventory.source:
@@ -378,7 +378,7 @@ class InventoryStore:
         count, datas = self._split(inventory.entries)
         moved = self._moves
         if moved:
-            # Part 0 comes last: until it exists, the former inventory counts.
+            # Part 0 comes last: until it exists, the former inventory is in effect.
             written = [
                 await self._write_part(number, datas[number], facts, count, None)
                 for number in reversed(range(count))
@@ -393,7 +393,7 @@ class InventoryStore:
         Note that all objects of the inventory are gone, so that other agents stop
         waiting.
 
-        :raises CallError: ABORTED, it was written in the meantime; as
+        :raises CallError: ABORTED if it was written in the meantime; as
             `IKubernetesClient`.
         """
         if not self._parts:
@@ -422,7 +422,8 @@ class InventoryStore:
         if count < before:
             count, datas = before, self._spread(inventory.entries, before)
         if 1 < count != before:
-            # The old parts stay until the new parts contain what moves into them.
+            # The old parts stay until the new parts contain the entries that move to
+            # them.
             old = (self._parts[0].get("data") or {}) if before else {}
             await self._put(0, old, facts, max(before, 1))
             for number in range(max(before, 1), count):
@@ -465,7 +466,7 @@ class InventoryStore:
         A failure is only logged: the inventory is read from the new Namespace from now
         on.
 
-        :param moved: whether the inventory was moved here. If not, the old inventory
+        :param moved: whether the inventory was moved here.  If not, the old inventory
             may belong to an agentk of another kas, whose agent has the same id.
         """
         former, self._former = self._former, ""
@@ -499,7 +500,9 @@ class InventoryStore:
             )
 
     def _may_be_ours(self, part: dict[str, Any]) -> bool:
-        """Tell whether a part belongs to this project and no other agentk wrote it."""
+        """
+        Return whether a part belongs to this project and no other agentk wrote it.
+        """
         if not self._is_labelled(part):
             return False
         mark = (part["metadata"].get("annotations") or {}).get(WRITER, "")
@@ -568,10 +571,11 @@ class InventoryStore:
         """
         Return the ConfigMap.
 
-        :raises CallError: agentk did not write it.
+        :raises CallError: if agentk did not write it.
         """
         if owner := owner_of(found):
-            # Otherwise the author of a manifest in Git could claim any object.
+            # Without this check, the author of a manifest in Git could claim any
+            # object.
             name = found["metadata"]["name"]
             raise self._unreadable(
                 found, f"{name} was applied from Git, because it has {OWNER}: {owner}"
@@ -611,7 +615,7 @@ class InventoryStore:
                 **facts,
             }
         elif known is None:
-            # It may be left over from an interrupted growth or move.
+            # The part may be left over from an interrupted growth or move.
             known = await self._get(number)
         object_ = {
             "apiVersion": "v1",
@@ -634,9 +638,7 @@ def part_name(inventory_id: str, number: int) -> str:
 
 
 def entry_of(data: Mapping[str, str], key: ObjectKey) -> InventoryEntry | None:
-    """
-    Return the entry of an object in the ``data`` of one part; None if it has none.
-    """
+    """Return the entry of an object in the ``data`` of one part; None without one."""
     text, _ = _written(key, InventoryEntry())
     if text not in data:
         return None
@@ -657,9 +659,9 @@ def _sealed(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
 
 def _opened(key: ObjectKey, entry: InventoryEntry, seal: str) -> InventoryEntry:
     """
-    Return an entry without its ``applied`` unless agentk signed it.
+    Return an entry, without its ``applied`` unless agentk signed it.
 
-    Other clients may write inventories, and could hide a difference from Git there.
+    Other clients may write inventories, and could otherwise hide a difference from Git.
     """
     applied, _, signature = entry.applied.rpartition(":")
     if applied and seal and signature.isascii():
@@ -700,13 +702,13 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     """
     Parse a key and value of ``data``.
 
-    :raises ValueError: neither agentk nor cli-utils wrote them.
+    :raises ValueError: if neither agentk nor cli-utils wrote them.
     """
     try:
         known = json.loads(value) if value else {}
     except (ValueError, RecursionError):
         known = None
-    # The status that newer versions of cli-utils store there is not needed.
+    # The status that newer versions of cli-utils store in the value is not needed.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"agentk did not write the value of {text!r}")
     said = (str(known.get(name, "")) for name in ("held", "applied", "claimed"))

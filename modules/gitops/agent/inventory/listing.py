@@ -1,4 +1,6 @@
-"""Reads many objects of a kind with one list request if that needs fewer requests."""
+"""
+Reading of many objects of a kind with one list request if that needs fewer requests.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,20 @@ from tunnel.toolkit.parallel import in_parallel
 
 __all__ = ["Seen", "list_where_many"]
 
-#: Minimum of objects of a kind in a Namespace that are listed.
+#: Minimum number of objects of a kind in a Namespace for a list request.
 MANY = 5
 
-#: Objects of one page, and pages that are read at most for each wanted object: a page
-#: costs the API server about as much as 20 single requests.
+#: Number of objects in one page, and maximum number of pages for each wanted object: a
+#: page costs the API server about as much as 20 single requests.
 PAGE, PAGES_EACH = 500, 1 / 20
 
 
 @attrs.frozen(eq=False)
 class Seen:
     """
-    The needed facts of a live object: thousands of whole objects would not fit into
-    memory.
+    Needed facts of a live object: thousands of whole objects would not fit into memory.
 
-    :ivar owner: the inventory that owns it; empty if none does.
+    :ivar owner: the inventory that owns it; empty without an owner.
     :ivar is_bookkeeping: whether it is agentk's own object, without a source.
     :ivar claimed_by: the result of `claimed_by`.
     :ivar given_by: the result of `given_by`.
@@ -78,9 +79,10 @@ async def list_where_many(
     client: IKubernetesClient, wanted: Iterable[tuple[KubernetesResource, ObjectKey]]
 ) -> dict[ObjectKey, Seen | None]:
     """
-    List *wanted* objects where they are many, reading their ``metadata`` only.
+    List the *wanted* objects of kinds with many of them, reading only their
+    ``metadata``.
 
-    :returns: the objects, with None for objects that do not exist. Objects that are
+    :returns: the objects, with None for objects that do not exist.  Objects that are
         missing in the result must be requested one by one.
     """
     kinds: dict[_Kind, set[ObjectKey]] = {}
@@ -117,7 +119,8 @@ def _listing(
                         found[key] = Seen.of(one)
                 left -= 1
                 if len(page) == PAGE and left <= 0:
-                    # Most objects are others'; unseen objects may still exist.
+                    # Most listed objects do not belong to the project; unlisted objects
+                    # may still exist.
                     return {key: one for key, one in found.items() if one is not None}
         except (CallError, ValueError):
             # agentk may have the permission to get objects, but not to list them. Any

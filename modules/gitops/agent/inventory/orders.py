@@ -24,14 +24,14 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_HISTORY", "AppliedCommit", "Approval", "OrderStore", "Orders"]
 
-#: Commits that the history keeps.
+#: Maximum number of commits in the history.
 MAX_HISTORY = 20
 
-#: Maximum number of objects that are remembered as held; with more, only the inventory
-#: marks them.
+#: Maximum number of objects that are remembered as held; the others are marked only in
+#: the inventory.
 MAX_HELD = 10_000
 
-#: Attempts to write orders while another agentk writes as well.
+#: Maximum number of attempts to write orders while another agentk writes, too.
 TRIES = 3
 
 #: The only key in the Secret's data.
@@ -41,7 +41,7 @@ _KEY = "orders"
 @attrs.frozen
 class AppliedCommit:
     """
-    A commit that was applied.
+    Commit that was applied.
 
     :ivar at: when it was applied, in seconds since 1970.
     :ivar summary: counts of its objects by outcome: ``3 created, 1 pruned``.
@@ -54,7 +54,7 @@ class AppliedCommit:
     complete: bool = True
 
 
-#: The last users whose approvals of one commit are named, and the characters of each
+#: Maximum number of named users who approved one commit, and maximum characters of each
 #: name.
 MAX_USERS, MAX_USER = 10, 200
 
@@ -62,7 +62,7 @@ MAX_USERS, MAX_USER = 10, 200
 @attrs.frozen
 class Approval:
     """
-    The deletes of one commit that an operator approved.
+    Deletes of one commit that an operator approved.
 
     :ivar objects: digests of their keys.
     :ivar by: the users who approved them; empty if unknown.
@@ -93,16 +93,16 @@ class Approval:
         return Approval(commit, left, self.by) if left else Approval()
 
     def covers(self, commit: str, key: ObjectKey) -> bool:
-        """Tell whether *commit* may delete the object."""
+        """Return whether *commit* may delete the object."""
         return bool(commit) and commit == self.commit and _digest(key) in self.objects
 
 
 @attrs.frozen
 class Orders:
     """
-    The orders for one project, and its history.
+    Orders for one project, and its history.
 
-    :ivar suspended: whether agentk must not change anything.
+    :ivar suspended: whether agentk must not change any object.
     :ivar pinned: the commit at which the project stays; empty if it follows its ref.
     :ivar history: the applied commits, the newest last.
     :ivar held: digests of the objects whose deletes wait for an approval.
@@ -118,15 +118,15 @@ class Orders:
 
     @property
     def bound(self) -> tuple[bool, str]:
-        """The orders that decide whether work in progress may continue."""
+        """Orders that decide whether work in progress may continue."""
         return self.suspended, self.pinned
 
     def holding(self, keys: Collection[ObjectKey]) -> Orders:
-        """Return orders that hold the deletes of *keys*, and of no other objects."""
+        """Return orders that hold the deletes of exactly *keys*."""
         return attrs.evolve(self, held=frozenset(map(_digest, sorted(keys)[:MAX_HELD])))
 
     def is_held(self, key: ObjectKey) -> bool:
-        """Tell whether the delete of an object is waiting for an approval."""
+        """Return whether the delete of an object is waiting for an approval."""
         return bool(self.held) and _digest(key) in self.held
 
     def remembering(self, done: AppliedCommit, replaces: bool) -> Orders:
@@ -147,7 +147,7 @@ class Orders:
 
 class OrderStore:
     """
-    The orders of one project.
+    Orders of one project.
 
     :param client: acts as agentk.
     :param inventory_id: the inventory of the project.
@@ -165,7 +165,7 @@ class OrderStore:
 
     async def has(self, inventory_id: str) -> bool:
         """
-        Tell whether agentk has applied the project of another inventory.
+        Return whether agentk has applied the project of another inventory.
 
         :raises CallError: as `IKubernetesClient`.
         """
@@ -213,8 +213,8 @@ class OrderStore:
         """
         Return the orders if they have not changed since they were first read.
 
-        :raises CallError: ABORTED, an operator suspended, pinned or resumed the project
-            since then.
+        :raises CallError: ABORTED if an operator suspended, pinned or resumed the
+            project since then.
         """
         found, known = await self._read(), self._known
         if known is None:
@@ -230,7 +230,7 @@ class OrderStore:
         Replace the orders by the result of *change*, and return it.
 
         :param change: called again if another agentk writes at the same time.
-        :raises CallError: ABORTED, other writers were faster each time; see
+        :raises CallError: ABORTED if other writers were faster each time; see
             `OwnSecret.write`.
         """
         left = TRIES
@@ -290,7 +290,7 @@ def _orders(found: Mapping[str, Any]) -> Orders:
         Approval(
             str(approved["commit"]),
             frozenset(map(str, approved["objects"])),
-            # 0.9.0 wrote one name.
+            # Version 0.9.0 wrote one name.
             tuple(map(str, [by] if isinstance(by, str) and by else by or ())),
         ),
         found.get("suspended") is True,

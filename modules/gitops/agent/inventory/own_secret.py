@@ -1,9 +1,9 @@
 """
-A Secret in agentk's own namespace that only agentk writes.
+Secret in agentk's own namespace that only agentk writes.
 
 A user who may write Secrets there already has agentk's permissions, because the token
-of its service account can be obtained that way. So data in such a Secret is as
-trustworthy as agentk. Data in a ConfigMap is not, because many users may write
+of its service account can be obtained that way.  Therefore data in such a Secret is as
+trustworthy as agentk.  Data in a ConfigMap is not, because many users may write
 ConfigMaps.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["OWN_LABEL", "OwnSecret"]
 
 _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 
-#: Label of each Secret: the inventory that it belongs to.
+#: Label of each Secret: the inventory to which it belongs.
 OWN_LABEL = "txkas/gitops-of"
 
 
@@ -35,22 +35,22 @@ class OwnSecret:
 
     :param client: acts as agentk.
     :param namespace: agentk's own Namespace.
-    :param inventory_id: the inventory of the project that it belongs to.
+    :param inventory_id: the inventory of the project to which it belongs.
     """
 
     _client: IKubernetesClient
     namespace: str
     name: str
     _inventory_id: str
-    #: The version that was last read or written; empty if the Secret did not exist.
+    #: Version that was last read or written; empty if the Secret did not exist.
     _version: str = attrs.field(default="", init=False)
 
     async def read(self) -> dict[str, bytes]:
         """
         Return the data of the Secret; empty if it does not exist.
 
-        :raises CallError: FAILED_PRECONDITION, agentk did not write it;
-            PERMISSION_DENIED, agentk may not read it.
+        :raises CallError: FAILED_PRECONDITION if agentk did not write it;
+            PERMISSION_DENIED if agentk may not read it.
         """
         try:
             found = await self._client.get(_SECRETS, self.name, self.namespace)
@@ -63,7 +63,7 @@ class OwnSecret:
         owner = owner_of(found)
         labels = metadata.get("labels") or {}
         if owner or labels.get(OWN_LABEL) != self._inventory_id:
-            # Otherwise the author of a manifest in Git could give orders.
+            # Without this check, the author of a manifest in Git could give orders.
             why = (
                 f"it has {OWNER}: {owner}"
                 if owner
@@ -87,8 +87,8 @@ class OwnSecret:
         """
         Replace the version that was last read or written.
 
-        :raises CallError: ABORTED, it was changed since then; PERMISSION_DENIED, agentk
-            may not write it.
+        :raises CallError: ABORTED if it was changed since then; PERMISSION_DENIED if
+            agentk may not write it.
         """
         metadata: dict[str, Any] = {
             "name": self.name,

@@ -1,8 +1,8 @@
 """
 The agentk that last wrote an inventory: its agent, and the Lease with which it leads.
 
-All agentk of one agent share one Lease, so only one of them leads. But two
-installations of kas may each have an agent with the same id in one cluster. Their
+All agentk of one agent share one Lease, so only one of them leads.  But two
+installations of kas may each have an agent with the same id in one cluster.  Their
 agentk do not know each other, and each would prune the other's objects.
 """
 
@@ -25,10 +25,11 @@ __all__ = ["InventoryWriter"]
 
 _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", True)
 
-#: Seconds that the clock of another agentk's node may be behind ours.
+#: Maximum seconds that the clock of another agentk's node may be behind.
 CLOCKS_DIFFER = 60.0
 
-#: ``agent@namespace/name``, as agentk writes it; other users may have written anything.
+#: Mark ``agent@namespace/name``, as agentk writes it; other users may have written any
+#: text.
 _MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
 
 
@@ -57,17 +58,18 @@ class InventoryWriter:
 
     @property
     def mark(self) -> str:
-        """The mark of this agentk."""
+        """Mark of this agentk."""
         return f"{self.agent}@{self.lease}"
 
     async def leads_elsewhere(self, mark: str) -> bool:
         """
-        Tell whether the agentk with *mark* leads with a Lease other than ours.
+        Return whether the agentk with *mark* leads with a Lease other than this
+        agentk's.
 
-        False if the Lease is ours. A Lease that this agentk may not read counts as not
-        existing: deletes are held then.
+        Return False if the Lease is this agentk's.  A Lease that this agentk may not
+        read counts as missing, and deletes are held.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         found = _MARK.fullmatch(mark)
         if found is None or mark.endswith(f"@{self.lease}"):

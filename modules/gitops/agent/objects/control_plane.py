@@ -1,9 +1,10 @@
 """
-Fields that controllers of the control plane write, whatever their value in Git.
+Fields that controllers of the control plane write, regardless of their value in Git.
 
-agentk neither applies nor compares them: otherwise each side would revert the other.
-Users have them in their files because the documentation shows them (``rules: []`` with
-an ``aggregationRule``), or because ``kubectl get -o yaml`` printed them.
+agentk neither applies nor compares them: otherwise agentk and the controller would
+revert each other.  Users have them in their files because the documentation shows them
+(``rules: []`` with an ``aggregationRule``), or because ``kubectl get -o yaml`` printed
+them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def _annotations(*names: str) -> tuple[_Path, ...]:
     return tuple(("metadata", "annotations", name) for name in names)
 
 
-#: The fields by group and kind.
+#: Fields by group and kind.
 _OWNED: Mapping[tuple[str, str], tuple[_Path, ...]] = {
-    # Set and removed by the volume binder, the scheduler and the provisioner.
+    # The volume binder, the scheduler and the provisioner set and remove these.
     ("", "PersistentVolumeClaim"): _annotations(
         "pv.kubernetes.io/bind-completed",
         "pv.kubernetes.io/bound-by-controller",
@@ -69,7 +70,7 @@ def _owned(found: Mapping[str, Any]) -> Iterator[_Path]:
     yield from _OWNED.get((group, kind), ())
     if (group, kind) == ("rbac.authorization.k8s.io", "ClusterRole"):
         if found.get("aggregationRule") is not None:
-            # The rules of all roles that it selects.
+            # The rules come from all roles that it selects.
             yield ("rules",)
     elif (group, kind) == ("", "Secret") and found.get("type") == _OF_ACCOUNT:
         yield from _OF_TOKENS

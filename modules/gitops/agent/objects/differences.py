@@ -30,13 +30,14 @@ __all__ = [
 #: only counted.
 MAX_FIELDS = 20
 
-#: Characters of a displayed value and of a field's path: keys have no limit.
+#: Maximum characters of a displayed value and of a field's path: keys have no limit.
 MAX_VALUE, MAX_PATH = 200, 300
 
-#: Writers of one object that are named: any number may have applied it.
+#: Maximum number of writers of one object that are named: any number may have applied
+#: it.
 MAX_WRITERS = 20
 
-#: Characters of a field manager; the limit of API servers.
+#: Maximum characters of a field manager; the limit of API servers.
 MAX_MANAGER = 128
 
 #: Replacement for a value that may be secret.
@@ -50,10 +51,10 @@ _OF_THE_SERVER = frozenset(
     )
 )
 
-#: Contains the whole object, including the data of a Secret.
+#: Annotation that contains the whole object, including the data of a Secret.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: Keys of objects and indices of lists.
+#: Path of keys of objects and indices of lists.
 _Path = tuple[str | int, ...]
 
 _ABSENT = object()
@@ -62,12 +63,12 @@ _ABSENT = object()
 @attrs.frozen
 class ChangedField:
     """
-    A field that differs from Git.
+    Field that differs from Git.
 
     :ivar path: the path as a JSON pointer, truncated, in one line.
     :ivar wanted: the value as JSON, truncated and masked; empty if Git does not have
         the field.
-    :ivar live: the live value, in the same form; empty if the field is gone.
+    :ivar live: the live value, in the same form; empty if the field does not exist.
     """
 
     path: str
@@ -96,7 +97,7 @@ class Writer:
 @attrs.frozen
 class AppliedVersion:
     """
-    An object as it was after it was applied.
+    Object as it was after it was applied.
 
     :ivar fields: the result of `owned_fields`.
     """
@@ -107,7 +108,7 @@ class AppliedVersion:
 
 
 def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
-    """Return the present version of an object."""
+    """Return the current version of an object."""
     return AppliedVersion(
         metadata.get("uid", ""),
         metadata.get("resourceVersion", ""),
@@ -148,7 +149,7 @@ def changed_fields(
             more += 1
             continue
         masked = _is_secret(key, path)
-        # Keys may contain anything, and end up in logs and terminals.
+        # Keys may contain any characters, and appear in logs and terminals.
         pointer = _cut(clean(_pointer(path), MAX_PATH + 1), MAX_PATH)
         field = ChangedField(pointer, _shown(one, masked), _shown(other, masked))
         found.append((path, field))
@@ -165,7 +166,7 @@ def writers_of(
     live: KubernetesObject, paths: Sequence[_Path], ours: str
 ) -> list[Writer]:
     """
-    Return the present owners of fields, except us.
+    Return the current owners of fields, except *ours*.
 
     A removed field has no owner: then the last writer of the object is returned.
     """
@@ -216,7 +217,7 @@ def _differences(one: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any
         for number, (each, its) in enumerate(zip(one, other, strict=True)):
             yield from _differences(each, its, (*path, number))
     elif one is _ABSENT and isinstance(other, dict) and other:
-        # Each field has the owner that added it.
+        # The owner of each field is the writer that added it.
         for name in sorted(other):
             yield from _differences(_ABSENT, other[name], (*path, name))
     elif one != other or type(one) is not type(other):
@@ -242,7 +243,7 @@ def _shown(value: Any, masked: bool) -> str:
         return MASK
     text = json.dumps(value, ensure_ascii=False)
     if _LAST_APPLIED in text:
-        # All annotations as one value, which includes the whole earlier object.
+        # Treat all annotations as one value, which includes the whole earlier object.
         return MASK
     return _cut(text, MAX_VALUE)
 
@@ -252,7 +253,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _owns(fields: Any, live: Any, path: _Path) -> bool:
-    """Tell whether a set of fields contains the field at *path*."""
+    """Return whether a set of fields contains the field at *path*."""
     for one in path:
         if not isinstance(fields, dict):
             return False
@@ -266,13 +267,13 @@ def _owns(fields: Any, live: Any, path: _Path) -> bool:
             fields = inside.get(f"f:{one}")
             live = live.get(one) if isinstance(live, dict) else None
         if fields == {}:
-            # A leaf, or a list with a single owner.
+            # The field is a leaf, or a list with a single owner.
             return True
     return isinstance(fields, dict)
 
 
 def _names(name: str, item: Any, number: int) -> bool:
-    """Tell whether a key of ``fieldsV1`` selects an item of a list."""
+    """Return whether a key of ``fieldsV1`` selects an item of a list."""
     kind, _, text = name.partition(":")
     try:
         said = json.loads(text) if kind in ("k", "v", "i") else None

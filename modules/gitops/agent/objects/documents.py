@@ -1,13 +1,13 @@
 """
-Reads YAML and JSON text as the values that kubectl reads from it.
+Reader of YAML and JSON text as the values that kubectl reads from it.
 
 kubectl reads YAML 1.1 with the rules of a Go library (``sigs.k8s.io/yaml``), which
 differ from PyYAML: ``y`` is true and ``1:30`` is text, ``1e3`` is a number and a date
 is text. An object must not depend on the program that reads its file, so this module
 implements those rules.
 
-Values are built from PyYAML's events: nothing recurses while untrusted text is read,
-and the content of an alias counts each time it is used.
+Values are built from PyYAML's events: no function recurses while untrusted text is
+read, and the content of an alias counts each time it is used.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 # Every wheel of PyYAML includes the C parser; builds without libyaml work, too.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: Nesting depth of lists and mappings. Schemas of custom resources have up to fifty
-#: levels; code that walks an object may recurse that deep.
+#: Maximum nesting depth of lists and mappings.  Schemas of custom resources have up to
+#: fifty levels; code that walks an object may recurse that deep.
 MAX_DEPTH = 100
 
-#: Characters of a number; longer ones are text.
+#: Maximum characters of a number; longer ones are text.
 MAX_DIGITS = 400
 
 _TRUE = dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)
@@ -70,7 +70,7 @@ _TEMPLATE = "'{{' belongs to a template, which 'source: {kind: helm}' renders"
 
 class UnreadableText(Exception):
     """
-    Raised for text that cannot be used from *line* on.
+    Error for text that cannot be used from *line* on.
 
     :ivar line: counted from 1; 0 for the whole text.
     :ivar column: counted from 1; 0 for the whole line.
@@ -88,7 +88,7 @@ class Budget(Expansion):
     """
     The `Expansion` limits for all texts of a source together, and a limit of documents.
 
-    :ivar documents: the number of documents left, including empty ones.
+    :ivar documents: the remaining number of documents, including empty ones.
     """
 
     documents: int = attrs.field(kw_only=True)
@@ -102,7 +102,7 @@ class Budget(Expansion):
         """
         Count values and characters.
 
-        :raises UnreadableText: a limit is exceeded.
+        :raises UnreadableText: if a limit is exceeded.
         """
         try:
             self.take(count, characters)
@@ -113,7 +113,7 @@ class Budget(Expansion):
         """
         Count a document.
 
-        :raises UnreadableText: a limit is exceeded.
+        :raises UnreadableText: if a limit is exceeded.
         """
         self.documents -= 1
         if self.is_spent:
@@ -134,14 +134,14 @@ class TextDocument:
 
 @attrs.define(eq=False)
 class _Open:
-    """A list or mapping whose end was not read yet."""
+    """List or mapping whose end was not read yet."""
 
     line: int
     anchor: str | None
-    #: The keys of a mapping; None for a list.
+    #: Keys of a mapping; None for a list.
     keys: set[str] | None
     values: Any
-    #: The key in a mapping whose value comes next.
+    #: Key in a mapping whose value comes next.
     key: str | None = None
     #: Whether that value is merged into the mapping.
     merges: bool = False
@@ -250,7 +250,7 @@ def _line(text: str, number: int) -> str:
 
 class _Builder:
     """
-    A builder that turns events into values, document by document.
+    Builder that turns events into values, document by document.
 
     :ivar column: the column where the current event begins, counted from 1.
     """
@@ -399,7 +399,7 @@ def _number(text: str) -> Any:
     number = float(digits)
     if math.isinf(number):
         return text
-    # As Go writes it: a whole number without a decimal point.
+    # Format it like Go: a whole number without a decimal point.
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
@@ -410,7 +410,7 @@ def _tagged(tag: str, text: str, line: int) -> Any:
     if kind is None:
         raise UnreadableText(line, f"the tag {tag} is not supported")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
-        # The text is left out: it may be secret.
+        # The error omits the text, which may be secret.
         raise UnreadableText(line, f"a value does not match its tag {tag}")
     return value
 

@@ -2,8 +2,8 @@
 Health of an object: whether it has reached the state of its specification.
 
 The rules follow kstatus (kubernetes-sigs/cli-utils, pkg/kstatus/status), so that kpt,
-Config Sync and kas agree about an object. Where kstatus would mislead an operator, the
-rule differs and gives its reason: a Job that runs, a Pod that failed.
+Config Sync and kas agree about an object.  A rule differs only if kstatus would mislead
+an operator, and gives its reason: a Job that runs, a Pod that failed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from tunnel.api import KubernetesObject
 __all__ = ["HealthStatus", "ObjectHealth", "health_of"]
 
 #: Seconds that an unschedulable Pod is still expected to run: adding a node for it
-#: takes longer, and the operator should know.
+#: takes longer, and the operator should be informed.
 UNSCHEDULABLE_SECONDS = 15.0
 
-#: The value for Deployments without a deadline.
+#: Value for Deployments without a deadline.
 _NO_DEADLINE = 2**31 - 1
 
 
 class HealthStatus(Enum):
-    """The state of an object."""
+    """State of an object."""
 
     CURRENT = "current"
     IN_PROGRESS = "in progress"
-    #: It will not become current without a change.
+    #: The object will not become current without a change.
     FAILED = "failed"
     TERMINATING = "terminating"
 
@@ -40,7 +40,7 @@ class HealthStatus(Enum):
 @attrs.frozen
 class ObjectHealth:
     """
-    The state of an object, and the reason.
+    State of an object, and the reason.
 
     :ivar reason: a text for operators, without values that could be secret.
     """
@@ -64,7 +64,7 @@ def health_of(found: KubernetesObject, now: float) -> ObjectHealth:
     """
     Return the health of a live object.
 
-    :param now: the present time in seconds since 1970.
+    :param now: the current time in seconds since 1970.
     """
     view = _View(found, now)
     general = _general(view)
@@ -79,7 +79,7 @@ def why_it_stays(found: KubernetesObject, now: float) -> str:
     """
     Return why an object that is being deleted still exists.
 
-    The conditions of a Namespace tell what remains in it, and why.
+    The conditions of a Namespace contain its remaining objects and the reasons.
     """
     if (found.get("apiVersion"), found.get("kind")) == ("v1", "Namespace"):
         view = _View(found, now)
@@ -94,7 +94,7 @@ def why_it_stays(found: KubernetesObject, now: float) -> str:
 
 
 class _View:
-    """A view of an object whose fields may be missing or have unexpected types."""
+    """View of an object whose fields may be missing or have unexpected types."""
 
     def __init__(self, found: KubernetesObject, now: float) -> None:
         self.found = found
@@ -108,7 +108,7 @@ class _View:
 
     @property
     def replicas(self) -> int:
-        """The wanted number of replicas."""
+        """Wanted number of replicas."""
         return _number(self.spec.get("replicas"), 1)
 
     def conditions(self) -> Iterator[Mapping[str, Any]]:
@@ -123,7 +123,7 @@ class _View:
         return next((one for one in self.conditions() if one.get("type") == kind), {})
 
     def is_true(self, kind: str) -> bool:
-        """Tell whether a condition exists and is true."""
+        """Return whether a condition exists and is true."""
         return self.condition(kind).get("status") == "True"
 
 
@@ -173,7 +173,7 @@ def _always(view: _View) -> ObjectHealth:
 
 
 def _first_short(wanted: int, *counts: tuple[int, str]) -> ObjectHealth | None:
-    """Return a wait for the first of *counts* that is below *wanted*."""
+    """Return a health that waits for the first of *counts* below *wanted*."""
     for count, what in counts:
         if count < wanted:
             return _waiting(f"{what}: {count} of {wanted}")
@@ -273,7 +273,7 @@ def _job(view: _View) -> ObjectHealth:
         return _failed(_said(view.condition("Failed")))
     if not view.status.get("startTime"):
         return _waiting("it has not started")
-    # kstatus calls it current, but objects that wait for a Job need its result.
+    # kstatus treats it as current, but objects that wait for a Job need its result.
     return _waiting(
         f"pods: {view.count('active')} run, {view.count('succeeded')} succeeded, "
         f"{view.count('failed')} failed"
@@ -285,7 +285,7 @@ def _pod(view: _View) -> ObjectHealth:
     if phase == "Succeeded":
         return _CURRENT
     if phase == "Failed":
-        # kstatus calls it current, because its state is final.
+        # kstatus treats it as current, because its state is final.
         return _failed(f"it failed: {view.status.get('reason') or 'no reason given'}")
     if phase == "Running":
         if view.is_true("Ready"):

@@ -1,4 +1,4 @@
-"""Objects as the cluster has them now."""
+"""Objects as they are in the cluster now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects of a source, each with its place in a file."""
+"""Objects of a source, each with its place in a file."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ __all__ = [
     "read_source",
 ]
 
-#: Documents of a source, including empty ones: twice as many as the largest users have
-#: (Config Sync is tested with 5,000).
+#: Maximum number of documents of a source, including empty ones: twice as many as the
+#: largest users have (Config Sync is tested with 5,000).
 MAX_DOCUMENTS = 10_000
 
-#: Values of all objects of a source together, aliases expanded: 5,000 objects of two
-#: hundred values each.  Reading that many values takes a hundred megabytes.
+#: Maximum number of values of all objects of a source together, with aliases expanded:
+#: 5,000 objects of two hundred values each.  Reading that many values takes a hundred
+#: megabytes.
 MAX_VALUES = 1_000_000
 
-#: Characters of all texts, with aliases expanded: the applied objects are no larger.
+#: Maximum characters of all texts, with aliases expanded: the applied objects are no
+#: larger.
 MAX_CHARACTERS = 64 * 1024**2
 
-#: Reported problems of one source; the first ones show the cause.
+#: Maximum number of reported problems of one source; the first ones show the cause.
 MAX_PROBLEMS = 100
 
 #: Fields that the API server sets, and that appear in the output of ``kubectl get -o
@@ -57,7 +59,7 @@ _OF_THE_SERVER = (
 
 _API_VERSION = re.compile(r"(?:[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
-#: A valid path segment: the rule of the API server for names of every kind.
+#: Rule of the API server for a valid path segment, for names of every kind.
 _NAME_HINT = "up to 253 ASCII characters other than spaces, / and %"
 _NAME = re.compile(r"[!-$&-.0-~]{1,253}")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -66,7 +68,7 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 @attrs.frozen
 class Origin:
     """
-    The position of a text in the files of a source.
+    Position of a text in the files of a source.
 
     :ivar line: counted from 1; 0 for the file as a whole.
     :ivar column: counted from 1, for text that cannot be read; 0 for the line as a
@@ -84,7 +86,7 @@ class Origin:
 
 @attrs.frozen
 class SourceProblem:
-    """A problem at a position, with its remedy."""
+    """Problem at a position, with its remedy."""
 
     origin: Origin
     message: str
@@ -95,7 +97,7 @@ class SourceProblem:
 
 class ObjectKey(NamedTuple):
     """
-    The identity of an object, independent of the version of its kind.
+    Identity of an object, independent of the version of its kind.
 
     It is a tuple, because agentk sorts and looks up thousands of keys.
 
@@ -133,7 +135,7 @@ class Manifest:
 
     def is_as(self, other: Manifest) -> bool:
         """
-        Tell whether another manifest of the object is the same.
+        Return whether another manifest of the object is the same.
 
         Decrypted manifests are the same only if their ciphertexts are: otherwise the
         author of a merge request could guess the content of a Secret.
@@ -153,7 +155,7 @@ class Manifest:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The annotations in the metadata; empty if there are none."""
+        """Annotations in the metadata; empty without any."""
         found: dict[str, str] = self.object["metadata"].get("annotations") or {}
         return found
 
@@ -161,7 +163,7 @@ class Manifest:
 @attrs.frozen(eq=False)
 class Source:
     """
-    The contents of a set of files.
+    Contents of a set of files.
 
     :ivar problems: if it is not empty, *manifests* is incomplete: a missing object may
         still be in the files.
@@ -173,7 +175,7 @@ class Source:
 
 @attrs.frozen
 class Definition:
-    """The kind that a CustomResourceDefinition defines."""
+    """Kind that a CustomResourceDefinition defines."""
 
     group: str
     kind: str
@@ -292,7 +294,7 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     """
     Return the manifest in *value*.
 
-    :raises ValueError: it is not an object that can be applied.
+    :raises ValueError: if *value* is not an object that can be applied.
     """
     if not isinstance(value, dict):
         raise ValueError(
@@ -300,7 +302,8 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
         )
     of_secret = (value.get("apiVersion"), value.get("kind")) == ("v1", "Secret")
     if _is_encrypted(value) and not of_secret:
-        # Messages do not mask other kinds, and another kind may also be called Secret.
+        # Messages do not mask other kinds, and a kind of another group may also be
+        # named Secret.
         raise ValueError(
             "this is encrypted with SOPS, but is not a Secret: agentk decrypts only "
             "Secrets, and only their data and stringData may be encrypted "
@@ -357,8 +360,7 @@ def _text(
 
 def _check_texts(found: Any, what: str) -> None:
     """
-    Check that labels or annotations are text: a number there is the most common
-    mistake.
+    Check that labels or annotations are text: a number is the most common mistake.
     """
     if found is None:
         return

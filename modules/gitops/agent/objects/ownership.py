@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["FIELD_MANAGER", "taken_over"]
 
-#: The name under which the API server records the fields that agentk sets.
+#: Name under which the API server records the fields that agentk sets.
 FIELD_MANAGER = "agentk"
 
 #: Managers of fields that a user or a pipeline applied from files.  Fields that users
@@ -59,5 +59,5 @@ def _unite(found: dict[str, Any], other: Mapping[str, Any]) -> None:
         if isinstance(known, dict) and known and isinstance(inner, dict):
             _unite(known, inner)
         elif inner or known is None:
-            # A copy, because more may be added to it.
+            # Copy it, because further fields may be added.
             found[name] = deepcopy(inner or {})

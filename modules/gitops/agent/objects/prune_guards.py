@@ -2,7 +2,7 @@
 Prune guards, which prevent deletes: a mistake in Git must not empty a cluster.
 
 A prune guard prevents deletes only, never applying, and names the objects. Every delete
-must pass all prune guards, whatever its purpose.
+must pass all prune guards, for any purpose.
 """
 
 from __future__ import annotations
@@ -38,32 +38,33 @@ __all__ = [
 #: pkg/inventory.
 OWNER = "config.k8s.io/owning-inventory"
 
-#: Annotation of an object: the inventory of another agent that has it in Git and claims
-#: it.
+#: Annotation of an object: the inventory of another agent that has the object in Git
+#: and claims it.
 CLAIMED_BY = "txkas/claimed-by"
 
-#: Annotation of an object without an inventory: the inventory that released it for
-#: another agent, and takes it back at once if the manifest returns. Clients that may
-#: write this annotation may also write `OWNER`.
+#: Annotation of an object without an inventory: the inventory that released the object
+#: for another agent, and takes it back at once if the manifest returns.  Clients that
+#: may write this annotation may also write `OWNER`.
 GIVEN_BY = "txkas/given-by"
 
-#: Statuses that say nothing about an object: the API server is unavailable.
+#: Statuses that are unrelated to the object: the API server is unavailable.
 AWAY = frozenset(
     {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
 )
 
-#: Statuses that say nothing about a manifest: `AWAY`, or the API server or a webhook
-#: failed for this object. Other objects are not affected.
+#: Statuses that are unrelated to the manifest: `AWAY`, or the API server or a webhook
+#: failed for this object.  Other objects are not affected.
 UNDECIDED = AWAY | {Status.INTERNAL}
 
-#: Deletes that are never too large a share, because small sources change a lot. The
-#: documentation of ``prune_limits`` mentions it.
+#: Number of deletes to which the limit by share does not apply, because small sources
+#: change a lot.  The documentation of ``prune_limits`` mentions it.
 FEW = 3
 
-#: Foreign objects that a message names; the rest is counted.
+#: Maximum number of foreign objects that a message names; the rest is counted.
 NAMED = 5
 
-#: Objects of one kind that are examined; with more, an operator has to.
+#: Maximum number of objects of one kind that are examined; if more exist, an operator
+#: has to examine them.
 LOOKED_AT = 10_000
 
 #: Annotations (and labels, for Flux) that keep a live object, and their values in lower
@@ -103,21 +104,21 @@ _USUAL_KINDS = frozenset(
     }
 )
 
-#: Groups whose objects are computed, not stored.
+#: Groups whose objects are computed instead of stored.
 _MEASURED = frozenset(
     ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 )
 
 
 def owner_of(live: KubernetesObject) -> str:
-    """Return the inventory that owns an object; empty if none does."""
+    """Return the inventory that owns an object; empty without an owner."""
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
 
 
 def claimed_by(live: KubernetesObject) -> str:
-    """Return the inventory that claims an object; empty if none does."""
+    """Return the inventory that claims an object; empty without a claim."""
     annotations = live["metadata"].get("annotations") or {}
     claimed: str = annotations.get(CLAIMED_BY, "")
     return claimed
@@ -134,12 +135,12 @@ def given_by(live: KubernetesObject) -> str:
 
 def was_given(live: KubernetesObject, claimed: str, inventory_id: str) -> bool:
     """
-    Tell whether another inventory released an object for this one.
+    Return whether another inventory released an object for this one.
 
-    No inventory owns the object until this one takes it, so this one deletes the object
-    if Git does not have it any more.
+    No inventory owns the object until this inventory takes it, so this inventory
+    deletes the object if Git does not contain it any more.
 
-    :param claimed: the inventory that owned the object when this one claimed it.
+    :param claimed: the inventory that owned the object when this inventory claimed it.
     """
     return (
         bool(claimed)
@@ -185,9 +186,9 @@ async def groups_elsewhere(client: IKubernetesClient) -> dict[str, bool]:
     """
     Return the groups of aggregated API servers, and whether each server is available.
 
-    Objects of an unavailable server are not gone.
+    Objects of an unavailable server may still exist.
 
-    :raises CallError: the API server does not list them.
+    :raises CallError: if the API server does not list them.
     """
     try:
         services = await client.resource("apiregistration.k8s.io/v1", "APIService")
@@ -217,7 +218,7 @@ async def kinds_defined(
     Return the groups and kinds that have a CustomResourceDefinition, served or not.
 
     :param groups: the groups to look for.
-    :raises CallError: the API server does not list them.
+    :raises CallError: if the API server does not list them.
     """
     try:
         resource = await client.resource(
@@ -228,7 +229,7 @@ async def kinds_defined(
             raise
         return set()
     names: list[str] = []
-    # Without the schemas, which are megabytes.
+    # Omit the schemas, which are megabytes.
     async for page in client.list(resource, metadata_only=True):
         names += [one["metadata"]["name"] for one in page]
     found: set[tuple[str, str]] = set()
@@ -250,8 +251,8 @@ def guard_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) ->
     """
     Return why a source must not delete this number of objects; empty if it may.
 
-    :param before: the number of objects that the source has in the cluster.
-    :param wanted: the number of objects that it has in Git now.
+    :param before: the number of objects of the source in the cluster.
+    :param wanted: the number of its objects in Git now.
     """
     if not deletes:
         return ""
@@ -274,12 +275,13 @@ async def guard_of_object(
     going: Callable[[ObjectKey], bool],
 ) -> str:
     """
-    Return why an object must not be deleted because others would be deleted with it.
+    Return why an object must not be deleted because other objects would be deleted with
+    it.
 
     :param owner: the inventory that deletes it.
     :param going: whether an object of this inventory is deleted by itself anyway.
     :returns: empty if it may be deleted.
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     made = definition_of(live)
     try:
@@ -345,7 +347,7 @@ async def _content(
         found: list[ObjectKey] = []
         async for key, one in _listed(client, resource, namespace):
             owners = one["metadata"].get("ownerReferences") or ()
-            # The owner in this Namespace decides about the objects that it owns.
+            # The owner in this Namespace decides about its dependent objects.
             owned = owners and all(_kind_of(each) in inside for each in owners)
             usual = (key.group, key.kind, key.name) in _USUAL
             if not (usual or owned or _goes(key, one, owner, going)):
@@ -368,7 +370,7 @@ def _goes(
     owner: str,
     going: Callable[[ObjectKey], bool],
 ) -> bool:
-    """Tell whether an object is deleted by itself, or is being deleted already."""
+    """Return whether an object is deleted by itself, or is already being deleted."""
     if one["metadata"].get("deletionTimestamp"):
         return True
     return going(key) and owner_of(one) == owner

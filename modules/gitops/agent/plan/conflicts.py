@@ -1,4 +1,6 @@
-"""Explains conflicts: who owns the fields that the API server refuses to change."""
+"""
+Explanations of conflicts: the owners of fields that the API server refuses to change.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["since_when"]
 
-#: The field manager in the API server's message about a conflict.
+#: Field manager in the API server's message about a conflict.
 _MANAGER = re.compile(r'conflicts? with "([^"]{1,128})"')
 
 
@@ -20,10 +22,10 @@ async def since_when(
     client: IKubernetesClient, manifest: Manifest, refused: CallError
 ) -> str:
     """
-    Return when other managers wrote the fields in conflict, and what to do.
+    Return when other managers wrote the fields in conflict, and the remedy.
 
     :returns: empty if *refused* is not a conflict about fields.
-    :raises CallError: the object cannot be read.
+    :raises CallError: if the object cannot be read.
     """
     if refused.status is not Status.ABORTED:
         return ""

@@ -30,12 +30,12 @@ DEPENDS_ON = "config.kubernetes.io/depends-on"
 #: Source: Argo CD, docs/user-guide/sync-waves.
 WAVE = "argocd.argoproj.io/sync-wave"
 
-#: References of one object: a larger number is a mistake, and each reference is looked
-#: up.
+#: Maximum number of references of one object: a larger number is a mistake, and each
+#: reference is looked up.
 MAX_REFERENCES = 100
 
-#: Problems of one source that are reported, and objects of a circle that are named: a
-#: file of a few hundred kilobytes can cause a million.
+#: Maximum number of reported problems of one source, and of named objects of a circle:
+#: a file of a few hundred kilobytes can cause a million.
 MAX_PROBLEMS, MAX_CIRCLE = 100, 20
 
 _NAMESPACE = ("", "Namespace")
@@ -49,14 +49,14 @@ _LATE = frozenset(
     }
 )
 
-#: A wave, and whether the object comes after all others of the wave.
+#: Wave, and whether the object comes after all others of the wave.
 _Stage = tuple[int, bool]
 
 
 @attrs.frozen(eq=False)
 class Order:
     """
-    The order of a source's objects.
+    Order of a source's objects.
 
     :ivar layers: each object after all objects that it needs; agentk deletes in
         reverse.
@@ -64,8 +64,8 @@ class Order:
         agentk skips the object.
     :ivar awaited: objects that must be current, and not only exist, before the next
         layer begins.
-    :ivar problems: references to unknown objects, and circles.  If there are problems,
-        *layers* is empty.
+    :ivar problems: references to unknown objects, and circles.  With problems, *layers*
+        is empty.
     """
 
     layers: tuple[tuple[ObjectKey, ...], ...] = ()
@@ -183,7 +183,7 @@ class _Ordering:
             key: (wave, (key.group, key.kind) in _LATE and key not in needed)
             for key, wave in waves.items()
         }
-        # A Namespace exists before the first object in it, whatever its own wave is.
+        # A Namespace exists before the first object in it, regardless of its own wave.
         # Objects that are needed by annotation must have a suitable wave of their own.
         for key, needs in implied.items():
             for one in needs:
@@ -225,17 +225,17 @@ class _Ordering:
     ) -> set[ObjectKey]:
         last = max(waves.values(), default=0)
         earlier = {key for key, wave in waves.items() if wave < last}
-        # Definitions that other objects of the source need; a definition that is not
-        # used is not waited for.
+        # Definitions that other objects of the source need; agentk does not wait for an
+        # unused definition.
         needed = {one for needs in self._needs.values() for one in needs}
         return self._named | earlier | (needed & set(definitions))
 
 
 def _referenced(text: str) -> ObjectKey:
     """
-    Return the object that *text* refers to.
+    Return the object to which *text* refers.
 
-    :raises ValueError: it is not a reference.
+    :raises ValueError: if *text* is not a reference.
     """
     parts = text.split("/")
     if len(parts) == 5 and parts[1] == "namespaces" and all(parts[2:]):

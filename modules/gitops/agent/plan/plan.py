@@ -1,5 +1,5 @@
 """
-The changes that bring the cluster to the state of a source.
+Changes that bring the cluster to the state of a source.
 
 A plan is a value: agentk applies, shows and compares the same plan, and makes no
 further decisions.
@@ -56,14 +56,14 @@ __all__ = [
 ]
 
 
-#: Characters of the id of an inventory: the limit for the name of a ConfigMap.
+#: Maximum characters of the id of an inventory: the limit for the name of a ConfigMap.
 MAX_OWNER = 253
 
 
-#: Reason why nothing is pruned while an object is refused.
+#: Reason why no object is pruned while an object is refused.
 INCOMPLETE = "not all objects of the source can be applied"
 
-#: Reason why a project whose folder is gone neither creates nor takes objects.
+#: Reason why a project with a missing folder neither creates nor takes objects.
 FOLDER_GONE = (
     "the newest commit does not contain the folder of the project, so the object is "
     "not created again, nor taken from other projects: add the folder, or remove the "
@@ -75,35 +75,39 @@ class Verb(Enum):
     """Kinds of changes to an object."""
 
     CREATE = "create"
-    #: It exists and is ours; the API server determines whether it differs.
+    #: The object exists and the source owns it; the API server determines whether it
+    #: differs.
     APPLY = "apply"
-    #: It exists, belongs to no source, and becomes ours.
+    #: The object exists, belongs to no source, and this source becomes its owner.
     ADOPT = "adopt"
-    #: Nothing is done, for a reason that needs an operator.
+    #: The object is not changed, for a reason that needs an operator.
     REFUSE = "refuse"
-    #: Other clients have changed it since it was applied; the drift is only reported.
+    #: Other clients have changed the object since it was applied; the drift is only
+    #: reported.
     LEAVE = "leave"
     PRUNE = "prune"
-    #: It stays in the cluster, but is no longer ours.
+    #: The object stays in the cluster, but the source no longer owns it.
     DETACH = "detach"
-    #: It is gone or has another owner; only the inventory still contains it.
+    #: The object does not exist or has another owner; only the inventory still contains
+    #: it.
     FORGET = "forget"
-    #: It would be pruned, but a prune guard prevents that.
+    #: The object would be pruned, but a prune guard prevents it.
     BLOCK = "block"
 
 
 @attrs.frozen(eq=False)
 class Action:
     """
-    The change of one object.
+    Change of one object.
 
-    :ivar live: for an object that leaves Git, its state when the plan was made.
+    :ivar live: for an object that was removed from Git, its state when the plan was
+        made.
     :ivar seen: for an object in Git, its live state; None if it does not exist.
     :ivar held: the limit of the source that keeps the object.
     :ivar claims: for an object of another inventory, that inventory.
     :ivar takes: whether this source becomes the owner of an object that another
         inventory owned, so that another agent may take it, too, or delete it.
-    :ivar gives: for a detached object, whether another agent is to take it.
+    :ivar gives: for a detached object, whether another agent will take it.
     """
 
     verb: Verb
@@ -119,7 +123,7 @@ class Action:
 
     @property
     def uid(self) -> str:
-        """The uid of the live object; empty if there was none."""
+        """Uid of the live object; empty if it did not exist."""
         if self.seen is not None:
             return self.seen.uid
         return self.live["metadata"].get("uid", "") if self.live is not None else ""
@@ -128,11 +132,11 @@ class Action:
 @attrs.frozen(eq=False)
 class Plan:
     """
-    The changes of a source's objects.
+    Changes of a source's objects.
 
     :ivar inventory: its state when the plan was made.
     :ivar wanted: the objects in Git, by key.
-    :ivar leaving: objects of the inventory that Git does not have.
+    :ivar leaving: objects of the inventory that Git does not contain.
     :ivar order: the order of *wanted*.
     :ivar leaving_order: the order of the pruned objects of *leaving*; agentk prunes in
         reverse.
@@ -159,17 +163,17 @@ class SourceSettings:
     :ivar inventory_id: the inventory of the source, and the mark of its objects.
     :ivar default_namespace: the Namespace of objects that do not name one.
     :ivar force: whether to take fields from any other manager.
-    :ivar reconcile_timeout: seconds until an object that others wait for must be
-        current; 0 to not wait.
+    :ivar reconcile_timeout: seconds until an awaited object must be current; 0 to not
+        wait.
     :ivar awaits_all: whether all objects must become current, because other sources
-        wait for them; otherwise only objects that others of the source wait for.
+        wait for them; otherwise only objects that other objects of the source wait for.
     :ivar source: see `Inventory`.
     :ivar takes_back: whether to revert fields that other managers changed after agentk
-        applied them, and that Git still has.
+        applied them, if Git still contains them.
     :ivar only_reports: whether changes by other clients stay.
     :ivar repairs: whether every change in this plan reverts a change by other clients.
-    :ivar prune_timeout: seconds until a deleted object must be gone; objects that it
-        needs stay until then; 0 to not wait.
+    :ivar prune_timeout: seconds until a deleted object must be gone; the objects that
+        it needs stay until then; 0 to not wait.
     :ivar only_keeps: whether no object is created or taken; see `FOLDER_GONE`.
     :ivar siblings: the other sources of this agent, by the ids of their inventories.
     """
@@ -192,12 +196,12 @@ class SourceSettings:
     limits: PruneLimits = attrs.field(factory=PruneLimits)
 
 
-#: A function that tells whether the source with an inventory has given up an object.
+#: Function that returns whether the source with an inventory has given up an object.
 Given = Callable[[ObjectKey, str], Awaitable[bool]]
 
 
-#: Verbs after which this source has an object no longer, unless another project or
-#: agent has it in Git and takes it.
+#: Verbs after which this source no longer owns an object, unless another project or
+#: agent has the object in Git and takes it.
 _LETS_GO = (Verb.PRUNE, Verb.DETACH)
 
 
@@ -221,12 +225,12 @@ async def make_plan(  # noqa: PLR0913 - split with the project
     Compare the wanted objects with the cluster and return the plan.
 
     :param order: the order of the objects of *resolved*, without problems.
-    :param stays: returns why an object that left Git stays for another source; empty if
-        it need not.
-    :param given: tells whether the source whose inventory has an object has given it
+    :param stays: returns why an object that was removed from Git stays for another
+        source; empty if it need not.
+    :param given: returns whether the source whose inventory has an object has given it
         up.
     :param claims: returns the objects that other agents have in Git.
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
@@ -315,7 +319,7 @@ async def make_plan(  # noqa: PLR0913 - split with the project
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        # If nothing is pruned, nothing needs an approval.
+        # Without pruning, an approval is never needed.
         tuple(kept) if settings.prune else (),
     )
 
@@ -329,10 +333,10 @@ async def plan_some(
     given: Given = nothing_given,
 ) -> Plan:
     """
-    Return a plan for some objects of a source, which prunes nothing.
+    Return a plan for some objects of a source, which prunes no object.
 
     :param given: see `make_plan`.
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     wanted = await in_parallel(
         _wanting(client, resolved, one, settings, {}, inventory, given)
@@ -414,7 +418,8 @@ def _wanting(
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
         if seen.is_bookkeeping:
-            # Otherwise, every author in Git could decide in place of an operator.
+            # Without this refusal, every author in Git could decide in place of an
+            # operator.
             why = (
                 "agentk itself writes it: it is an inventory, or contains earlier "
                 "states of objects"
@@ -423,7 +428,7 @@ def _wanting(
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
         if owner and await given(key, owner):
-            # Another source of this agent does not need it any more.
+            # Another source of this agent does not need the object any more.
             return Action(Verb.APPLY, key, _of(owner), manifest, seen=seen)
         known = inventory.entries.get(key)
         was = "" if known is None or known.uid != seen.uid else known.claimed
@@ -443,7 +448,7 @@ def _wanting(
             why = "it was given to another agent, which has not taken it"
             return Action(Verb.APPLY, key, why, manifest, seen=seen, takes=True)
         if seen.engine:
-            # Otherwise each engine would revert the changes of the other.
+            # Without this refusal, each engine would revert the changes of the other.
             why = f"{seen.engine} applies it; remove it there first"
             return Action(Verb.REFUSE, key, why, manifest)
         adopts = settings.policy == "adopt_all" or (
@@ -469,8 +474,8 @@ def _wanting(
                 f"project {sibling} of this agent has it: remove its manifest from "
                 "one of the two projects"
             )
-        # Another agent that prunes it sees that it is wanted here, also one that it was
-        # given to and that has not taken it.
+        # Another agent that prunes the object sees that it is wanted here.  This
+        # includes an agent for which the object was released and that has not taken it.
         former = owner or (seen.given_by if seen.claimed_by else "")
         claims = _claimable(former)
         return Action(Verb.REFUSE, key, why, manifest, seen=seen, claims=claims)
@@ -569,15 +574,15 @@ def _held(
     """
     Return the objects that the limits of the source keep, each with the reason.
 
-    An object that was held stays held, however many objects the source has since
-    gained, until an operator approves its prune.
+    An object that was held stays held until an operator approves its prune, even if the
+    source has gained objects since.
     """
     entries = inventory.entries
     going = {one.key for one in leaving if one.verb is Verb.PRUNE}
     held = {key: entries[key].held for key in going if entries[key].held}
     others = [key for key in going if not entries[key].held]
-    # Objects that no longer exist, or never did, do not lower a share either; an object
-    # that agentk cannot see may never have existed.
+    # Objects that no longer exist, or never existed, do not lower a share either; an
+    # object that agentk cannot see may never have existed.
     gone = {one.key for one in leaving if one.verb is Verb.FORGET or one.live is None}
     gone = gone.union(never)
     count = sum(not one.held and key not in gone for key, one in entries.items())

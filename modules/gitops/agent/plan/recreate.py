@@ -2,8 +2,8 @@
 Objects that can be changed only by deleting and creating them again.
 
 An object has changed immutable fields if the API server refuses the change and would
-accept the same object as a new one.  agentk does not look at the text of the refusal:
-it differs for each kind, and other errors look the same.
+accept the same object as a new one.  agentk does not examine the text of the refusal:
+it differs for each kind, and other errors have similar texts.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _NEVER = frozenset(
 #: Suffix of the name under which a dry run creates the object; nothing is stored.
 _TRIAL = "-dry-run"
 
-#: Characters of a name that is valid for every kind.
+#: Maximum characters of a name that is valid for every kind.
 _MAX_NAME = 63
 
-#: Word in the refusals of admission webhooks and policies, which do not depend on
+#: Word in the refusals of admission webhooks and policies, which are unrelated to
 #: immutable fields.
 _BY_ADMISSION = "denied"
 
@@ -77,7 +77,7 @@ async def why_not_recreated(
     :param refused: the refusal of the change.
     :returns: None if recreating it would not help, because the object itself is
         invalid.
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     if refused.status is not Status.INVALID_ARGUMENT or _BY_ADMISSION in str(refused):
         return None
@@ -116,8 +116,8 @@ def restorable(live: KubernetesObject) -> KubernetesObject:
     ):
         metadata.pop(name, None)
     if found.get("kind") == "Job" and not found.get("spec", {}).get("manualSelector"):
-        # The selector and labels contain the uid of the old object, and are generated
-        # for the new one.
+        # The selector and labels contain the uid of the old object; the API server
+        # generates them for the new object.
         found["spec"].pop("selector", None)
         template = found["spec"].get("template", {}).get("metadata", {})
         for labels in (metadata.get("labels"), template.get("labels")):

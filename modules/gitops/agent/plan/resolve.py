@@ -24,10 +24,10 @@ __all__ = ["Resolved", "resolve"]
 @attrs.frozen(eq=False)
 class Resolved:
     """
-    The objects of a source, with the names that they have in the cluster.
+    Objects of a source, with the names that they have in the cluster.
 
     :ivar resources: the resources by API version and kind, without kinds that a
-        definition of the source is about to create.
+        definition of the source will create.
     :ivar unknown: objects of kinds that neither the cluster nor the source defines,
         each with the reason.
     :ivar problems: manifests that describe the same object.
@@ -45,10 +45,10 @@ async def resolve(
     """
     See `Resolved`.
 
-    :raises CallError: the API server cannot say now which kinds it has.
+    :raises CallError: if the API server cannot list its kinds now.
     """
     # GitLab's agent let users supply their own inventory, which could change the owner
-    # of objects here. A Secret with our label could give orders after its owner
+    # of objects here.  A Secret with agentk's label could give orders after its owner
     # annotation is removed.
     manifests = tuple(
         one

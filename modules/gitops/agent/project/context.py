@@ -1,4 +1,4 @@
-"""The context that all projects of an agentk share."""
+"""Context that all projects of an agentk share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Programs", "ProjectContext"]
 @attrs.frozen(eq=False)
 class Programs:
     """
-    The programs that process commits.
+    Programs that process commits.
 
     :ivar renderer: runs kustomize and Helm.
     :ivar decryptor: runs sops.
@@ -34,7 +34,7 @@ class Programs:
 @attrs.frozen(eq=False, kw_only=True)
 class ProjectContext:
     """
-    The context that all projects of an agentk share.
+    Context that all projects of an agentk share.
 
     :ivar service: client of kas' service that sends files.
     :ivar random: returns a number between 0 and 1.

@@ -1,4 +1,4 @@
-"""agentk's answers to users and other systems that ask about its projects."""
+"""agentk's responses to users and other systems that query its projects."""
 
 from __future__ import annotations
 
@@ -44,41 +44,44 @@ _STATES = {
     State.SUSPENDED: pb.ProjectStatus.STATE_SUSPENDED,
 }
 
-#: Objects in one response.
+#: Maximum number of objects in one response.
 MAX_OBJECTS = 5000
 
-#: Bytes of objects in one response, and the bytes after which their fields are only
-#: counted: a message has at most 4 MiB, and other data needs some of them.
+#: Maximum bytes of objects in one response, and number of bytes after which their
+#: fields are only counted: a message has at most 4 MiB, and other data needs some of
+#: them.
 MAX_BYTES, MAX_FIELD_BYTES = 3 * 1024**2, 2 * 1024**2
 
-#: Bytes reserved for problems and everything else besides objects.
+#: Bytes reserved for problems and all other data except objects.
 SPARE_BYTES = 768 * 1024
 
-#: Bytes of the problems of all projects in a response; beyond that each project has a
-#: single line of at most this number of characters.
+#: Maximum bytes of the problems of all projects in a response; beyond it each project
+#: has a single line of at most this number of characters.
 MAX_WRONG_BYTES, SHORT_PROBLEM = 512 * 1024, 200
 
-#: Drifts in one response.
+#: Maximum number of drifts in one response.
 MAX_DRIFTS = 1000
 
-#: Previews of an agent at the same time: each holds a commit in memory, and sends up to
-#: three requests for each object to the API server.
+#: Maximum number of simultaneous previews of an agent: each holds a commit in memory,
+#: and sends up to three requests for each object to the API server.
 MAX_PREVIEWS = 2
 
-#: Previews of merge requests among them: an author who pushes charts that loop cannot
-#: keep operators from previews.
+#: Maximum number of previews of merge requests among them: an author who pushes charts
+#: that loop cannot keep operators from previews.
 MAX_MERGE_REQUESTS = 1
 
-#: Seconds for the health of all objects of other engines: kas waits ten for a response.
+#: Maximum seconds for the health of all objects of other engines: kas waits ten for a
+#: response.
 HEALTH_SECONDS = 5.0
 
-#: Characters of a reason, and of a line about a problem: API servers are verbose.
+#: Maximum characters of a reason, and of a line about a problem: API servers are
+#: verbose.
 MAX_REASON, MAX_PROBLEM = 300, 1000
 
-#: Characters of the name of the user who approves.
+#: Maximum characters of the name of the user who approves.
 MAX_OPERATOR = 200
 
-#: Characters of a commit's id, which may be arbitrary text from a user.
+#: Maximum characters of a commit's id, which may be arbitrary text from a user.
 MAX_COMMIT = 64
 
 #: Effects and outcomes that are listed first and left out last.
@@ -93,7 +96,7 @@ _USUAL = frozenset((Effect.NONE, Outcome.UNCHANGED))
 
 class _Room:
     """
-    The space for objects in one response.
+    Space for objects in one response.
 
     :param used: bytes that other data uses.
     """
@@ -104,7 +107,7 @@ class _Room:
     def some(
         self, found: Iterable[Any], made: Callable[[Any], Any], most: int
     ) -> Iterator[Any]:
-        """Yield messages while there is space, at most *most*."""
+        """Yield messages while space remains, at most *most*."""
         for one in islice(found, most):
             message = made(one)
             if self._left < MAX_BYTES - MAX_FIELD_BYTES and hasattr(message, "fields"):
@@ -118,7 +121,7 @@ class _Room:
             yield message
 
 
-#: Bytes of overhead for a message within another.
+#: Maximum bytes of overhead for a message within another.
 _HEAD = 8
 
 
@@ -129,8 +132,8 @@ def _weighed(
     made: Callable[[_Found], Any],
 ) -> list[Any]:
     """
-    Return messages in the order of their names; the most important ones if space is
-    short.
+    Return messages in the order of their names; only the most important ones if space
+    is short.
     """
     found = sorted(found, key=lambda one: (what(one) not in _BAD, what(one) in _USUAL))
     return sorted(room.some(found, made, MAX_OBJECTS), key=_name)
@@ -158,7 +161,7 @@ class Control:
     _refused: Callable[[], Sequence[str]]
     _seconds: Callable[[], float]
     _notices: Callable[[Project], Sequence[str]] = lambda project: ()
-    #: The calls that wait for a preview, each with whether it is for a merge request.
+    #: Calls that wait for a preview, each with whether it is for a merge request.
     _previews: dict[Any, bool] = attrs.field(factory=dict, init=False)
 
     async def get_status(
@@ -276,7 +279,8 @@ class Control:
         except CallError as error:
             if not self.projects:
                 raise
-            # The project may be new in the latest commit of the agent's configuration.
+            # The project may exist only in the latest commit of the agent's
+            # configuration.
             text = f"{error.message} (to read a new configuration, sync one of these)"
             raise CallError(error.status, text) from None
         return pb.SyncResponse(commit=await project.operations.sync())
@@ -345,7 +349,7 @@ class Control:
         The name of its repository is accepted if the agent has only one project with
         it.
 
-        :raises CallError: NOT_FOUND.
+        :raises CallError: NOT_FOUND if no such project exists.
         """
         found = self.projects.get(name)
         if found is None:

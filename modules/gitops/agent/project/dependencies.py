@@ -23,16 +23,16 @@ class _Project(Protocol):
 
     @property
     def status(self) -> _Status:
-        """The status of the project."""
+        """Status of the project."""
 
     def dependency_worked(self) -> None:
-        """Note that a project that it depends on has finished a commit."""
+        """Note that a project that this project depends on has finished a commit."""
 
 
 @attrs.frozen
 class Dependencies:
     """
-    The dependencies between projects.
+    Dependencies between projects.
 
     :param projects: the projects of this agent, by name (`ManifestProject.label`).
     """
@@ -45,11 +45,11 @@ class Dependencies:
         return [name for name, one in found if one is None or not one.status.is_current]
 
     def is_needed(self, name: str) -> bool:
-        """Tell whether another project depends on this one."""
+        """Return whether another project depends on the project *name*."""
         return any(name in one.settings.depends_on for one in self._projects.values())
 
     def worked(self, name: str) -> None:
-        """Notify the projects that depend on this one."""
+        """Notify the projects that depend on the project *name*."""
         for one in tuple(self._projects.values()):
             if name in one.settings.depends_on:
                 one.dependency_worked()

@@ -1,4 +1,6 @@
-"""The commits that a project should apply, and the operators' orders that decide it."""
+"""
+Commits that a project should apply, and the operators' orders that determine them.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,23 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["MAX_PAST", "DesiredCommits", "UnreadablePin"]
 
-#: Number of commits that a project remembers: other projects of its branch are not
-#: further behind.
+#: Maximum number of commits that a project remembers: other projects of its branch are
+#: not further behind.
 MAX_PAST = 100
 
 
 class UnreadablePin(CallError):
-    """Raised if the commit to which a project is pinned cannot be obtained."""
+    """Error if the commit to which a project is pinned cannot be obtained."""
 
 
 class DesiredCommits:
     """
-    The newest commit of a project, and the commit to which operators pinned it.
+    Newest commit of a project, and the commit to which operators pinned it.
 
     :param commits: sends commits to `accept` and `refuse`.
-    :param changed: called when `contains` may have other answers.
+    :param changed: called when `contains` may return other results.
     :ivar orders: the operators' orders, as last read.
-    :ivar snapshot: the newest commit that can be applied; None if there is none.
+    :ivar snapshot: the newest commit that can be applied; None before the first one.
     :ivar source: the content of *snapshot*.
     :ivar absent: a newer commit without the project's folder, see `Commits.absent`.
     :ivar pinned: the commit that *orders* pin, with its content; None without such an
@@ -69,33 +71,33 @@ class DesiredCommits:
         self._changed = changed
         #: Whether `orders` were read at least once.
         self._orders_read = False
-        #: Commits that were read before the present one.
+        #: Commits that were read before the current one.
         self._past: deque[str] = deque(maxlen=MAX_PAST)
-        #: The commit that was last read because an order pinned it.
+        #: Commit that was last read because an order pinned it.
         self._last_pinned: tuple[Snapshot, Source] | None = None
         #: Predicates to which `contains` delegates.
         self._named: list[Callable[[ObjectKey], bool]] = []
 
     @property
     def repository(self) -> str:
-        """The repository of the project's files; empty if it is not known yet."""
+        """Repository of the project's files; empty if it is not known yet."""
         return self.snapshot.project if self.snapshot is not None else ""
 
     @property
     def inventory(self) -> str:
-        """The id of the project's inventory; empty before the first commit."""
+        """Id of the project's inventory; empty before the first commit."""
         found = self.snapshot or self._commits.absent
         return "" if found is None else self._stores.id_of(found)
 
     @property
     def commit(self) -> str:
-        """The last commit that was read; empty if there is none."""
+        """Last commit that was read; empty before the first."""
         return "" if self.snapshot is None else self.snapshot.commit
 
     @property
     def known_commit(self) -> str:
         """
-        Return the last commit that `contains` knows; empty if there is none.
+        Return the last commit that `contains` knows; empty before the first.
 
         A commit without the project's folder counts as a commit without its objects,
         although the project itself stays at the previous commit.
@@ -121,19 +123,20 @@ class DesiredCommits:
 
     @property
     def location(self) -> Location:
-        """The project's ref and repository, as kas resolved them."""
+        """Ref and repository of the project, as kas resolved them."""
         if self.snapshot is not None:
             return self.snapshot.at
         found = self._commits.at_location
         ref = self._settings.ref
         if found.ref or ref is None:
             return found
-        # Only the default branch has a name that the configuration does not contain.
+        # The default branch is the only ref whose name may be missing in the
+        # configuration.
         name = f"refs/heads/{ref.branch}" if ref.branch else f"refs/tags/{ref.tag}"
         return attrs.evolve(found, ref=ref.commit or name)
 
     def contains(self, key: ObjectKey) -> bool:
-        """Tell whether the newest commit, or the pinned one, contains an object."""
+        """Return whether the newest commit, or the pinned one, contains an object."""
         return any(named(key) for named in self._named)
 
     # New commits and orders.
@@ -173,11 +176,11 @@ class DesiredCommits:
         self, orders: Orders, snapshot: Snapshot, source: Source | None
     ) -> None:
         """
-        Take over the orders, and read the commit that they pin.
+        Accept the orders, and read the commit that they pin.
 
         :param snapshot: the newest commit; *source* is its content, or None if it was
             not read.
-        :raises UnreadablePin: the pinned commit cannot be read now.
+        :raises UnreadablePin: if the pinned commit cannot be read now.
         """
         self.orders = orders
         before = self.pinned
@@ -199,10 +202,11 @@ class DesiredCommits:
         Return the content of the pinned commit.
 
         Each order makes kas check the commit again, because a forced push may have
-        removed it from the history. If kas or the Git server is unavailable, a commit
-        that was read for an earlier order still counts.
+        removed it from the history.  If kas or the Git server is unavailable, a commit
+        that was read for an earlier order remains valid.
 
-        :raises UnreadablePin: it cannot be read, or is not in the history of the ref.
+        :raises UnreadablePin: if it cannot be read, or is not in the history of the
+            ref.
         """
         try:
             found = await self._commits.of_history(commit)

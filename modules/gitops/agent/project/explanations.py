@@ -1,4 +1,4 @@
-"""Texts for operators about a project, with the command that helps."""
+"""Texts for operators about a project, with the command that solves the problem."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
     "why_nothing_was_done",
 ]
 
-#: Number of kinds without a watch that the status names.
+#: Maximum number of kinds without a watch that the status names.
 MAX_KINDS = 5
 
-#: Number of objects in deletion whose reasons the status shows.
+#: Maximum number of objects in deletion whose reasons the status shows.
 MAX_STAYING = 5
 
 
@@ -35,7 +35,7 @@ def how_to_look(agent: str, project: str) -> str:
 
 
 def how_to_release(agent: str, project: str, report: Report) -> str:
-    """Return the command that approves the deletes that wait."""
+    """Return the command that approves the waiting deletes."""
     count = len(report.held)
     what = "1 object waits" if count == 1 else f"{count} objects wait"
     words = (agent, project, report.release)

@@ -20,20 +20,20 @@ from tunnel.toolkit.texts import clean, shortened
 
 __all__ = ["MAX_FAILING", "REPORT_PAUSE", "FailingReports"]
 
-#: Seconds between two reports. kas forgets projects that are not reported again.
+#: Seconds between two reports.  kas forgets projects that are not reported again.
 REPORT_PAUSE = 30.0
 
-#: Seconds for one report.
+#: Timeout of one report, in seconds.
 REPORT_SECONDS = 10.0
 
-#: Projects of one report, and characters of a problem.
+#: Maximum number of projects of one report, and maximum characters of a problem.
 MAX_FAILING, MAX_PROBLEM = 20, 300
 
 
 @attrs.define(eq=False)
 class FailingReports:
     """
-    A reporter of the projects that fail now.
+    Reporter of the projects that fail now.
 
     :param kas: calls `GitopsReports`.
     :param projects: the active projects.
@@ -71,7 +71,7 @@ class FailingReports:
         try:
             await self._kas.call("ReportFailing", request, timeout=REPORT_SECONDS)
         except CallError as error:
-            # The next report repeats it; an older kas does not know the method.
+            # The next report repeats it; an older kas does not have the method.
             self._log.debug("kas did not accept a report: {why}", why=error.message)
         else:
             self._known = bool(failing)

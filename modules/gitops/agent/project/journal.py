@@ -1,6 +1,4 @@
-"""
-The log of a project: each problem once, and a limited number of lines about drift.
-"""
+"""Log of a project: each problem once, and a limited number of lines about drift."""
 
 from __future__ import annotations
 
@@ -18,14 +16,16 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["MAX_LINE", "MAX_LINES", "Journal", "bounded", "counted"]
 
-#: Lines about drift in a period, and its seconds; further lines are only counted.
+#: Maximum number of lines about drift in a period, and the seconds of that period;
+#: further lines are only counted.
 DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
 
-#: Lines of one report; further ones are counted.  Characters of a line: authors choose
-#: the names of files and keys, and a circle names thousands of objects.
+#: Maximum number of lines of one report; further lines are counted.  Maximum characters
+#: of a line: authors choose the names of files and keys, and a circle names thousands
+#: of objects.
 MAX_LINES, MAX_LINE = 20, 2000
 
-#: The last parts of lines about drift.
+#: Ends of log lines about drift, by the state of the drift.
 _STATE_WORDS = {
     DriftState.REPORTED: "it is not repaired",
     DriftState.DUE: "it is repaired",
@@ -40,7 +40,7 @@ _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 @attrs.define(eq=False)
 class Journal:
     """
-    The log of one project.
+    Log of one project.
 
     :ivar project: the name of the project.
     :ivar problems: the reasons why the project is not current, as logged.

@@ -1,11 +1,11 @@
 """
-Leftovers: objects in inventories that no project of the agent has any more.
+Leftovers: objects in inventories that no project of the agent uses any more.
 
-A renamed project takes the objects that Git still has from its former inventory. An
-object that had left Git earlier and waited for an approval stays in the former
-inventory, which no project processes. agentk looks for such objects, and names them in
-its log and in the status of the project that follows the same ref. An inventory without
-such objects is marked, so that no other agent waits for its commits.
+A renamed project takes the objects that Git still contains from its former inventory.
+An object that was removed from Git earlier and waited for an approval stays in the
+former inventory, which no project processes.  agentk looks for such objects, and names
+them in its log and in the status of the project that follows the same ref.  An
+inventory without such objects is marked, so that no other agent waits for its commits.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ __all__ = ["LOOK_AGAIN", "LOOK_FIRST", "MAX_INVENTORIES", "MAX_LOOKED", "Leftove
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-#: Seconds between attempts until the inventories of all projects are known, and between
-#: two searches.
+#: Seconds between attempts until the inventories of all projects are known, and seconds
+#: between two searches.
 LOOK_FIRST, LOOK_AGAIN = 30.0, 600.0
 
-#: Former inventories that a search reads, and objects of each that are checked.
+#: Maximum number of former inventories that a search reads, and of objects of each that
+#: are checked.
 MAX_INVENTORIES, MAX_LOOKED = 20, 200
 
-#: ConfigMaps of one page, without their content, and of all pages.
+#: Maximum number of ConfigMaps of one page, without their content, and of all pages.
 PAGE, MAX_SEEN = 8, 4000
 
-#: Objects that a line names, and characters of a line.
+#: Maximum number of objects that a line names, and maximum characters of a line.
 NAMED, MAX_LINE = 5, 900
 
 
@@ -79,11 +80,11 @@ class Leftovers:
     _store: Callable[[str], InventoryStore]
     #: Lines by the location that their project followed.
     _lines: dict[Location, list[str]] = attrs.field(factory=dict, init=False)
-    #: When the next search is due.
+    #: Time when the next search is due.
     _due: float = attrs.field(default=0.0, init=False)
 
     def of(self, project: Project) -> Sequence[str]:
-        """Return the lines about objects that a former form of *project* left."""
+        """Return the lines about objects that an earlier version of *project* left."""
         return self._lines.get(project.desired.location, ())
 
     def changed(self) -> None:
@@ -100,7 +101,7 @@ class Leftovers:
             try:
                 found = await self._look()
             except CallError as error:
-                # The projects report what is wrong with the cluster.
+                # The projects report problems of the cluster.
                 self._log.debug(
                     "cannot look for former inventories: {why}", why=error.message
                 )
@@ -138,7 +139,7 @@ class Leftovers:
 
     async def _release(self, inventory: str, store: InventoryStore) -> None:
         """
-        Mark an inventory that owns nothing any more, so that no other agent waits for
+        Mark an inventory that owns no object any more, so that no other agent waits for
         it.
         """
         try:
@@ -185,10 +186,10 @@ class Leftovers:
         """
         Return the objects that a former inventory still owns, or was given.
 
-        Objects that a project has in Git are left out: it takes them, or reports why
-        not.
+        Objects that a project has in Git are left out: the project takes them, or
+        reports why not.
 
-        :returns: the objects, and whether the inventory certainly owns nothing else.
+        :returns: the objects, and whether the inventory certainly owns no other object.
         """
         entries = (await store.read()).entries
         every = await self._client.resources()
@@ -219,10 +220,10 @@ class Leftovers:
         """
         Remove the claim of a former inventory from an object.
 
-        Otherwise its owner would release the object when it leaves Git, and nothing
-        would delete it.
+        Otherwise the owner would release the object when it is removed from Git, and no
+        agent would delete it.
 
-        :raises CallError: the API server is unavailable, or the object has changed.
+        :raises CallError: if the API server is unavailable, or the object has changed.
         """
         if claimed_by(live) != inventory:
             return

@@ -12,7 +12,7 @@ from modules.gitops.wire import control_pb2 as pb
 
 __all__ = ["drift_message", "object_reference", "timestamp"]
 
-#: Characters of a reason.
+#: Maximum characters of a reason.
 MAX_REASON = 300
 
 

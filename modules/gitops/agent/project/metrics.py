@@ -23,7 +23,7 @@ _RESULTS = {
 
 class GitopsMetrics(Collector):
     """
-    A collector that reads the state of projects when Prometheus scrapes.
+    Collector that reads the state of projects when Prometheus scrapes.
 
     The labels are projects and kinds from the agent's configuration and Git, but never
     single objects.

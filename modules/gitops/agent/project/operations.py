@@ -1,4 +1,4 @@
-"""The operators' orders to a project."""
+"""Orders of operators to a project."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ProjectOperations"]
 @attrs.frozen(eq=False)
 class ProjectOperations:
     """
-    The operators' orders to one project.
+    Orders of operators to one project.
 
     :param how_to_look: returns the command that shows the status.
     """
@@ -41,8 +41,8 @@ class ProjectOperations:
 
         :param release: the value of `Report.release`.
         :param by: the user who approves them.
-        :raises CallError: FAILED_PRECONDITION, *release* is for other objects, or
-            nothing is held.
+        :raises CallError: FAILED_PRECONDITION if *release* is for other objects, or no
+            delete is held.
         """
         report = self._passes.report
         if report is None or not report.held:
@@ -63,9 +63,9 @@ class ProjectOperations:
 
     async def suspend(self) -> None:
         """
-        Change nothing until `resume`.
+        Stop all changes until `resume`.
 
-        :raises CallError: FAILED_PRECONDITION, no commit of the project has arrived
+        :raises CallError: FAILED_PRECONDITION if no commit of the project has arrived
             yet.
         """
         await self._order(lambda orders: attrs.evolve(orders, suspended=True))
@@ -85,7 +85,7 @@ class ProjectOperations:
         Request the newest commit, and apply it now.
 
         :returns: its id.
-        :raises CallError: kas cannot name it.
+        :raises CallError: if kas cannot name it.
         """
         commit = await self._commits.newest()
         self._passes.interrupt()
@@ -96,8 +96,8 @@ class ProjectOperations:
         Apply objects again, and take their fields back from other field managers, once.
 
         :param keys: objects of the current commit; empty for all of them.
-        :raises CallError: FAILED_PRECONDITION, the project is suspended, or no commit
-            was applied; NOT_FOUND, the commit does not have one of them.
+        :raises CallError: FAILED_PRECONDITION if the project is suspended, or no commit
+            was applied; NOT_FOUND if the commit does not contain one of them.
         """
         report = self._passes.report
         if report is None or self._passes.is_dry_run:
@@ -113,12 +113,12 @@ class ProjectOperations:
 
     async def undo(self, wanted: str) -> str:
         """
-        Apply an earlier commit, and stay there until `resume`.
+        Apply an earlier commit, and stay at it until `resume`.
 
         :param wanted: the first digits of its id; empty for the last other commit whose
             objects were all applied.
         :return: its id.
-        :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
+        :raises CallError: as `suspend`; NOT_FOUND if no such commit was applied.
         """
         history = await self.history()
         commits = list(dict.fromkeys(one.commit for one in reversed(history)))

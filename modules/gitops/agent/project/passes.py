@@ -1,4 +1,4 @@
-"""The passes of a project: each compares the desired commit with the cluster."""
+"""Passes of a project: each compares the desired commit with the cluster."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from tunnel.toolkit.interruptible import Interruptible
 
 __all__ = ["AGAIN", "UNKNOWN", "WATCHED_AGAIN", "Passes"]
 
-#: Bounds of the backoff, in seconds, before agentk retries a failed commit.
+#: Seconds before agentk retries a failed commit: minimum and maximum of the backoff.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
 
-#: Minimum of seconds between two passes when a wait for another agent ends.
+#: Minimum seconds between two passes when a wait for another agent ends.
 LOOK_SOONEST = 1.0
 
-#: Maximum of seconds until all objects are applied again, which repairs their drift:
+#: Maximum seconds until all objects are applied again, which repairs their drift:
 #: without watches, and with watches that detect drift when it happens.
 AGAIN, WATCHED_AGAIN = 300.0, 3600.0
 
-#: Seconds of one pause while there is no work.
+#: Seconds of one pause without work.
 REST = 3600.0
 
 _PROPAGATION: Mapping[str, Literal["Background", "Foreground", "Orphan"]] = {
@@ -72,10 +72,10 @@ _GONE_FOR_GOOD = (Outcome.PRUNED, Outcome.DETACHED, Outcome.FORGOTTEN)
 @attrs.define(eq=False)
 class Passes:
     """
-    The passes of one project, as long as this agentk leads.
+    Passes of one project, as long as this agentk leads.
 
     :param client: for changes of objects; inventories use agentk's own client.
-    :param may_use: tells whether an inventory belongs to this project alone.
+    :param may_use: returns whether an inventory belongs to this project alone.
     :param ended: called after each pass that processed a commit.
     :ivar report: the result of the last commit that was processed.
     :ivar worked_at: when agentk finished that commit, or last failed to read the
@@ -107,7 +107,7 @@ class Passes:
     #: Objects whose fields an operator takes back; empty for all; None without such an
     #: order.
     _repairing: frozenset[ObjectKey] | None = attrs.field(default=None, init=False)
-    #: The commit that was last processed. A newer commit may be waiting.
+    #: Commit that was last processed.  A newer commit may be waiting.
     _worked: str = attrs.field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Passes:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether the project changes nothing."""
+        """Whether the project only logs changes without making them."""
         return self._settings.dry_run_strategy != "none"
 
     def interrupt(self) -> None:
@@ -273,7 +273,7 @@ class Passes:
     # One pass.
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
-        """Apply a commit; tell whether all objects are as in Git now."""
+        """Apply a commit; return whether all objects are as in Git now."""
         self._transfers.idle()
         store = self._stores.orders(snapshot)
         if not await self._may_begin(snapshot, source, store):
@@ -308,7 +308,7 @@ class Passes:
     async def _may_begin(
         self, snapshot: Snapshot, source: Source, store: OrderStore
     ) -> bool:
-        """Read the orders; tell whether a pass may begin."""
+        """Read the orders; return whether a pass may begin."""
         try:
             orders = await store.read()
             await self._desired.take_orders(orders, snapshot, source)
@@ -381,7 +381,7 @@ class Passes:
         done = AppliedCommit(
             report.commit, round(self._context.now()), summary, complete
         )
-        # Objects of this commit that were failed or held have reached another state
+        # Objects of this commit that had failed or were held have reached another state
         # since.
         self._desired.orders = await store.change(
             lambda orders: used(orders).remembering(done, replaces)
@@ -424,7 +424,7 @@ class Passes:
     def _explain_failure(self, commit: str, error: CallError) -> None:
         self._journal.explain(commit, [self._explained(error)])
         if self.report is not None:
-            # Callers that wait for this pass learn that it is over.
+            # This notifies callers that wait for the end of the pass.
             self.worked_at = self._context.now()
 
     def _explained(self, error: CallError) -> str:

@@ -1,7 +1,7 @@
 """
-The effect of a plan, object by object and field by field, without changes.
+Effect of a plan, object by object and field by field, without changes.
 
-The API server answers a dry run with the resulting object, after defaulting and
+The API server responds to a dry run with the resulting object, after defaulting and
 admission.  A preview shows live values only of the source's own objects, because a
 commit may name any object.  It does not compare a changed Secret with the live Secret,
 because the comparison could confirm a guess of its values.
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-#: The effects on an object that leaves Git.
+#: Effects on an object that was removed from Git.
 _LEAVING = {
     Verb.PRUNE: Effect.PRUNE,
     Verb.DETACH: Effect.DETACH,
@@ -56,7 +56,7 @@ _LEAVING = {
 @attrs.frozen
 class ObjectPreview:
     """
-    The effect on one object.
+    Effect on one object.
 
     :ivar fields: the differences; ``wanted`` is the value after the change, ``live``
         the value before.
@@ -76,9 +76,9 @@ class ObjectPreview:
 @attrs.frozen
 class Preview:
     """
-    The effect of a commit.
+    Effect of a commit.
 
-    :ivar problems: why agentk would apply nothing; empty if it would apply the commit.
+    :ivar problems: why agentk would not apply the commit; empty if it would.
     """
 
     commit: str
@@ -86,7 +86,7 @@ class Preview:
     objects: tuple[ObjectPreview, ...] = ()
 
 
-#: The difference shown for a Secret that is not compared.
+#: Difference shown for a Secret that is not compared.
 _CONTENT = (ChangedField("/data", MASK, MASK),)
 
 
@@ -94,7 +94,7 @@ def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) 
     """
     Return the part of *plan* from the file *path*, or below the folder of that name.
 
-    :param origins: returns the former position of an object that leaves Git.
+    :param origins: returns the former position of an object that was removed from Git.
     """
     path = path.strip("/")
 
@@ -122,7 +122,7 @@ def with_drift(
         return found
     if found.effect is Effect.CHANGE:
         paths = {one.path for one in drift.fields}
-        # If the drifted fields are unknown, they may be these.
+        # If the drifted fields are unknown, they may be among these.
         if paths.isdisjoint(one.path for one in found.fields) and paths:
             return found
     return attrs.evolve(found, drift=drift)
@@ -139,8 +139,8 @@ async def preview_of(
     Return the effects on all objects, in the order of their names.
 
     :param is_of_others: see `Drifts.is_of_others`.
-    :param was_applied: tells whether this manifest was applied last.
-    :raises CallError: the API server is unavailable.
+    :param was_applied: returns whether this manifest was applied last.
+    :raises CallError: if the API server is unavailable.
     """
     wanted = await in_parallel(
         _looking(client, plan, settings, is_of_others, was_applied, action)
@@ -167,7 +167,8 @@ def _looking(
     def came(effect: Effect, reason: str = "", **more: Any) -> ObjectPreview:
         return ObjectPreview(action.key, effect, reason, manifest.origin, **more)
 
-    # Another source or no source owns it: the author of a commit may name any object.
+    # Another source or no source owns the object: the author of a commit may name any
+    # object.
     is_foreign = action.seen is not None and action.seen.owner != settings.inventory_id
 
     def words(error: CallError) -> str:

@@ -44,7 +44,8 @@ class Previewer:
 
         :param ref: empty for the followed ref.
         :param path: a file or a folder that limits the preview; empty for all files.
-        :raises CallError: the commit does not exist; or the API server is unavailable.
+        :raises CallError: if the commit does not exist, or the API server is
+            unavailable.
         """
         asked = ref if ref.WhichOneof("ref") else None
         if ref.commit:
@@ -77,7 +78,7 @@ class Previewer:
         return Preview(snapshot.commit, objects=tuple(objects))
 
     def _was_applied(self, manifest: Manifest) -> bool:
-        """Tell whether this is the manifest of an object that was last applied."""
+        """Return whether this is the manifest of an object that was last applied."""
         settled = self._passes.reconciler.settled.get(manifest.key)
         return (
             settled is not None
@@ -90,7 +91,7 @@ class Previewer:
         Return the id of the known commit that begins with *commit*, or *commit* if it
         is a whole id.
 
-        :raises CallError: INVALID_ARGUMENT, no known commit begins with it.
+        :raises CallError: INVALID_ARGUMENT if no known commit begins with it.
         """
         if COMMIT.fullmatch(commit):
             return commit

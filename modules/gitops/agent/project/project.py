@@ -5,7 +5,7 @@ A manifest project, for as long as this agentk leads.
                      ▲               ▲  └───> Drifts
     operators ──> ProjectOperations ─┘        ProjectStatus reads all of them
 
-A new commit replaces the commit in progress at once, whatever the latter waits for: the
+A new commit replaces the commit in progress at once, even while that one waits: the
 inventory lists all objects that it may have changed.
 """
 
@@ -39,10 +39,10 @@ __all__ = ["Project"]
 
 class Project:
     """
-    A manifest project.
+    Manifest project.
 
     :param context: shared by all projects of this agentk.
-    :param may_use: tells whether an inventory belongs to this project alone.
+    :param may_use: returns whether an inventory belongs to this project alone.
     :param dependencies: the dependencies between this agent's projects.
     :param handover: the handover of objects between this project and others.
     :ivar desired: the commits that it should apply.
@@ -136,14 +136,14 @@ class Project:
 
     @property
     def name(self) -> str:
-        """The name in the configuration."""
+        """Name in the configuration."""
         return self.settings.label or "of the agent's configuration"
 
     def has_in_git(self, key: ObjectKey) -> bool:
         """
-        Tell whether the newest commit, or the pinned one, contains an object.
+        Return whether the newest commit, or the pinned one, contains an object.
 
-        An object that the service account may not write ceases to count after some
+        An object that the service account may not write no longer counts after some
         time: the project could not keep it from others either.
         """
         given_up = self._transfers.has_given_up(key)
@@ -187,7 +187,8 @@ class Project:
 
     def _note_absent(self) -> None:
         """
-        Note a newer commit without the project's folder, which the other projects know.
+        Note a newer commit without the project's folder, so that the other projects
+        know it.
         """
         if self.desired.note_absent() and self.desired.snapshot is None:
             self.passes.interrupt()

@@ -18,17 +18,17 @@ from tunnel.toolkit.backoff import Backoff
 
 __all__ = ["MAX_NAMED", "MAX_TOLD", "MAX_WAITING", "REPORT_PAUSE", "PruneReports"]
 
-#: Seconds between two reports, and the timeout of one.
+#: Seconds between two reports, and the timeout of one report.
 REPORT_PAUSE, REPORT_SECONDS = 5.0, 10.0
 
-#: Prunes in one report, and prunes that wait while kas cannot be reached: further
-#: prunes are only counted.
+#: Maximum number of prunes in one report, and of prunes that wait while kas cannot be
+#: reached: further prunes are only counted.
 MAX_TOLD, MAX_WAITING = 20, 1000
 
-#: Objects of one prune that are named.
+#: Maximum number of objects of one prune that are named.
 MAX_NAMED = 20
 
-#: Bounds of the backoff after a failure, in seconds.
+#: Seconds before a retry after a failure: minimum and maximum of the backoff.
 TRY_FIRST, TRY_MOST = 5.0, 60.0
 
 
@@ -45,11 +45,11 @@ class PruneReports:
     _kas: IServiceClient
     _clock: IReactorTime
     _random: Callable[[], float]
-    #: The waiting prunes by project, commit and user.
+    #: Waiting prunes by project, commit and user.
     _waiting: dict[tuple[str, str, str], reports_pb2.Prune] = attrs.field(
         factory=dict, init=False
     )
-    #: The number of prunes that were left out.
+    #: Number of prunes that were left out.
     _left_out: int = attrs.field(default=0, init=False)
 
     def add(self, project: str, commit: str, key: ObjectKey, approved_by: str) -> None:

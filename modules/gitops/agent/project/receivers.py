@@ -1,8 +1,8 @@
 """
-Notifies objects of other engines of each commit.
+Notification of objects of other engines of each commit.
 
 A GitRepository of Flux or an Application of Argo CD polls Git every few minutes, and no
-webhook reaches a cluster behind NAT to notify it earlier. kas knows of the push:
+webhook reaches a cluster behind NAT to notify it earlier.  kas knows of the push:
 
     kas ──the commit──> an annotation that makes the engine poll Git now, or a field
                         with the commit to use
@@ -37,18 +37,18 @@ __all__ = ["Receiver", "key_of"]
 #: Annotation that makes Argo CD poll Git.
 _REFRESH = "argocd.argoproj.io/refresh"
 
-#: Minimum of seconds between two commits.
+#: Minimum seconds between two commits.
 BETWEEN = 1.0
 
 
 @attrs.define(eq=False)
 class Receiver:
     """
-    The objects that agentk notifies of the commits of one ref.
+    Objects that agentk notifies of the commits of one ref.
 
     :param service: client of the service of kas that sends commits.
     :param now: returns the time in seconds since 1970.
-    :ivar commit: the last commit that all of them received; empty if there is none.
+    :ivar commit: the last commit that all of them received; empty before the first.
     :ivar told: the last commit that each of them received.
     :ivar problems: the reasons why objects did not receive the last commit.
     :ivar problem: why kas does not name a commit; empty if it does.
@@ -77,11 +77,11 @@ class Receiver:
                 continue
             self._complain("")
             if not commit:
-                # kas is stopping; another kas will answer.
+                # kas is stopping; another kas will respond.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             # Each notification starts work in its engine.  They run in parallel, so
-            # that a webhook that does not answer does not delay the others.
+            # that a silent webhook does not delay the others.
             await in_parallel(
                 partial(self._tell, one, commit)
                 for one in self.settings.objects
@@ -101,7 +101,7 @@ class Receiver:
         """
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self.settings.project,
-            # After a problem, request any commit, to learn that the problem is over:
+            # After a problem, request any commit, to learn that the problem has ended:
             # the next commit may be weeks away.
             commit_id="" if self.problem else self.commit,
             ref=ref_message(self.settings.ref),
@@ -146,7 +146,7 @@ class Receiver:
         Return the health of a notified object.
 
         :param until: the deadline, by the reactor's clock.
-        :raises CallError: it cannot be read.
+        :raises CallError: if the object cannot be read.
         """
         asking = Deferred.fromCoroutine(self._health(one))
         asking.addTimeout(max(0.0, until - self._api.clock.seconds()), self._api.clock)
@@ -181,7 +181,7 @@ def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
     if one.field:
         path = path_of(one.field)
     elif one.annotation == _REFRESH:
-        # Argo CD accepts two values only: normal and hard.
+        # Argo CD accepts only two values: normal and hard.
         value = "normal"
     found: Any = value
     for name in reversed(path):

@@ -45,16 +45,16 @@ __all__ = [
     "Report",
 ]
 
-#: Seconds that a repair waits for objects that others need to become current.
+#: Seconds that a repair waits for needed objects to become current.
 REPAIR_SECONDS = 60.0
 
 
 @attrs.frozen(eq=False)
 class Report:
     """
-    The result of a commit.
+    Result of a commit.
 
-    :ivar problems: why agentk applied nothing of it; empty if it did.
+    :ivar problems: why agentk did not apply the commit; empty if it did.
     :ivar held: see `Plan.held`.
     """
 
@@ -66,7 +66,7 @@ class Report:
     @property
     def release(self) -> str:
         """
-        A name for the deletes of *held* with this commit; empty if none is held.
+        Name for the deletes of *held* with this commit; empty if none is held.
 
         It is long enough that two commits never have the same name.
         """
@@ -75,7 +75,7 @@ class Report:
 
     @property
     def failed(self) -> list[Result]:
-        """Objects that are not as Git has them."""
+        """Objects that differ from Git."""
         bad = (Outcome.FAILED, Outcome.SKIPPED)
         return [one for one in self.results.values() if one.outcome in bad]
 
@@ -108,17 +108,17 @@ class Pass:
 @attrs.define(eq=False, kw_only=True)
 class Reconciler:
     """
-    The engine of one project, which brings the cluster to the state of its source.
+    Engine of one project, which brings the cluster to the state of its source.
 
-    :param leads: called before each change; tells whether this agentk may change
-        anything.
+    :param leads: called before each change; returns whether this agentk may make
+        changes.
     :param now: returns the time in seconds since 1970.
     :param planned: called with each plan before it is applied, and its inventory.
     :param applied: called with the new state of each applied object.
-    :param leaves: tells whether an object stays as other clients have changed it.
+    :param leaves: returns whether an object stays as other clients have changed it.
     :param prunes: see `Act`.
     :param pruned: called with the commit and each object that was deleted because it
-        left Git.
+        was removed from Git.
     :ivar settled: see `Act`.
     """
 
@@ -135,10 +135,10 @@ class Reconciler:
 
     async def plan(self, of: Pass, commit: str, source: Source) -> Plan | Report:
         """
-        Return the plan of a commit, or a report of the reasons why nothing would be
-        applied.
+        Return the plan of a commit, or a report of the reasons why agentk would not
+        apply it.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         if source.problems:
             return Report(commit, source.problems)
@@ -166,8 +166,8 @@ class Reconciler:
         """
         Apply a commit and return the report.
 
-        :raises Superseded: another agentk leads, or an operator changed the orders.
-        :raises CallError: the API server is unavailable, or the inventory cannot be
+        :raises Superseded: if another agentk leads, or an operator changed the orders.
+        :raises CallError: if the API server is unavailable, or the inventory cannot be
             written.
         """
         try:

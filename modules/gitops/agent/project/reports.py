@@ -26,31 +26,33 @@ from tunnel.toolkit.recent import Recent
 
 __all__ = ["DriftReports"]
 
-#: Drifts that wait to be reported; beyond that agentk drops the oldest.
+#: Maximum number of drifts that wait to be reported; beyond it agentk drops the oldest.
 MAX_WAITING = 500
 
-#: Drifts in one call, and seconds between two calls, so that drifts at the same time
-#: share a call.
+#: Maximum number of drifts in one call, and seconds between two calls, so that drifts
+#: at the same time share a call.
 MAX_TOLD, TELL_PAUSE = 100, 1.0
 
-#: Bytes of drifts in one call: kas accepts twice as much.
+#: Maximum bytes of drifts in one call: kas accepts twice as much.
 MAX_TOLD_BYTES = 512 * 1024
 
 #: The timeout of one call, in seconds.
 TELL_SECONDS = 10.0
 
-#: Bounds of the backoff in seconds before agentk reports again after a failure.
+#: Seconds before agentk reports again after a failure: minimum and maximum of the
+#: backoff.
 AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
 
-#: Kubernetes Events in a period, over all objects, and the seconds of the period.
+#: Maximum number of Kubernetes Events in a period, over all objects, and the seconds of
+#: that period.
 EVENTS, EVENTS_SECONDS = 30, 60.0
 
-#: Events that wait while the API server does not answer; beyond that the oldest are
-#: dropped.
+#: Maximum number of Events that wait while the API server does not respond; beyond it
+#: the oldest are dropped.
 MAX_EVENTS = 100
 
-#: Seconds between two equal Events about one object, and objects whose last Event
-#: agentk remembers.
+#: Seconds between two equal Events about one object, and maximum number of objects
+#: whose last Event agentk remembers.
 SAME_SECONDS, SAME_OBJECTS = 600.0, 1000
 
 #: Reasons of Events, for the outcomes that have Events.
@@ -65,7 +67,7 @@ _REASONS = {
 @attrs.define(eq=False)
 class DriftReports:
     """
-    The reporter of drift.
+    Reporter of drift.
 
     :param now: returns the time in seconds since 1970.
     """
@@ -81,7 +83,7 @@ class DriftReports:
     _left_out: int = 0
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
     _events_left_out: int = 0
-    #: The time of each Event, by its object and text.
+    #: Time of each Event, by its object and text.
     _said: Recent[tuple[str, str], float] = attrs.field(
         factory=lambda: Recent(SAME_OBJECTS)
     )
@@ -127,7 +129,7 @@ class DriftReports:
             except CallError as error:
                 if error.status is Status.UNIMPLEMENTED:
                     # An earlier version of kas cannot log drift; agentk's own log
-                    # contains it.
+                    # contains the drift.
                     continue
                 self._left_out += left_out
                 if error.status is Status.INVALID_ARGUMENT:
@@ -218,7 +220,8 @@ class DriftReports:
             try:
                 await self._client.json("POST", path, event)
             except CallError as error:
-                # For instance, agentk may not create Events, or the Namespace is gone.
+                # For example, agentk may not create Events, or the Namespace does not
+                # exist.
                 self._log.debug("no Event was created: {why}", why=error.message)
                 if error.status in UNDECIDED:
                     continue

@@ -1,4 +1,4 @@
-"""The status of a project, for operators and other projects."""
+"""Status of a project, for operators and other projects."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["ProjectStatus", "State"]
 
 
 class State(Enum):
-    """The state of a project."""
+    """State of a project."""
 
     #: No commit has arrived, or it cannot be read, or another project comes first.
     WAITING = "waiting"
     WORKING = "working"
     #: All objects are as in Git.
     CURRENT = "current"
-    #: Some objects are not as in Git, because of an error.
+    #: Some objects differ from Git, because of an error.
     FAILED = "failed"
-    #: Objects that left Git wait for an operator's approval.
+    #: Objects that were removed from Git wait for an operator's approval.
     HELD = "held"
     #: An operator has suspended all changes.
     SUSPENDED = "suspended"
@@ -38,7 +38,7 @@ class State(Enum):
 @attrs.define(eq=False)
 class ProjectStatus:
     """
-    The status of one project.
+    Status of one project.
 
     :param drift_mode: ``ManifestProject.drift.mode``.
     :param now: returns the time in seconds since 1970.
@@ -72,7 +72,7 @@ class ProjectStatus:
     @property
     def next_commit(self) -> str:
         """
-        The newest commit, if it differs from the commit of the report; empty otherwise.
+        Newest commit, if it differs from the commit of the report; empty otherwise.
         """
         report = self._passes.report
         done = report.commit if report is not None else ""
@@ -82,8 +82,7 @@ class ProjectStatus:
     @property
     def next_reason(self) -> str:
         """
-        The reason why `next_commit` is not applied; empty if it is, or if there is
-        none.
+        Reason why `next_commit` is not applied; empty if it is applied or missing.
         """
         newest, orders = self.next_commit, self._desired.orders
         refused, journal = self._desired.refused, self._journal
@@ -97,7 +96,7 @@ class ProjectStatus:
             return bounded(refused.problems)[0]
         if self._commits.problem_of_newer:
             return self._commits.problem
-        # Otherwise the report is about an earlier commit.
+        # The report is about an earlier commit.
         if self._desired.commit == newest:
             if self._passes.is_busy:
                 return "agentk is applying it"
@@ -107,7 +106,7 @@ class ProjectStatus:
 
     @property
     def problems(self) -> list[str]:
-        """The present problems, as logged."""
+        """Current problems, as logged."""
         refused, orders = self._desired.refused, self._desired.orders
         pruning = self._passes.pruning
         said = self._journal.problems
@@ -129,8 +128,8 @@ class ProjectStatus:
     @property
     def release(self) -> str:
         """
-        See `Report.release`; empty as well while the approved deletes are made, or if
-        an approval would change nothing now.
+        See `Report.release`; also empty while the approved deletes are made, or if an
+        approval would have no effect now.
         """
         report, pruning = self._passes.report, self._passes.pruning
         approved = pruning is not None and pruning.approved
@@ -140,7 +139,7 @@ class ProjectStatus:
 
     @property
     def state(self) -> State:
-        """The state of the project."""
+        """State of the project."""
         report, problems = self._passes.report, self._journal.problems
         if self._desired.orders.suspended:
             return State.SUSPENDED
@@ -166,8 +165,8 @@ class ProjectStatus:
         """
         Whether all objects of the newest or pinned commit are as in Git.
 
-        An object that stays until another project takes it does not count: that project
-        may wait for this one.
+        An object that stays until another project takes it is ignored, because that
+        project may wait for this one.
         """
         done = not self.next_commit or bool(self._desired.orders.pinned)
         hands_over = self.state is State.FAILED and self._transfers.hands_over
@@ -176,8 +175,8 @@ class ProjectStatus:
     @property
     def hands_over(self) -> bool:
         """
-        Whether objects stay until another project takes them, and nothing else is
-        wrong.
+        Whether objects stay until another project takes them, without any other
+        problem.
         """
         waits = self._transfers.only_waits
         return self.state in (State.FAILED, State.WAITING) and waits
@@ -185,8 +184,8 @@ class ProjectStatus:
     @property
     def drift_delay(self) -> str:
         """
-        The reason why drift is detected late; empty if it is detected at once, or not
-        looked for.
+        Reason why drift is detected late; empty if it is detected at once, or not at
+        all.
         """
         problems = self._drifts.unwatched if self._drift_mode != "off" else {}
         if not problems:

@@ -1,4 +1,4 @@
-"""The records of one project in the cluster, and access to the records of others."""
+"""Records of one project in the cluster, and access to the records of others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ProjectStores"]
 @attrs.frozen(eq=False)
 class ProjectStores:
     """
-    Inventory, orders and backups of one project; agentk's own account writes them.
+    Inventory, orders and backups of one project, written by agentk's own account.
 
     :param inventories: the Namespace of all inventories; empty for agentk's own.
     :param now: returns the time in seconds since 1970.
@@ -83,7 +83,7 @@ class ProjectStores:
 
     @property
     def _own_namespace(self) -> str:
-        """The namespace of agentk itself."""
+        """Namespace of agentk itself."""
         return self._api.kubernetes.own_namespace.name
 
     @property

@@ -1,8 +1,8 @@
 """
 Objects that move between this project, other projects of this agent, and other agents.
 
-A pass of a project asks about each such object. The answers determine what the project
-waits for afterwards, and when it checks again.
+A pass of a project queries the state of each such object.  The results determine what
+the project waits for afterwards, and when it checks again.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tunnel.errors import CallError
 
 __all__ = ["Transfers"]
 
-#: The API with which an account checks its permissions.
+#: API path with which an account checks its permissions.
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 @attrs.define(eq=False)
 class Transfers:
     """
-    The transfers of one project, as of its last pass.
+    Transfers of one project in its last pass.
 
     :param handover: the handover between this project and others.
     :param client: acts as the account of the project.
     :param has_account: whether the project has an account of its own, with fewer
         permissions than agentk.
     :param claims_of: returns the claims of other agents, for the commit of a pass.
-    :ivar waits: whether an object waits for another project, which keeps it or is to
+    :ivar waits: whether an object waits for another project, which keeps it or will
         take it.
     :ivar took: whether an object was taken from another project.
-    :ivar wait_ends: when the first of the waits for other agents ends; infinite if
-        there is none.
-    :ivar hands_over: whether objects stay until another project takes them, and nothing
-        else is wrong.
-    :ivar only_waits: the same, including the objects that wait for other agents.
+    :ivar wait_ends: when the first of the waits for other agents ends; infinite without
+        one.
+    :ivar hands_over: whether objects stay until another project takes them, without any
+        other problem.
+    :ivar only_waits: as *hands_over*, including the objects that wait for other agents.
     """
 
     handover: ProjectHandover
@@ -61,16 +61,16 @@ class Transfers:
     wait_ends: float = attrs.field(default=math.inf, init=False)
     hands_over: bool = attrs.field(default=False, init=False)
     only_waits: bool = attrs.field(default=False, init=False)
-    #: The waits of deletes for other agents; see `Claims`.
+    #: Waits of deletes for other agents; see `Claims`.
     deletes_wait: Waits = attrs.field(factory=Waits, init=False)
-    #: The inventory of the pass; None before the first pass.
+    #: Inventory of the pass; None before the first pass.
     _store: InventoryStore | None = attrs.field(default=None, init=False)
     #: Objects that the handover keeps.
     _handed: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects whose deletes wait for other agents.
     _delayed: set[ObjectKey] = attrs.field(factory=set, init=False)
-    #: Objects that other projects are expected to give up, and when the wait for
-    #: uncertain ones began.
+    #: Objects that other projects are expected to give up, and the time when the wait
+    #: for uncertain ones began.
     _awaited: set[ObjectKey] = attrs.field(factory=set, init=False)
     _awaited_since: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     #: For each inventory of another agent, whether it follows the same source; for one
@@ -80,16 +80,16 @@ class Transfers:
     _offered: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: Objects that the account may not take, each with the time of the first refusal.
     _forbidden: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
-    #: Those of these objects that the other projects need not keep any longer.
+    #: Forbidden objects that the other projects need not keep any longer.
     _given_up: frozenset[ObjectKey] = attrs.field(factory=frozenset, init=False)
 
     def has_given_up(self, key: ObjectKey) -> bool:
-        """Tell whether the account was not allowed to take an object for too long."""
+        """Return whether the account was forbidden for too long to take an object."""
         return key in self._given_up
 
     @property
     def awaits_agents(self) -> bool:
-        """Whether only deletes are left, which wait for other agents for some time."""
+        """Whether the only remaining changes are deletes that wait for other agents."""
         return self.only_waits and bool(self._delayed) and self.wait_ends < math.inf
 
     def new_commit(self) -> None:
@@ -101,7 +101,7 @@ class Transfers:
         self.hands_over = self.only_waits = False
 
     def begin(self) -> None:
-        """Forget the answers of the last pass."""
+        """Forget the results of the last pass."""
         self.waits = self.took = False
         self.wait_ends = math.inf
         self._offered.clear()
@@ -116,9 +116,9 @@ class Transfers:
 
     async def end(self, report: Report) -> None:
         """
-        Draw the conclusions of a pass, and notify the other projects.
+        Evaluate a pass, and notify the other projects.
 
-        :raises CallError: the API server is unavailable.
+        :raises CallError: if the API server is unavailable.
         """
         forbidden = await self._not_to_be_taken(report)
         stays = {one.key: one.reason for one in report.blocked}
@@ -167,7 +167,7 @@ class Transfers:
         return gives
 
     async def gives(self, key: ObjectKey, owner: str) -> bool:
-        """Tell whether the source with the inventory *owner* has given up *key*."""
+        """Return whether the source with the inventory *owner* has given up *key*."""
         gives = self.handover.gives(key, owner)
         if gives is None:
             # The inventory belongs to a project that was renamed.
@@ -180,7 +180,9 @@ class Transfers:
     async def _will_be_given(
         self, snapshot: Snapshot, key: ObjectKey, owner: str
     ) -> bool:
-        """Tell whether the source with the inventory *owner* may give up *key* soon."""
+        """
+        Return whether the source with the inventory *owner* may give up *key* soon.
+        """
         if self.handover.will_read(owner):
             return True
         if owner in self.handover.inventories:
@@ -231,7 +233,7 @@ class Transfers:
         )
 
     async def _may_write(self, key: ObjectKey, resource: str | None) -> bool:
-        """Tell whether the account may write an object, as far as is known."""
+        """Return whether the account may write an object, as far as known."""
         attributes = {
             "verb": "patch",
             "group": key.group,
@@ -252,7 +254,7 @@ class Transfers:
 
     def _given_up_of(self, forbidden: Collection[ObjectKey]) -> frozenset[ObjectKey]:
         """
-        Return the objects that the account was not allowed to write for too long.
+        Return the objects that the account was forbidden to write for too long.
 
         The permission often arrives with the same commit, from another project.
         """

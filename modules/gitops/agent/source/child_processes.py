@@ -1,4 +1,4 @@
-"""Runs renderers in child processes with limits, without network and foreign files."""
+"""Renderers in child processes with limits, without network and foreign files."""
 
 from __future__ import annotations
 
@@ -28,31 +28,35 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["PREVIEWS_AT_ONCE", "ChildProcesses", "Rendered"]
 
-#: Renderers of commits at the same time: each uses a core and up to `MEMORY`.
+#: Maximum number of simultaneous renderers of commits: each uses a core and up to
+#: `MEMORY`.
 AT_ONCE = 2
 
-#: Renderers of previews at the same time. Only their authors have read these charts and
-#: kustomizations, so endless loops in them must not block commits. As many as agentk
-#: makes previews, so that a merge request does not block an operator either.
+#: Maximum number of simultaneous renderers of previews.  Perhaps only their authors
+#: have read these charts and kustomizations, so endless loops in them must not block
+#: commits.  The same number as agentk's previews, so that a merge request does not
+#: block an operator either.
 PREVIEWS_AT_ONCE = 2
 
-#: Seconds until a renderer is killed, and its CPU seconds on all cores together.
+#: Seconds until a renderer is killed, and its maximum CPU seconds on all cores
+#: together.
 SECONDS, CPU_SECONDS = 60.0, 60
 
 #: Share of its time that a late renderer must have spent without a processor to be
 #: considered starved by other processes.
 STARVED = 0.5
 
-#: Bytes of a renderer's private memory, of one file that it writes, and of its output.
+#: Maximum bytes of a renderer's private memory, of one file that it writes, and of its
+#: output.
 MEMORY, FILE, OUTPUT = 1024**3, 64 * 1024**2, 32 * 1024**2
 
 #: Soft memory limit of Go programs.
 GO_MEMORY = "512MiB"
 
-#: Open files of a renderer.
+#: Maximum number of open files of a renderer.
 FILES = 512
 
-#: Bytes of error output that are read, and characters that are shown.
+#: Maximum bytes of error output that are read, and maximum characters that are shown.
 ERRORS, SHOWN = 64 * 1024, 1000
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -61,7 +65,7 @@ _LAUNCHER = Path(__file__).with_name("launcher.py")
 @attrs.frozen
 class Rendered:
     """
-    The result of a renderer.
+    Result of a renderer.
 
     :ivar output: empty if it failed.
     :ivar problem: why it failed; empty if it succeeded.
@@ -75,10 +79,10 @@ class Rendered:
 
 class ChildProcesses:
     """
-    A runner of renderers.
+    Runner of renderers.
 
     :param reactor: a reactor that can spawn processes.
-    :param at_once: the number of renderers at the same time.
+    :param at_once: the maximum number of simultaneous renderers.
     """
 
     _log = Logger()
@@ -86,10 +90,10 @@ class ChildProcesses:
     def __init__(self, reactor: Any, at_once: int = AT_ONCE) -> None:
         self._reactor = reactor
         self._room = DeferredSemaphore(at_once)
-        #: Whether the kernel once provided a network namespace, which makes it
+        #: Whether the kernel has provided a network namespace before, which makes it
         #: mandatory.
         self._has_namespaces = False
-        #: The version of the kernel's Landlock; 0 without it.
+        #: Version of the kernel's Landlock; 0 without it.
         self._landlock = landlock_version()
         self._said: set[str] = set()
 
@@ -107,7 +111,7 @@ class ChildProcesses:
         Cancelling kills it at once, with all processes that it has started.
 
         :param program: a name on PATH, or a path.
-        :raises CallError: UNAVAILABLE, the program does not exist, or the kernel does
+        :raises CallError: UNAVAILABLE if the program does not exist, or the kernel does
             not provide a network namespace although it did before.
         """
         found = shutil.which(program)
@@ -180,7 +184,7 @@ def _environment(folder: Path) -> Mapping[str, str]:
     home = str(folder / ".home")
     return {
         "GOMEMLIMIT": GO_MEMORY,
-        # For a kernel that leaves it the network: kustomize fetches URLs in its own
+        # If the kernel cannot remove the network: kustomize fetches URLs in its own
         # objects, and fails with this proxy.
         **{f"{scheme}_PROXY": "http://127.0.0.1:9" for scheme in ("HTTP", "HTTPS")},
         "HOME": home,
@@ -204,7 +208,8 @@ class _Ended:
         """
         Return the result of the renderer.
 
-        :raises CallError: UNAVAILABLE, the failure is unrelated to the rendered files.
+        :raises CallError: UNAVAILABLE if the failure is unrelated to the rendered
+            files.
         """
         if self.is_starved:
             raise CallError(Status.UNAVAILABLE, self.why)
@@ -221,7 +226,7 @@ class _Ended:
 
 class _Child(ProcessProtocol):
     """
-    The protocol of a renderer's process.
+    Protocol of a renderer's process.
 
     :ivar ended: fires when the process ends; cancelling it kills the process.
     """
@@ -282,8 +287,8 @@ class _Child(ProcessProtocol):
             try:
                 kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                # Until the launcher has made its own process group, only the process
-                # exists.
+                # Only the process itself exists until the launcher has made its own
+                # process group.
                 continue
 
 

@@ -1,10 +1,10 @@
 """
-The commits of one source: requested from kas, read, and rendered if configured.
+Commits of one source: requested from kas, read, and rendered if configured.
 
     kas ──files of a commit──> the newest commit ──read──> the last good commit
 
 A commit that arrives while another one is being read, which may take a renderer two
-minutes, replaces it at once.
+minutes, replaces the other one at once.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["Commits", "Rendering"]
 
-#: Minimum of seconds between two commits.
+#: Minimum seconds between two commits.
 BETWEEN = 1.0
 
-#: Maximum of seconds between two checks for another commit while kas fails.
+#: Maximum seconds between two checks for another commit while kas fails.
 LOOK_MOST = 60.0
 
-#: Characters of a problem.
+#: Maximum characters of a problem.
 MAX_PROBLEM = 2000
 
 
 @attrs.frozen
 class Rendering:
     """
-    The programs that process a commit.
+    Programs that process a commit.
 
     :ivar decrypted: returns a source with its Secrets decrypted.
     """
@@ -68,7 +68,7 @@ class Rendering:
 @attrs.define(eq=False)
 class Commits:
     """
-    The commits of one source; see the module.
+    Commits of one source; see the module.
 
     :param name: the name of the project, for the log.
     :param service: the client for the service of kas that sends files.
@@ -76,8 +76,8 @@ class Commits:
     :param came: called with each commit and the source that was read from it.
     :param changed: called when `problem` has changed.
     :ivar at_location: the ref and repository, as kas resolved them last.
-    :ivar seen: the newest commit that arrived, good or not.
-    :ivar refused: a newer commit whose files kas does not send; empty if there is none.
+    :ivar seen: the newest commit that arrived, valid or not.
+    :ivar refused: a newer commit whose files kas does not send; empty without one.
     :ivar absent: the newest commit, if kas could read it but it lacks the folder of the
         source; None if the folder exists or this is unknown.
     """
@@ -95,16 +95,17 @@ class Commits:
     seen: str = attrs.field(default="", init=False)
     refused: str = attrs.field(default="", init=False)
     absent: Snapshot | None = attrs.field(default=None, init=False)
-    #: `absent` for the commit that was read last.
+    #: Value of `absent` for the commit that was read last.
     _read_absent: Snapshot | None = attrs.field(default=None, init=False)
-    #: The last commit that kas began to send, without files.
+    #: Last commit that kas began to send, without files.
     _begun: Snapshot | None = attrs.field(default=None, init=False)
-    #: Why kas sends no files, and why the files cannot be read; each is logged once.
+    #: Reason why kas sends no files, and reason why the files cannot be read; each is
+    #: logged once.
     _not_sent: str = attrs.field(default="", init=False)
     _not_read: str = attrs.field(default="", init=False)
-    #: Whether kas or the server behind it was unavailable.
+    #: Whether kas or its Git server was unavailable.
     _was_away: bool = attrs.field(default=False, init=False)
-    #: The commit to read, and the step that reads it or waits for one.
+    #: Commit to read, and the step that reads it or waits for one.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Interruptible = attrs.field(factory=Interruptible, init=False)
     #: Pauses that `newest` ends.
@@ -113,7 +114,7 @@ class Commits:
 
     @property
     def problem(self) -> str:
-        """The reason why no newer commit is available; empty if nothing is wrong."""
+        """Reason why no newer commit is available; empty without a problem."""
         return self._not_sent or self._not_read
 
     @property
@@ -135,7 +136,7 @@ class Commits:
             end()
 
     def _reconnected(self) -> None:
-        """Forget why kas was unavailable: it is asked again within seconds."""
+        """Forget why kas was unavailable: the request is repeated within seconds."""
         if self._was_away and not self.refused:
             self._sends()
 
@@ -144,16 +145,16 @@ class Commits:
         Return the commit that a ref points to, for a preview.
 
         :param ref: None for the ref of the source.
-        :raises CallError: the ref does not exist, or cannot be fetched or read now.
+        :raises CallError: if the ref does not exist, or cannot be fetched or read now.
         """
         asked = ref_message(self._settings.ref) if ref is None else ref
         return await self._received(self._asked(asked, ""), self._previewed)
 
     async def of_history(self, commit: str) -> tuple[Snapshot, Source]:
         """
-        Return a commit if it is in the history of the ref that is followed.
+        Return a commit if it is in the history of the followed ref.
 
-        :raises CallError: it is not; *commit* is not the id of a commit; as `at`.
+        :raises CallError: if it is not; if *commit* is not the id of a commit; as `at`.
         """
         if COMMIT.fullmatch(commit) is None:
             text = f"{commit[:64]!r} is not the id of a commit"
@@ -164,9 +165,9 @@ class Commits:
 
     async def newest(self) -> str:
         """
-        Return the id of the ref's present commit, and read that commit at once.
+        Return the id of the ref's current commit, and read that commit at once.
 
-        :raises CallError: kas cannot tell.
+        :raises CallError: if kas cannot resolve the ref.
         """
         found = await self._at_now()
         for over in tuple(self._pauses):
@@ -177,7 +178,7 @@ class Commits:
         return found
 
     async def _at_now(self) -> str:
-        """Return the ref's present commit; empty if kas is stopping."""
+        """Return the ref's current commit; empty if kas is stopping."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
@@ -202,7 +203,7 @@ class Commits:
         while True:
             began: list[str] = []
             try:
-                # The stream below may not deliver the next commit for weeks.
+                # The following stream may not deliver the next commit for weeks.
                 if self._not_sent and self.seen and await self._at_now() == self.seen:
                     if self._unread is None:
                         # The ref is back at the commit that was read last.
@@ -228,7 +229,7 @@ class Commits:
             backoff.reset()
             self._sends()
             if snapshot is None:
-                # kas is stopping, and another replica will answer.
+                # kas is stopping, and another replica will respond.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             self.seen = snapshot.commit
@@ -236,7 +237,7 @@ class Commits:
             self._reading.interrupt()
             await deferLater(self._api.clock, BETWEEN)
             if self._settings.ref is not None and self._settings.ref.commit:
-                # It never changes.
+                # The commit never changes.
                 await Deferred()
 
     def _note_absent(self) -> None:
@@ -253,7 +254,7 @@ class Commits:
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=self._settings.id,
             ref=ref_message(self._settings.ref),
-            # For a kas that does not know the next field.
+            # An older kas knows only this field, without the next one.
             only_commit=True,
             only_repository=True,
         )
@@ -263,11 +264,11 @@ class Commits:
                 if response.WhichOneof("message") == "header":
                     self.at_location = Location.of(response.header)
         except CallError:
-            # The project reports already that kas is unavailable.
+            # The project already reports that kas is unavailable.
             return
 
     def _sends(self) -> None:
-        """Note that kas has sent the ref's present commit."""
+        """Note that kas has sent the ref's current commit."""
         if self._not_sent:
             self._not_sent = self.refused = ""
             self._changed()
@@ -278,9 +279,10 @@ class Commits:
         """
         Wait before a retry, until `newest` is called at the latest.
 
-        :param refused: the commit that kas refused; empty: kas could not read the ref.
-        :param looks: end the pause if the ref points to another commit, or if kas can
-            read the ref again.
+        :param refused: the commit that kas refused; empty if kas could not read the
+            ref.
+        :param looks: whether to end the pause if the ref points to another commit, or
+            if kas can read the ref again.
         :returns: whether such a check ended the pause.
         """
         over: Deferred[None] = Deferred()
@@ -363,7 +365,7 @@ class Commits:
         self._came(without, source)
 
     def _lacks_folder(self, snapshot: Snapshot) -> bool:
-        """Tell whether a commit has no file in the folder to be rendered."""
+        """Return whether a commit has no file in the folder to be rendered."""
         kind = self._settings.source
         folder = f"{kind.path.strip('/')}/"
         rendered = kind.kind != "plain" and folder != "/"
@@ -393,7 +395,7 @@ class Commits:
         return self._service.stream("GetObjectsToSynchronize", request)
 
     def _complain(self, before: str, error: CallError) -> str:
-        # The message may contain names of files, which others chose.
+        # The message may contain names of files, which other users chose.
         problem = clean(error.message, MAX_PROBLEM, " ")
         if problem != before:
             self._log.warn(

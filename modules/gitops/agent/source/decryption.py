@@ -2,9 +2,9 @@
 Decryption of SOPS-encrypted Secrets with the age keys of their project.
 
 Each Secret is decrypted separately after the source was rendered: kustomize and Helm,
-and the temporary files, see encrypted text only. Nothing but Secrets is decrypted:
-every message masks them, so a merge request that copies an encrypted text elsewhere
-reveals nothing.
+and the temporary files, contain only encrypted text.  Only Secrets are decrypted,
+because every message masks them: a merge request that copies an encrypted text
+elsewhere reveals no secret.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["Decryptor"]
 #: Suffix of the keys in the Secret with age keys, as in Flux.
 SUFFIX = ".agekey"
 
-#: Bytes of all keys of a project: enough for hundreds.
+#: Maximum bytes of all keys of a project: enough for hundreds.
 MAX_KEYS = 64 * 1024
 
-#: Encrypted objects of a source: each needs a run of the program.
+#: Maximum number of encrypted objects of a source: each needs a run of the program.
 MAX_ENCRYPTED = 500
 
-#: The path where the program looks for keys, below its home.
+#: Path where the program looks for keys, below its home.
 _KEYS = ".config/sops/age/keys.txt"
 
 #: Beginning of the error that no key fits; other errors may quote the object.
@@ -49,7 +49,7 @@ _NO_KEY = "Failed to get the data key"
 #: Beginning of each value that SOPS encrypted.
 _ENCRYPTED = b"ENC[AES256_GCM,data:"
 
-#: The only fields that may be encrypted.
+#: Fields that may be encrypted; all others may not.
 _FIELDS = ("data", "stringData")
 
 _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
@@ -58,7 +58,7 @@ _SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
 @attrs.frozen
 class Decryptor:
     """
-    Runs the program that decrypts.
+    Runner of the program that decrypts.
 
     :param sops: its name on PATH, or its path.
     """
@@ -77,9 +77,8 @@ class Decryptor:
 
         :param client: has the permissions of the project, so that a project gets only
             keys that it may read.
-        :param secret: namespace/name of the Secret with the keys; empty if there is
-            none.
-        :raises CallError: UNAVAILABLE, a retry may succeed; as *client*.
+        :param secret: namespace/name of the Secret with the keys; empty without one.
+        :raises CallError: UNAVAILABLE if a retry may succeed; as *client*.
         """
         encrypted = [one for one in source.manifests if one.is_encrypted]
         if secret and (problems := tuple(_left_encrypted(source))):
@@ -163,7 +162,7 @@ class Decryptor:
 
 
 def _cannot(manifest: Manifest, why: str) -> CallError:
-    # A retryable status: adding a key does not need a new commit.
+    # The status allows a retry: adding a key does not need a new commit.
     return CallError(
         Status.UNAVAILABLE,
         f"{manifest.origin}: {manifest.key} cannot be decrypted: {why}",
@@ -171,7 +170,7 @@ def _cannot(manifest: Manifest, why: str) -> CallError:
 
 
 def _recipients(manifest: Manifest) -> list[str]:
-    """Return the public keys that an object is encrypted for."""
+    """Return the public keys for which an object is encrypted."""
     found = manifest.object["sops"].get("age")
     return [
         clean(str(one.get("recipient")), 80)
@@ -215,7 +214,7 @@ async def _keys(client: IKubernetesClient, secret: str) -> bytes:
     """
     Read the age keys.
 
-    :raises CallError: UNAVAILABLE, they are missing or cannot be read.
+    :raises CallError: UNAVAILABLE if they are missing or cannot be read.
     """
     try:
         found: dict[str, Any] = await client.get(_SECRETS, *reversed(secret.split("/")))

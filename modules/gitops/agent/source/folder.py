@@ -14,7 +14,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["TemporaryFolder", "remove_leftovers"]
 
-#: Prefix of the names of our folders.
+#: Prefix of the names of agentk's folders.
 _PREFIX = "agentk-gitops-"
 
 
@@ -25,11 +25,11 @@ def _no_room(error: OSError) -> CallError:
 
 class TemporaryFolder:
     """
-    A temporary folder for the files of a commit, mode 0700.
+    Temporary folder for the files of a commit, mode 0700.
 
     :ivar path: the folder, which contains ``.home`` for the program, and ``files``,
         once they are written.
-    :raises CallError: UNAVAILABLE, the folder cannot be created now.
+    :raises CallError: UNAVAILABLE if the folder cannot be created now.
     """
 
     def __init__(self) -> None:
@@ -37,8 +37,7 @@ class TemporaryFolder:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         except OSError as error:
             raise _no_room(error) from None
-        # A lock that tells `remove_leftovers` to keep the folder; it ends with the
-        # process.
+        # Lock that makes `remove_leftovers` keep the folder; it ends with the process.
         self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = Lock()
@@ -50,10 +49,10 @@ class TemporaryFolder:
         home: Iterable[tuple[str, bytes]] = (),
     ) -> None:
         """
-        Write *files*, whose paths must stay inside.
+        Write *files*, whose paths must stay inside the folder.
 
         :param home: files for the home of the program.
-        :raises CallError: UNAVAILABLE, they cannot be written now.
+        :raises CallError: UNAVAILABLE if they cannot be written now.
         """
         try:
             with self._lock:
@@ -94,7 +93,7 @@ def remove_leftovers() -> None:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
-            # Another agentk on this machine uses it.
+            # Another agentk on this machine uses the folder.
             continue
         finally:
             os.close(held)

@@ -1,9 +1,10 @@
 """
-Hides API versions that Helm reports to charts but the cluster lacks.
+Removal of API versions that Helm reports to charts but the cluster lacks.
 
-``helm template --api-versions`` extends a list that is compiled into Helm, and nothing
-can shorten it: a chart that tests for ``policy/v1beta1`` would find it on every
-cluster. So templates are changed to test for another name in place of the missing ones.
+``helm template --api-versions`` extends a list that is compiled into Helm, and no
+option can shorten it: a chart that tests for ``policy/v1beta1`` would find it on every
+cluster. Therefore templates are changed to test for another name in place of the
+missing versions.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ import attrs
 
 __all__ = ["ask", "asks", "hidden", "with_hidden"]
 
-#: A chart that prints Helm's API versions, by file.
+#: Chart that prints Helm's API versions, by file.
 ask: Mapping[str, bytes] = {
     "Chart.yaml": b"apiVersion: v2\nname: versions\nversion: 0.0.0\n",
     "templates/all.yaml": b"all: {{ .Capabilities.APIVersions | toJson }}\n",
 }
 
-#: Part of every template that tests for API versions.
+#: Text in every template that tests for API versions.
 _ASKS = b"APIVersions"
 
-#: Our named template, and the name of its file in the chart.
+#: Name of agentk's named template, and name of its file in the chart.
 _NAME, _FILE = "txkas.version", "_txkas_versions%s.tpl"
 
 #: Tokens within ``{{ }}``: comments and strings, chains of fields, words, and single
-#: characters. Unterminated strings match, too: the time for a file is linear in its
+#: characters.  Unterminated strings match, too: the time for a file is linear in its
 #: length.
 _TOKEN = re.compile(
     r"""/\*.*?(?:\*/|\Z)|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?|`[^`]*+`?"""
@@ -42,18 +43,19 @@ _OPERAND = re.compile(r"""["'`$.\w(+-]""")
 #: Names of the method and the function in templates that test for versions.
 _HAS = (b".Has", b"has")
 
-#: Tokens of one handwritten action, and of all templates that may test for versions:
-#: the largest charts have a tenth of them, and the limit takes two seconds of a core.
+#: Maximum number of tokens of one handwritten action, and of all templates that may
+#: test for versions: the largest charts have a tenth of them, and the limit takes two
+#: seconds of a core.
 MAX_TOKENS_OF_ACTION, MAX_TOKENS = 50_000, 2_000_000
 
-#: Bytes of all templates that may test for versions.
+#: Maximum bytes of all templates that may test for versions.
 MAX_BYTES = 16 * 1024**2
 
 _TEMPLATES = "templates that call has or .Has"
 
 
 def asks(templates: Mapping[str, bytes]) -> bool:
-    """Tell whether a template tests for API versions."""
+    """Return whether a template tests for API versions."""
     return any(_ASKS in data for data in templates.values())
 
 
@@ -62,7 +64,7 @@ def hidden(printed: bytes, there: Collection[str]) -> list[str]:
     Return the API versions in the output of `ask` that the cluster lacks.
 
     :param there: the API versions of the cluster.
-    :raises ValueError: Helm printed something else.
+    :raises ValueError: if Helm printed another text.
     """
     said = json.loads(printed.partition(b"all: ")[2].partition(b"\n")[0])
     return sorted({*said} - {*there})
@@ -75,7 +77,7 @@ def with_hidden(
     Change the templates in *files* so that tests for *names* fail.
 
     :param chart: the folder of the chart.
-    :raises ValueError: the templates are too large; the text names the file.
+    :raises ValueError: if the templates are too large; the text names the file.
     """
     listed = " ".join(json.dumps(one) for one in names)
     ours = (
@@ -96,7 +98,7 @@ def with_hidden(
 @attrs.define
 class _Asking:
     """
-    The templates of one chart.
+    Templates of one chart.
 
     :ivar tokens: the number of tokens read so far.
     :ivar size: the number of bytes read so far.
@@ -107,9 +109,9 @@ class _Asking:
 
     def changed(self, path: str, data: bytes) -> bytes:
         """
-        Return a file whose tests for versions use our template.
+        Return a file whose tests for versions use agentk's template.
 
-        :raises ValueError: the templates are too large.
+        :raises ValueError: if the templates are too large.
         """
         if "/templates/" not in f"/{path}" or not any(one in data for one in _HAS):
             return data
@@ -150,7 +152,7 @@ def _too_large(path: str, why: str) -> ValueError:
 
 
 def _changed(tokens: Sequence[str]) -> list[str]:
-    """Return the tokens, with our template around the tested versions."""
+    """Return the tokens, with agentk's template around the tested versions."""
     made = list(tokens)
     ends = _ends(tokens)
     #: The last token other than white space.
@@ -194,7 +196,7 @@ def _ends(tokens: Sequence[str]) -> dict[int, int]:
 def _operand(
     tokens: Sequence[str], ends: Mapping[int, int], number: int
 ) -> tuple[int, int] | None:
-    """Return the begin and end of the next argument; None if there is none."""
+    """Return the begin and end of the next argument; None without one."""
     if number >= len(tokens) or not tokens[number].isspace():
         return None
     first = number + 1

@@ -1,10 +1,12 @@
 """
-Starts a renderer with fewer privileges than agentk; a program that is never imported.
+Launcher of a renderer with fewer privileges than agentk; a program that is never
+imported.
 
     python -I -S launcher.py {"network": false, "cpu": 30, ...} PROGRAM ARGUMENT ...
 
-The limits are set here and not between fork and exec in agentk, which runs threads.
-Landlock, a part of the kernel, confines the program to its own files (`confine`).
+The launcher sets the limits, because agentk runs threads and must not run code between
+fork and exec.  Landlock, a part of the kernel, confines the program to its own files
+(`confine`).
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 
-#: For each machine: its architecture in seccomp filters, and the number of socket(2).
+#: Architecture in seccomp filters and number of socket(2), by machine.
 _MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
 
 _AF_UNIX, _EACCES = 1, 13
 
-#: Classic BPF: load a word, compare it, return.  Source: linux/filter.h, seccomp.h.
+#: Instructions of classic BPF: load a word, compare it, return.  Source:
+#: linux/filter.h, seccomp.h.
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
@@ -46,11 +49,11 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _RIGHTS = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, _IOCTL))
 
-#: The rights that apply to files, not only to folders.
+#: Rights that apply to files as well as folders; the others apply only to folders.
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
-#: The first version that can block signals to other processes and their abstract
-#: sockets.
+#: First version that can block signals to other processes and their abstract sockets,
+#: and its scopes.
 _SCOPES_SINCE, _SCOPES = 6, 3
 
 #: Paths that every program may read and run, for scripts and libraries.
@@ -59,7 +62,7 @@ _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
 
 class _Ruleset(ctypes.Structure):
-    """The rights and scopes that a set of rules restricts."""
+    """Rights and scopes that a set of rules restricts."""
 
     _fields_ = (
         ("files", ctypes.c_uint64),
@@ -69,14 +72,14 @@ class _Ruleset(ctypes.Structure):
 
 
 class _Beneath(ctypes.Structure):
-    """The rights at and below a path."""
+    """Rights at and below a path."""
 
     _pack_ = 1
     _fields_ = (("rights", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
 class _Step(ctypes.Structure):
-    """An instruction of a BPF program."""
+    """Instruction of a BPF program."""
 
     _fields_ = (
         ("code", ctypes.c_ushort),
@@ -87,7 +90,7 @@ class _Step(ctypes.Structure):
 
 
 class _Filter(ctypes.Structure):
-    """A BPF program."""
+    """BPF program."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Step)))
 
@@ -105,7 +108,7 @@ def refuse_sockets(libc: ctypes.CDLL) -> bool:
     if known is None:
         return False
     machine, socket = known
-    # The second and third value: the number of steps to skip if the comparison is true
+    # The last two values of a comparison are the number of steps to skip if it is true
     # or false.
     made = (
         (_LOAD, 0, 0, _MACHINE),
@@ -177,7 +180,7 @@ def main(arguments: list[str]) -> None:
     limits, program = json.loads(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
-    # End when agentk is killed.
+    # Kill this process when agentk is killed.
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if not limits["network"]:

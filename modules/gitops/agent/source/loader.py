@@ -1,4 +1,4 @@
-"""Loads the objects of a commit: parses its files, or renders them first."""
+"""Loader of the objects of a commit: parses its files, or renders them first."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def read_snapshot(
     """
     Return the objects of a commit, read in a thread, and rendered if configured.
 
-    :raises CallError: the cluster cannot be reached to render a chart, or all slots for
-        rendering are in use.
+    :raises CallError: if the cluster cannot be reached to render a chart, or all slots
+        for rendering are in use.
     """
     kind, files = settings.source, snapshot.files
     if kind.kind == "plain":

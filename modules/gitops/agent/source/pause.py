@@ -1,4 +1,4 @@
-"""The pause before a request to kas is repeated."""
+"""Pause before a request to kas is repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ASK_FIRST", "ASK_MOST", "pause"]
 
-#: Minimum and maximum of seconds before a request to kas is repeated, as in GitLab's
+#: Minimum and maximum seconds before a request to kas is repeated, as in GitLab's
 #: agent; also for other failed reads and notifications.
 ASK_FIRST, ASK_MOST = 10.0, 300.0
 

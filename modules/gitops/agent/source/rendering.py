@@ -1,8 +1,8 @@
 """
-Renders the files of a commit to manifests with kustomize or Helm.
+Rendering of the files of a commit to manifests with kustomize or Helm.
 
 agentk checks a source before it runs a program, and writes the files to a separate
-folder: only regular files, and none outside of it. In addition, the child process has
+folder: only regular files, and none outside of it.  In addition, the child process has
 no network, no other files, and none of agentk's environment.
 """
 
@@ -70,18 +70,19 @@ _FIELDS_OF_ITEMS: Mapping[str, Collection[str]] = {
 #: Fields that make kustomize start other programs or fetch files.
 _REFUSED = ("helmChartInflationGenerator", "helmCharts", "helmGlobals")
 
-#: Texts that refer to remote files, not to paths in a repository.
+#: Texts that refer to remote files instead of paths in a repository.
 _REMOTE = re.compile(
     r"://|^git::|^git@|^[\w.-]+\.\w+[:/].*//|[?&](ref|version)=|^github\.com/"
 )
 
-#: Maximum size of a kustomization in bytes; handwritten files are smaller.
+#: Maximum bytes of a kustomization; handwritten files are smaller.
 MAX_KUSTOMIZATION = 256 * 1024
 
-#: Reported reasons of one source; the first ones show the cause.
+#: Maximum number of reported reasons of one source; the first ones show the cause.
 MAX_REASONS = 20
 
-#: Values and characters of all kustomizations of a source; large ones have thousands.
+#: Maximum number of values and characters of all kustomizations of a source; large ones
+#: have thousands.
 MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
 
 #: Tokens within ``{{`` that end or hide text, or call ``lookup``.  Unterminated text
@@ -103,7 +104,7 @@ _SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
 #: Keywords of a JSON schema that refer to other schemas.
 _REFERENCES = ("$dynamicRef", "$id", "$recursiveRef", "$ref", "$schema", "id")
 
-#: Words in error output that describe what is at a path, and an absolute path.
+#: Words in error output that describe the object at a path, and an absolute path.
 _LOOKED = re.compile(
     r"\b(?:open|l?stat|read\w*|evalsymlinks?|director\w+|file)\b|denied", re.IGNORECASE
 )
@@ -130,7 +131,7 @@ class Capabilities:
 
 class RenderingRefused(CallError):
     """
-    Raised for a source that must not be rendered.
+    Error for a source that must not be rendered.
 
     :ivar reasons: all reasons.
     :ivar made: the result of `Renderer.render` if the source was rendered in spite of
@@ -149,7 +150,7 @@ async def capabilities_of(client: IKubernetesClient) -> Capabilities:
     """
     Return the capabilities of the cluster now.
 
-    :raises CallError: the API server is unavailable.
+    :raises CallError: if the API server is unavailable.
     """
     said = await client.json("GET", "/version")
     found: set[str] = set()
@@ -161,7 +162,7 @@ async def capabilities_of(client: IKubernetesClient) -> Capabilities:
 @attrs.frozen
 class Renderer:
     """
-    A renderer of manifests.
+    Renderer of manifests.
 
     :param kustomize: the path of the program; *helm* is the path of Helm.
     :param threads: process texts of repositories.
@@ -182,14 +183,14 @@ class Renderer:
         capabilities: Capabilities | None,
     ) -> tuple[str, bytes]:
         """
-        Return a name for the rendered text, and the text.
+        Return a file name for messages about the rendered text, and the text.
 
         :param namespace: the Namespace of a Helm release that does not name one.
-        :raises RenderingRefused: the source may not be rendered, with all reasons.
-        :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, with the
-            reason; UNAVAILABLE, a retry may succeed.
+        :raises RenderingRefused: if the source may not be rendered; with all reasons.
+        :raises CallError: FAILED_PRECONDITION if the source cannot be rendered, with
+            the reason; UNAVAILABLE if a retry may succeed.
         """
-        # In a thread, because the files are untrusted.
+        # Run the check in a thread, because the files are untrusted.
         if kind.kind == "kustomize":
             checked = dict(files)
             why = await self.threads.run(
@@ -226,7 +227,7 @@ class Renderer:
             except CallError as error:
                 if error.status is Status.UNAVAILABLE or not looks:
                     raise
-                # It may fail because lookups return nothing.
+                # The program may have failed because lookups return no data.
                 raise RenderingRefused([*looks, error.message]) from None
             differing = await self.threads.run(_differing, first, second)
             if differing:
@@ -287,7 +288,7 @@ class Renderer:
         except CallError as error:
             raise CallError(error.status, f"{what}: {error.message}") from None
         if made.problem:
-            # The message contains the path of the folder, which readers need not know.
+            # The message contains the path of the folder, which is useless to readers.
             said = made.problem
             for own in (os.path.realpath(folder), str(folder)):
                 said = said.replace(f"{own}/files/", "").replace(own, "")
@@ -316,7 +317,7 @@ def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
 
 
 def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield the problems of `kind.path` and of all files that it refers to."""
+    """Yield the problems of `kind.path` and of all files to which it refers."""
     waiting, seen = [kind.path], {kind.path}
     budget = Budget(MAX_VALUES, MAX_CHARACTERS, documents=len(files) + 1)
     there = _files_and_folders(files)
@@ -369,7 +370,7 @@ def _read(data: bytes, budget: Budget) -> dict[str, Any]:
     """
     Return the mapping in *data*.
 
-    :raises ValueError: it is not a mapping that can be read safely.
+    :raises ValueError: if *data* is not a mapping that can be read safely.
     """
     if len(data) > MAX_KUSTOMIZATION:
         raise ValueError(f"it has more than {MAX_KUSTOMIZATION} bytes")
@@ -457,7 +458,7 @@ def _checked_chart(kind: SourceKind, files: Mapping[str, bytes]) -> list[str]:
     Check a chart.
 
     :returns: the places where it reads from the cluster; it can be rendered anyway.
-    :raises RenderingRefused: it must not be rendered.
+    :raises RenderingRefused: if it must not be rendered.
     """
     if problems := [*_helm_problems(kind, files)]:
         raise RenderingRefused([*problems, *_lookups(kind, files)][:MAX_REASONS])

@@ -13,20 +13,20 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Location", "Snapshot", "followed_in", "receive", "ref_message"]
 
-#: Bytes of all files that agentk accepts, whatever the configuration of kas.
+#: Maximum bytes of all files that agentk accepts, regardless of kas' configuration.
 MAX_BYTES = 64 * 1024**2
 
-#: Characters of the name of a ref or the id of a repository.
+#: Maximum characters of the name of a ref or the id of a repository.
 MAX_NAME = 1000
 
-#: Number of files, and bytes of a path; the limit of Linux for paths.
+#: Maximum number of files, and maximum bytes of a path: the limit of Linux for paths.
 MAX_FILES, MAX_PATH = 20_000, 4096
 
 
 @attrs.frozen
 class Location:
     """
-    The ref of a repository, as kas resolved it.
+    Ref of a repository, as kas resolved it.
 
     :ivar repository: its id, which does not depend on its name; empty if unknown.
     :ivar ref: the full name, or the id of a commit; empty or ``HEAD`` if unknown.
@@ -45,7 +45,7 @@ class Location:
 
     def may_be_in(self, other: Location) -> bool:
         """
-        Tell whether both may be in one repository.
+        Return whether both may be in one repository.
 
         Addresses of different kinds (``url:``, ``gitaly:``) may belong to the same
         repository, so they do not prove a difference.
@@ -56,7 +56,7 @@ class Location:
         return ours == theirs or ours.partition(":")[0] != theirs.partition(":")[0]
 
     def may_be_ref(self, other: Location) -> bool:
-        """Tell whether both may have the same ref."""
+        """Return whether both may have the same ref."""
         for one, another in ((self.ref, other.ref), (other.ref, self.ref)):
             if one == another or not one:
                 return True
@@ -97,7 +97,7 @@ class Snapshot:
     @property
     def followed(self) -> str:
         """
-        The ref and paths that the source follows, for its inventory; see `followed_in`.
+        Ref and paths that the source follows, for its inventory; see `followed_in`.
         """
         return f"{self.at} {self.project}"
 
@@ -126,8 +126,8 @@ async def receive(
 
     :param began: called with the commit of a response, before its files.
     :param headed: called with the snapshot of a response, before its files.
-    :raises CallError: DATA_LOSS, it is incomplete, or differs from the files that kas
-        read, and must not be used. RESOURCE_EXHAUSTED, it is too large.
+    :raises CallError: DATA_LOSS if it is incomplete, or differs from the files that kas
+        read, and must not be used; RESOURCE_EXHAUSTED if it is too large.
     """
     header: rpc_pb2.ObjectsToSynchronizeResponse.Header | None = None
     files: dict[str, list[bytes]] = {}
@@ -182,7 +182,7 @@ def _checked(
 
 
 def _is_path(path: str) -> bool:
-    """Tell whether *path* stays inside a folder."""
+    """Return whether *path* stays inside a folder."""
     return (
         0 < len(path) <= MAX_PATH
         and "\0" not in path

@@ -10,8 +10,8 @@ from twisted.internet.threads import deferToThread
 
 __all__ = ["COMMIT_THREADS", "PREVIEW_THREADS", "TextThreads"]
 
-#: Threads for texts of commits, and for texts of previews.  The reactor's pool has ten,
-#: and agentk needs some to resolve the names of servers.
+#: Number of threads for texts of commits, and for texts of previews.  The reactor's
+#: pool has ten, and agentk needs some to resolve the names of servers.
 COMMIT_THREADS, PREVIEW_THREADS = 5, 2
 
 P = ParamSpec("P")
