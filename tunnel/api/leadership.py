@@ -1,4 +1,4 @@
-"""Election of the agentk that does the work which only one replica may do."""
+"""Election of one replica of an agent, for work that only one of them may do."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class ILeadership(Interface):
 
     def lead(run: Callable[[], Awaitable[None]]) -> None:
         """
-        Run *run* whenever this agentk leads, until the module stops.
+        Call *run* whenever this agentk is the leader, until the module stops.
 
-        agentk cancels it when another replica may lead, which waits for its end: let it
-        end soon then.  After a failure it runs again, with growing pauses.
+        When agentk stops being the leader, it cancels *run*, which should then end
+        soon, because the next leader waits for its end.  After a failure, agentk calls
+        *run* again, with backoff.
         """

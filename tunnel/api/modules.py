@@ -40,10 +40,10 @@ class _IModule(Interface):
     name: str = Attribute("The name under which the module is configured.")
 
     def start() -> Awaitable[None]:
-        """Begin.  Handlers were registered while the module was made; raise to fail."""
+        """Start the module; raise an exception to fail.  Its handlers already exist."""
 
     def stop() -> Awaitable[None]:
-        """Let go of everything `start` took."""
+        """Stop, and release everything that `start` acquired."""
 
 
 class IServerModule(_IModule):
@@ -55,23 +55,23 @@ class IAgentModule(_IModule):
 
 
 class IServerModuleFactory(Interface):
-    """Makes the server half; usually the module's class itself."""
+    """Factory of the server half; usually the module's class itself."""
 
     configuration: type[Any] = Attribute(
         "An attrs class: the keys of the module's section (see `tunnel.config`)."
     )
 
     def __call__(api: IServerModuleApi) -> IServerModule:
-        """Make the module.  Called once per start; must not wait for anything."""
+        """Create the module, without waiting for anything.  Called once per start."""
 
 
 class IAgentModuleFactory(Interface):
-    """Makes the agent half; usually the module's class itself."""
+    """Factory of the agent half; usually the module's class itself."""
 
     configuration: type[Any] = Attribute("As in `IServerModuleFactory`.")
 
     def __call__(api: IAgentModuleApi) -> IAgentModule:
-        """Make the module.  Called once per start; must not wait for anything."""
+        """Create the module, without waiting for anything.  Called once per start."""
 
 
 class _IModuleApi(Interface):
@@ -92,8 +92,8 @@ class _IModuleApi(Interface):
 
     def fail(reason: Exception) -> None:
         """
-        Report that the module cannot go on: kas or agentk stops it alone, and starts it
-        again with backoff.
+        Report that the module cannot continue: kas or agentk stops only this module,
+        and restarts it with backoff.
         """
 
 

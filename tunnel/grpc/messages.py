@@ -18,7 +18,7 @@ _ENVELOPE = struct.Struct(">BI")
 
 class Envelopes:
     """
-    Splits a body into messages, each with flags and length before it.
+    Splitter of a body into messages, each preceded by its flags and length.
 
     It holds at most one incomplete message.
     """
@@ -52,7 +52,7 @@ class Envelopes:
                 break
             found.append((flags, bytes(buffer[start + _ENVELOPE.size : stop])))
             start = stop
-        # Delete once, because the buffer may contain thousands of messages.
+        # Deleted once for all messages, because the buffer may contain thousands.
         del buffer[:start]
         return found
 

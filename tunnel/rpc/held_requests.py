@@ -6,12 +6,13 @@ import attrs
 
 __all__ = ["CALL_SIZE", "MAX_HELD", "HeldRequests"]
 
-#: Bytes that an open call counts in addition to its request: the size of its objects.
+#: Number of bytes that an open call counts in addition to its request: the size of its
+#: objects.
 CALL_SIZE = 8192
 
-#: Bytes of all unfinished requests of one agent: 1,000 sources of 64 KiB.  A request
-#: has at most 4 MiB and an agent thousands of streams, so without a limit one agent
-#: could fill the memory of kas.
+#: Maximum number of bytes of all unfinished requests of one agent: 1,000 sources of 64
+#: KiB.  A request has at most 4 MiB and an agent thousands of streams, so without a
+#: limit one agent could fill the memory of kas.
 MAX_HELD = 64 * 1024 * 1024
 
 
