@@ -1,4 +1,4 @@
-"""Parents of the processes of this package, which start them and send them commands."""
+"""Starts the processes of this package, and sends them commands."""
 
 from __future__ import annotations
 

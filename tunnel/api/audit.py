@@ -20,7 +20,7 @@ __all__ = [
 
 
 class AuditLevel(Enum):
-    """Which events the operator wants in the audit log."""
+    """The operator's choice of events for the audit log."""
 
     NONE = "none"
     #: Requests that change something or run a command, and refused requests.
