@@ -36,21 +36,21 @@ __all__ = ["AgentModule", "GitSection", "ServerModule", "find_modules", "install
 class IModulePlugin(Interface):
     """A module that can be enabled by its name."""
 
-    name = Attribute("The name in the configuration.")
+    name = Attribute("Name of the module in the configuration.")
     target = Attribute("Full name of the factory, as a string.")
     section = Attribute(
-        "Path of its configuration section; ``modules.<name>`` if empty."
+        "Path of the configuration section; ``modules.<name>`` if empty."
     )
     default = Attribute(
-        "Whether it runs if the configuration does not name it: True, False, or the "
-        "sections of the program that enable it, such as ``api``."
+        "Whether the module runs if the configuration does not name it: True, False, "
+        "or the sections of the program that enable it, such as ``api``."
     )
     document = Attribute(
         "Full name of the schema of files that users of the module write, for "
         "``kasctl config schema NAME``; empty if there are none."
     )
     requires = Attribute(
-        "The requirement for pip that makes it importable: ``acme-kas[server]``."
+        "Requirement for pip that makes the factory importable: ``acme-kas[server]``."
     )
 
 

@@ -51,7 +51,7 @@ class AuditEvent:
 class IAudit(Interface):
     """The audit log: `IServerModuleApi.audit`."""
 
-    level: AuditLevel = Attribute("Which events the operator wants.")
+    level: AuditLevel = Attribute("The operator's choice of events.")
 
     def record(event: AuditEvent) -> None:
         """Write one event to the audit log, without waiting."""

@@ -48,7 +48,9 @@ OPERATOR = "kasctl-operator"
 class IClientCall(Interface):
     """A call in progress: sends requests, returns responses, and can be cancelled."""
 
-    metadata: Mapping[str, str] = Attribute("Of the answer, once it came.")
+    metadata: Mapping[str, str] = Attribute(
+        "Metadata of the response; empty until it arrives."
+    )
 
     def send(request: Message) -> Awaitable[None]:
         """

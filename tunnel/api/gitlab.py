@@ -41,9 +41,11 @@ class IGitLabResponse(Interface):
     not read to its end.  Reading fails with a `tunnel.errors.CallError`.
     """
 
-    status: int = Attribute("Of the answer; redirects (3xx) are not followed.")
+    status: int = Attribute(
+        "Status code of the response; redirects (3xx) are not followed."
+    )
     headers: Mapping[str, tuple[str, ...]] = Attribute(
-        "By name in lower case, without cookies and connection fields."
+        "Header fields by name in lower case, without cookies and connection fields."
     )
 
     def __aiter__() -> AsyncIterator[bytes]:

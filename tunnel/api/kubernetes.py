@@ -46,7 +46,7 @@ class ICluster(Interface):
     credential.
     """
 
-    host: str = Attribute("Name or address.")
+    host: str = Attribute("Host name or address.")
     port: int = Attribute("TCP port.")
     path_prefix: str = Attribute("Prefix of every path; usually empty.")
     host_header: bytes = Attribute("Value of the Host header.")
@@ -312,7 +312,7 @@ class IOwnNamespace(Interface):
     Secrets.
     """
 
-    name: str = Attribute("Its name.")
+    name: str = Attribute("Name of the namespace.")
 
     def keep_records() -> str:
         """
@@ -344,17 +344,18 @@ class IKubernetes(Interface):
     """Access to the API server: `IAgentModuleApi.kubernetes`."""
 
     own_namespace: IOwnNamespace = Attribute(
-        "agentk's own; a module that keeps records there calls `keep_records`."
+        "agentk's own namespace; a module that keeps records there calls "
+        "`keep_records`."
     )
 
     cluster_as_agentk: ICluster = Attribute(
-        "The API server with agentk's own credential, for a module that "
-        "speaks HTTP itself.  Nothing is checked: who uses it answers for each request."
+        "The API server with agentk's own credential, for a module that uses HTTP "
+        "itself.  No request is checked: the module is responsible for each of them."
     )
 
     upstream: UpstreamPool = Attribute(
-        "The connection pool, which all of agentk shares.  A module ends its requests "
-        "there when it stops (`give_up`); it never closes the pool."
+        "The connection pool, which all modules of agentk share.  A module ends its "
+        "requests when it stops (`give_up`); it never closes the pool."
     )
 
     def acting_for(access: Access | None) -> IKubernetesClient:

@@ -13,13 +13,14 @@ class ILeadership(Interface):
     """Leader election among the replicas of an agent: `IAgentModuleApi.leadership`."""
 
     leads: bool = Attribute(
-        "Whether this agentk leads now, of all that connect as this agent.  Look again "
-        "before each change that two must not make: a process may have been frozen."
+        "Whether this agentk is the leader now among the replicas of its agent.  Check "
+        "again before each change that must not be made twice, because the process "
+        "may have been frozen."
     )
 
     lease: str = Attribute(
-        "``namespace/name`` of the Lease that says which agentk leads: replicas with "
-        "another one do not know of this.  Empty: kas has not named this agent yet."
+        "``namespace/name`` of the Lease that elects the leader; replicas with another "
+        "Lease have another leader.  Empty until kas has sent the agent's id."
     )
 
     def lead(run: Callable[[], Awaitable[None]]) -> None:

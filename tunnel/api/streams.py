@@ -39,8 +39,8 @@ class IStream(Interface):
     """
 
     agent: ConnectedAgent | None = Attribute(
-        "In kas: the `ConnectedAgent` at the other end, by its credential, or None "
-        "while it is not connected.  In agentk: None."
+        "In kas, the `ConnectedAgent` at the other end, according to its credential, "
+        "or None while it is not connected.  In agentk, None."
     )
 
     def send_headers(block: bytes, fin: bool = False) -> None:
@@ -155,4 +155,6 @@ class IOpening(Interface):
 
     method: str = Attribute("``/package.Service/Method``.")
     metadata: bytes = Attribute("The first header block.")
-    timeout_ms: int = Attribute("Milliseconds until it is reset; 0: no limit.")
+    timeout_ms: int = Attribute(
+        "Milliseconds until the stream is reset; 0: no timeout."
+    )

@@ -27,7 +27,7 @@ class ISpan(Interface):
     """A span of OpenTelemetry: the work of this program for one request."""
 
     traceparent: str = Attribute(
-        "Value of the header ``traceparent`` for requests on its behalf."
+        "Value of the header ``traceparent`` for requests that belong to the span."
     )
 
     def set(name: str, value: str | int | float | bool) -> None:

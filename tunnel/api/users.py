@@ -148,7 +148,7 @@ class IAuthenticator(Interface):
     """
 
     user_kinds: Sequence[str] = Attribute(
-        "The kinds of users' credentials: the first part of <kind>:<agent>:<token>."
+        "Kinds of users' credentials: the first part of <kind>:<agent>:<token>."
     )
     agent_prefixes: Sequence[bytes] = Attribute("Prefixes of agents' tokens.")
 
@@ -167,7 +167,8 @@ class IUsers(Interface):
     """Credentials of users: `IServerModuleApi.users`."""
 
     count_usage: Callable[[Usage], None] | None = Attribute(
-        "Counts a use, for reports to GitLab; None: kas sends no such reports."
+        "Function that counts a use for reports to GitLab; None if kas sends no "
+        "reports."
     )
 
     def authorize(

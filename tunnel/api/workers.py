@@ -16,7 +16,7 @@ class ISharedCount(Interface):
     """Amounts in progress at all workers of one kas together, by key."""
 
     elsewhere: Counter[str] = Attribute(
-        """How much other workers have under way, but for a small step of each."""
+        "Amounts in progress at other workers, accurate to a small step per worker."
     )
 
     def here(key: str, amount: int) -> None:
