@@ -40,7 +40,7 @@ class _IModule(Interface):
     name: str = Attribute("Name under which the module is configured.")
 
     def start() -> Awaitable[None]:
-        """Start the module; raise an exception to fail.  Its handlers already exist."""
+        """Start the module, whose handlers are already registered; raise to fail."""
 
     def stop() -> Awaitable[None]:
         """Stop, and release everything that `start` acquired."""
