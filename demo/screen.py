@@ -15,7 +15,7 @@ _TITLE_WIDTH = 34
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a time as text, rounded to two digits."""
+    """Return a time as text in milliseconds, with a decimal below 10 ms."""
     value = seconds * 1000
     return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
 
