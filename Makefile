@@ -1,27 +1,28 @@
-# Two commands are enough to begin with: `make demo` and `make test`.
+# Begin with `make demo` and `make test`.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
-# Two parts of the tests run beside each other: with experiments, of which as many run
-# side by side as there are cores, those that start servers, which wait more than they
-# compute, twice as many; and beside experiments that are alone, which wait most of the
-# time, those that start nothing and compute, one for each core.
-# The others of the two give way, though not so far that a busy machine leaves them none.
+# Two parts of the tests run at the same time.  Experiments run together with tests that
+# start servers: one experiment per core, and two server tests per core, because these
+# wait more than they compute.  Experiments that must run alone wait most of the time, and
+# run together with unit tests, one per core.  Of two parts, the tests that are not
+# experiments have a lower priority, but still get time on a busy machine.
 # SIDE=1 runs one part after the other.
 CORES := $(shell nproc)
 EXPERIMENTS ?= $(CORES)
 WORKERS ?= $(shell expr 2 \* $(CORES))
 SIDE ?= 2
 GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 5)
-# Each file runs in one process.  Status 5 says that a part has no test.  What one part
-# remembers of its failures, another that ends at the same time would write over.
+# Each file runs in one process.  Status 5 means that a part has no test.  Each part has its
+# own cache, because parts that end at the same time would overwrite each other's failures.
 part = $(PYTEST) $(3) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
 	-o cache_dir=.pytest_cache/$@ $(4) $(PYTEST_ARGS) || test $$? = 5
 beside = $(MAKE) --no-print-directory -k -j$(SIDE)
-# Else each process compiles anew what it imports: five of ten seconds to find the tests.
+# Without bytecode files, each process would compile its imports again, which takes five of
+# ten seconds of test collection.
 unexport PYTHONDONTWRITEBYTECODE
 # The image has no kubeconfig, and the extra for it would add 75 MB.
 EXTRAS = --extra server --extra agent --extra tracing --extra sentry
@@ -31,7 +32,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 ifneq ($(filter C POSIX,$(LC_ALL)),)
 export LC_ALL := C.UTF-8
 endif
-# A new cache for each checkout would build Kubernetes anew for nine minutes.
+# All checkouts share the cache, because building Kubernetes takes nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit related integration lint types layers docs protos wheel wheels bench \
@@ -40,8 +41,8 @@ KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
 
-# Nothing is resolved, because the files name all: pip takes the newest of what is asked
-# for with an extra, such as coverage[toml], and refuses it because it has no hash.
+# --no-deps, because the file lists all dependencies: for a requirement with an extra, such
+# as coverage[toml], pip would resolve the newest version, and refuse it without a hash.
 $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -52,7 +53,7 @@ $(STAMP): requirements.txt pyproject.toml
 demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1 and GITOPS=1 show more
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
 
-# What was compiled does not run for a source that was changed since.
+# Compiled modules must not be older than their sources.
 demo bench: | fresh
 fresh: $(STAMP)
 	@$(BIN)/python -m tools.compiled --check

@@ -1,20 +1,20 @@
 """
-The agent: keeps a connection to kas and answers what comes through it.
+The agent: keeps a connection to kas, and handles the requests that arrive through it.
 
-    tap.py        `twistd agentk`: options, and the service that they make
-    config.py     what the options mean, and where the token comes from
+    tap.py        `twistd agentk`: options, and the service that they create
+    config.py     settings from the options, the configuration file and the token
     service.py    the service tree; the only place that wires the parts together
-    dialer.py     connects to kas, and again when the connection is gone
-    extra_tunnels.py  and a second way to each kas that is busy with us
-    diagnosis.py  why it cannot
-    leader_election.py  which of an agent's agentk leads, by a Lease
-    modules.py    what an agent half of a module gets
-    state_reports.py  tells kas how the cluster and the modules are
+    dialer.py     connects to kas, and reconnects
+    extra_tunnels.py  extra tunnels to kas that relay many requests
+    diagnosis.py  explanations of a missing connection
+    leader_election.py  election of a leader among an agent's replicas, by a Lease
+    modules.py    the API of agent halves of modules
+    state_reports.py  reports of the state of the cluster and of modules to kas
     health.py     /liveness, /readiness and /metrics
-    metrics.py    what is counted of the tunnel
+    metrics.py    metrics of the tunnel
     kubernetes/   the Kubernetes API server
 
-Small on purpose: what can be decided in kas is decided there.
+agentk is small on purpose: kas makes every decision that it can make.
 """
 
 import tunnel  # noqa: F401 - decides whether compiled modules run

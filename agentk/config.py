@@ -51,8 +51,8 @@ __all__ = [
 
 #: The variable with the token, if no file can be mounted.
 TOKEN_VARIABLE = "AGENTK_TOKEN"  # noqa: S105 - the name, not a token
-# Bytes of a token; kas refuses longer ones, and a mistaken path must not be read as a
-# whole.
+# Maximum number of bytes of a token; kas refuses longer ones, and a wrong path must not
+# be read as a whole.
 MAX_TOKEN = 4096
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
@@ -82,7 +82,7 @@ _Header = Annotated[tuple[str, str], Text(_header, "'Name: value'")]
 class ProbeListen(Listen):
     """``--observability-listen-*``: probes and metrics."""
 
-    # Every address, because the kubelet uses the address of the pod
+    # It listens on every address, because the kubelet uses the address of the pod.
     address: str = field(default=":8080", doc="host:port for probes and metrics")
 
 
@@ -90,7 +90,7 @@ class ProbeListen(Listen):
 class AgentkOptions:
     """Settings from the command line and the environment; see `read_options`."""
 
-    #: Flags for settings that are in a section.
+    #: Flags for settings that belong to a section.
     FLAGS: ClassVar[Mapping[str, str]] = {
         "observability.network": "observability-listen-network",
         "observability.address": "observability-listen-address",
@@ -106,7 +106,7 @@ class AgentkOptions:
         validator=authorities,
         doc="CAs that are trusted in addition to the system's",
     )
-    # Secret, because some contain tokens.
+    # Headers are secret, because some contain tokens.
     kas_header: tuple[_Header, ...] = field(
         default=(), secret=True, doc="for WebSockets"
     )
@@ -132,7 +132,8 @@ class AgentkOptions:
             raise ExceptionGroup("agentk", problems)
 
     def _without_effect(self) -> Iterator[Invalid]:
-        # Without an error, operators would rely on a verification that does not happen.
+        # Without this error, operators would rely on a verification that does not
+        # happen.
         kas = self.kas
         scheme = kas[0].scheme
         if self.kas_header and not any(one.is_websocket for one in kas):
@@ -214,7 +215,7 @@ class AgentkObservability:
 
 @attrs.frozen(kw_only=True)
 class AgentkConfiguration:
-    """``--configuration-file``."""
+    """Schema of the file that ``--configuration-file`` names."""
 
     kubernetes: KubernetesConfiguration = field(
         factory=KubernetesConfiguration, doc="connections to the API server"
@@ -317,7 +318,7 @@ def _checked(data: bytes, where: str) -> bytes:
 
 @attrs.define(eq=False)
 class TokenSource:
-    """The agent's present token: files are replaced when tokens rotate."""
+    """The agent's current token, read again when its file is replaced."""
 
     _path: Path | None
     _token: bytes = attrs.field(repr=False)

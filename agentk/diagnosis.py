@@ -12,12 +12,12 @@ from tunnel.transport.tls import ALPN_TUNNEL, TLSHandshakeError
 
 __all__ = ["hint", "why_ended"]
 
-#: Ends of sessions with servers that do not use our protocol.
+#: Codes with which sessions end if the server does not use our protocol.
 _SPEECHLESS = frozenset(
     {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
 )
 
-# Layer and label of a `NegotiationError`.
+# Layers and labels of `NegotiationError` from a server without TLS.
 _NO_TLS = frozenset({("TLS", "not-tls"), ("TLS", "closed"), ("TLS", "timeout")})
 _NO_WEBSOCKET = frozenset(
     {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
@@ -34,7 +34,7 @@ _IS_IT_THE_PORT = (
 def hint(error: object) -> str:
     """
     Return a hint about the likely cause of a failed connection, to append to its error;
-    empty if there is none.
+    empty if no cause is likely.
     """
     kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
     if isinstance(error, TLSHandshakeError) and error.names:

@@ -1,6 +1,6 @@
 """
-Connects to kas and reconnects, with a backoff, and with a second connection while
-draining.
+The connection of agentk to kas: it reconnects with a backoff, and opens a second
+connection while the first one is draining.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.until import until
 from tunnel.wire.session import Session
 
-#: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and at most,
-#: doubled with each attempt that takes too long. The system of a frozen kas still
-#: accepts connections, and a load balancer sends them there for a while: the next
-#: attempt finds another kas.
+#: First and longest timeout in seconds of an attempt to connect (DNS, TCP, proxy, TLS
+#: and WebSocket together), doubled with each attempt that takes too long.  The system
+#: of a frozen kas still accepts connections, and a load balancer sends them there for a
+#: while: the next attempt finds another kas.
 FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 
 #: Seconds of a connection's life that undo one doubling of the pause: a kas that
@@ -51,39 +51,39 @@ FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 #: every connection after a while must not keep the agent away for long.
 FORGIVEN_AFTER = 2.0
 
-#: Seconds that a connection has to live so that its loss is an exception: a restart of
-#: kas or of a load balancer, or a short fault of the path.
+#: Minimum lifetime in seconds of a steady connection: its loss is an exception, such as
+#: a restart of kas or of a load balancer, or a short fault of the path.
 STEADY = 30.0
 
-#: Seconds after such a loss in which no pause is longer than `SOON`. Otherwise a
-#: quarter of a minute without kas could be followed by half a minute without the agent;
-#: agents that return at once are still spread over seconds.
+#: Seconds after the loss of a steady connection in which no pause is longer than `SOON`
+#: seconds.  Otherwise a quarter of a minute without kas could be followed by half a
+#: minute without the agent; agents that return at once are still spread over seconds.
 RECENT, SOON = 120.0, 8.0
 
-#: Seconds in which kas closes an idle connection at shutdown.
+#: Maximum number of seconds that kas has at shutdown to close an idle connection.
 FAREWELL = 1.0
 
-#: Maximum of seconds that a server may request us to stay away.
+#: Maximum number of seconds for which a server may ask agentk not to reconnect.
 MAX_SPREAD = 300.0
 
 #: Seconds over which a replaced process at first spreads its return; doubled each time,
 #: up to `MAX_SPREAD`.  The other process does the work in the meantime, and only an
-#: operator can tell them apart.
+#: operator can tell which of the two should run.
 REPLACED_SPREAD = 30.0
 
-#: Seconds that a connection has to live before replacements are forgotten.
+#: Minimum lifetime in seconds of a connection after which earlier replacements are
+#: forgotten.
 UNDISPUTED = 2 * MAX_SPREAD
 
 
 @attrs.define(eq=False)
 class Dialer(TunnelOwner):
     """
-    A dialer that keeps one connection to kas, and a second one while the first is
-    draining.
+    The owner of one connection to kas, and of a second one while the first is draining.
 
-    It has exactly one plan at any time: a timer for the next dial, a running dial, a
-    tunnel that has not been welcomed, or an established one; the end of each starts the
-    next.
+    At any time, exactly one step is planned: a timer for the next dial, a running dial,
+    a tunnel that waits for WELCOME, or an established tunnel.  The end of each step
+    starts the next one.
 
     :param endpoint: creates the endpoint for one attempt.
     :param hello: creates the greeting, each time, because tokens can be replaced.
@@ -95,12 +95,12 @@ class Dialer(TunnelOwner):
     runtime: Runtime
     #: The address of kas, for messages.
     where: str = "kas"
-    #: Addresses that *endpoint* returns in turn: only a failed round of all of them
-    #: lengthens the backoff.
+    #: Number of addresses that *endpoint* returns in turn: the backoff grows only after
+    #: all of them have failed.
     addresses: int = 1
     #: The source of the greeting's token, for messages.
     credential_from: str = "the greeting"
-    #: The number of connections that kas has welcomed since the start.
+    #: Number of connections that kas has welcomed since the start.
     connections: int = 0
     #: Streams of kas that survive the loss of their tunnel.
     keeper: Keeper = attrs.field(
@@ -113,16 +113,17 @@ class Dialer(TunnelOwner):
     )
     #: The established tunnel that accepts new streams.
     tunnel: TunnelProtocol | None = None
-    #: The id of its kas.
+    #: Id of the kas at the other end of the established tunnel.
     kas_id: bytes = b""
-    #: Called for each relayed request, with the id of the kas that had it relayed.
+    #: Function that is called for each relayed request, with the id of the kas for
+    #: which it was relayed.
     on_relayed: Callable[[bytes], None] = lambda kas_id: None
     #: Services of kas, from its WELCOME.
     services: frozenset[str] = frozenset()
     #: The agent's id, as received from kas.
     agent_id: str = ""
     agent_name: str = ""
-    #: Why the last attempt or connection ended, for the readiness probe.
+    #: Reason why the last attempt or connection ended, for the readiness probe.
     last_problem: str = "not connected yet"
     _timing: Timing = attrs.Factory(Timing)
     _backoff: Backoff = attrs.field(
@@ -137,16 +138,16 @@ class Dialer(TunnelOwner):
         ),
     )
     _connect_timeout: float = FIRST_CONNECT_TIMEOUT
-    #: When a steady connection was lost.
+    #: Time at which a steady connection was lost.
     _lost_at: float | None = None
-    #: The number of times that another process replaced this one.
+    #: Number of times that another process replaced this one.
     _replaced: int = 0
-    #: The number of attempts since the last connection.
+    #: Number of attempts since the last connection.
     _attempts: int = 0
     _generation: int = 0
     _running: bool = False
     _dialling: Deferred[Any] | None = None
-    #: A connected tunnel that was not welcomed yet.
+    #: Connected tunnel that waits for WELCOME.
     _greeting: TunnelProtocol | None = None
     _timer: IDelayedCall | None = None
     #: Start times of open connections, and deadlines of draining ones.
@@ -185,12 +186,13 @@ class Dialer(TunnelOwner):
             grace,
         )
         if served:
-            # Only kas knows that no request is in transit, and closes then.
+            # Only kas knows that no request is in transit, and closes the connection
+            # then.
             await until(lambda: not self._tunnels, self.runtime.reactor, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
-            # First report the end of these streams: otherwise kas would wait for us to
-            # resume them.
+            # The end of these streams is reported first: otherwise kas would wait for
+            # agentk to resume them.
             tunnel.flush()
             tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
@@ -204,7 +206,7 @@ class Dialer(TunnelOwner):
 
     @property
     def ready(self) -> bool:
-        """Whether kas has welcomed us, and was heard from recently."""
+        """Whether kas has welcomed agentk, and bytes arrived recently."""
         return self.tunnel is not None and self.tunnel.alive
 
     # Methods for modules.
@@ -264,7 +266,7 @@ class Dialer(TunnelOwner):
         self.greet(tunnel, AGENT)
 
     def greet(self, tunnel: TunnelProtocol, role: str) -> None:
-        """Send HELLO, and close this tunnel, too, when agentk stops."""
+        """Send HELLO, and include the tunnel in those that close when agentk stops."""
         self._tunnels[tunnel] = self.runtime.reactor.seconds()
         try:
             hello = self.hello()
@@ -279,10 +281,7 @@ class Dialer(TunnelOwner):
         tunnel.hello(hello)
 
     def forget(self, tunnel: TunnelProtocol) -> float | None:
-        """
-        Forget a closed tunnel; return the time since when it was open, if it was
-        welcomed.
-        """
+        """Forget a closed tunnel; return the time at which it was welcomed, or None."""
         since = self._tunnels.pop(tunnel, None)
         if self._idle is not None and not self._tunnels:
             idle, self._idle = self._idle, None
@@ -343,8 +342,8 @@ class Dialer(TunnelOwner):
         self.connections += 1
         self._attempts = 0
         self.tunnel, self.kas_id = tunnel, welcome.kas_id
-        # Tunnels that kas asked us to leave still accept requests, so that none has to
-        # wait; from now on the new tunnel does.
+        # Tunnels that kas asked agentk to leave accept requests until now, so that no
+        # request has to wait; from now on the new tunnel accepts them.
         for leaving in self._deadlines:
             leaving.go_away(
                 pb.GoAway(
@@ -414,12 +413,12 @@ class Dialer(TunnelOwner):
         if self.tunnel is tunnel:
             self._step_down()
             if reason.code is ErrorCode.SUPERSEDED:
-                # Not replaced by us, or this connection would not be the newest.
+                # Another process replaced this connection; this process did not.
                 within = min(REPLACED_SPREAD * 2**self._replaced, MAX_SPREAD)
                 if within < MAX_SPREAD:
                     self._replaced += 1
-        # Otherwise the next step is already planned: this tunnel was draining or
-        # replaced.
+        # Otherwise the next step is already planned, because this tunnel was draining
+        # or replaced.
         if self.tunnel is None and self._greeting is None:
             greeted = tunnel.transport if greeting else None
             self._plan(why_ended(reason, self.credential_from, greeted), within)

@@ -2,8 +2,8 @@
 Extra tunnels of a busy agent, to kas whose requests for it have to be relayed.
 
 A client may reach any of several kas, or any worker of one, but only one of them has
-the agent's connection: it relays the requests of the others. If one of the others has
-many requests, it gets a separate tunnel. The tunnel is optional: when it is lost,
+the agent's connection: it relays the requests of the others.  If one of the others has
+many requests, it gets a separate tunnel.  The tunnel is optional: when it is lost,
 requests are relayed again.
 """
 
@@ -35,19 +35,19 @@ __all__ = ["ExtraTunnels"]
 #: Seconds between two checks of the number of relayed requests.
 INTERVAL = 5.0
 
-#: Relayed requests of one kas in an interval from which a separate tunnel is cheaper: a
-#: handshake costs a kas as much as relaying thirty of them.
+#: Number of relayed requests of one kas in an interval from which a separate tunnel is
+#: cheaper: a handshake costs a kas as much as relaying thirty requests.
 BUSY = 50
 
-#: Seconds for which agentk tries to reach such a kas: only by chance, because the
-#: listener, or the load balancer in front of it, chooses the kas.
+#: Seconds for which agentk tries to reach a busy kas.  It succeeds only by chance,
+#: because the listener, or the load balancer in front of it, chooses the kas.
 WANTED = 60.0
 
 #: Seconds without a request after which an extra tunnel closes.
 IDLE = 60.0
 
-#: Seconds that running requests have when an extra tunnel is not needed any more; kas
-#: closes it as soon as they have ended.
+#: Maximum number of seconds for running requests when an extra tunnel is not needed any
+#: more; kas closes it as soon as they have ended.
 LEAVING = 3600.0
 
 #: First and longest pause before another attempt, in seconds: each attempt that reaches
@@ -55,10 +55,12 @@ LEAVING = 3600.0
 #: right one.
 RETRY_FIRST, RETRY_MOST = 0.1, 60.0
 
-#: Extra tunnels at the same time: each takes 20 KiB in kas, and as much here.
+#: Maximum number of concurrent extra tunnels: each takes 20 KiB in kas, and the same in
+#: agentk.
 MAX_TUNNELS = 16
 
-#: Kas whose relayed requests are counted at the same time; others are ignored.
+#: Maximum number of kas whose relayed requests are counted; requests of further kas are
+#: ignored.
 MAX_COUNTED = 64
 
 
@@ -75,14 +77,14 @@ class ExtraTunnels:
     runtime: Runtime
     #: Open extra tunnels, by the id of the kas.
     tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
-    #: The number of relayed requests in this interval, by the id of the relayed kas.
+    #: Number of relayed requests in this interval, by the id of the kas that sent them.
     _relayed: Counter[bytes] = attrs.field(init=False, factory=Counter)
     #: Kas with many relayed requests, each with the time of the last check that found
     #: them.
     _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
     _backoff: Backoff = attrs.field(init=False)
     _loop: LoopingCall = attrs.field(init=False)
-    #: The one current step: a dial, a greeting, or the pause before the next one.
+    #: Current step, at most one: a dial, a greeting, or the pause before the next dial.
     _dialling: Deferred[Any] | None = attrs.field(init=False, default=None)
     _greeting: ExtraTunnel | None = attrs.field(init=False, default=None)
     _pause: IDelayedCall | None = attrs.field(init=False, default=None)
@@ -139,7 +141,7 @@ class ExtraTunnels:
 
     def _dial(self) -> None:
         self._pause = None
-        # It has the connection now, and would refuse an extra tunnel.
+        # This kas has the main connection now, and would refuse an extra tunnel.
         self._wanted.pop(self.dialer.kas_id, None)
         if (
             not self._wanted
@@ -190,8 +192,7 @@ class ExtraTunnels:
 
     def welcomed(self, extra: ExtraTunnel) -> None:
         """
-        Keep a tunnel that a kas accepted, even if it is another kas than the wanted
-        one.
+        Keep a tunnel that a kas accepted, even if it is not the wanted kas.
 
         It stays as long as any idle tunnel, so that the next attempts do not reach the
         same kas.
@@ -225,15 +226,16 @@ class ExtraTunnel(TunnelOwner):
         self._tunnels = tunnels
         self._dialer = tunnels.dialer
         self.tunnel: TunnelProtocol | None = None
-        #: The id of its kas; empty before the WELCOME.
+        #: Id of the kas at the other end; empty before WELCOME.
         self.kas_id = b""
-        #: The number of streams so far, and their number when it was last seen in use.
+        #: Number of streams so far, and their number when the tunnel was last seen in
+        #: use.
         self._opened = 0
         self._seen = 0
         self._used: float = tunnels.runtime.reactor.seconds()
 
     def idle(self, now: float) -> float:
-        """Return the seconds since it was last seen in use."""
+        """Return the seconds since the tunnel was last seen in use."""
         assert self.tunnel is not None
         if self.tunnel.load or self._opened != self._seen:
             self._seen, self._used = self._opened, now

@@ -30,7 +30,7 @@ _API_VERSION = "coordination.k8s.io/v1"
 #: Timeout of one request, in seconds; a renewal also ends at its own deadline.
 REQUEST_SECONDS = 5.0
 
-#: ... and of an Event, which is less important than a renewal.
+#: Timeout of an Event, in seconds; an Event is less important than a renewal.
 EVENT_SECONDS = 2.0
 
 #: Random part of the pause between two checks, so that the competitors do not all send
@@ -39,7 +39,7 @@ EVENT_SECONDS = 2.0
 #: after it.
 JITTER = 0.5
 
-#: Seconds before work that failed runs again, and the longest of these pauses.
+#: First and longest pause in seconds before work that failed runs again.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
@@ -48,9 +48,9 @@ class LeaseTimes:
     """
     The times of a Lease, in seconds.
 
-    :ivar duration: after this time others take a Lease that was not renewed.
-    :ivar renew_deadline: after this time its holder does not lead any more: less than
-        *duration*, so that its work has ended before.
+    :ivar duration: time after the last renewal when other replicas may take the Lease.
+    :ivar renew_deadline: time after the last renewal when the holder stops leading:
+        less than *duration*, so that its work ends before another replica leads.
     :ivar retry: the pause between two attempts.
     """
 
@@ -68,8 +68,8 @@ class _Work:
 
 class LeaderElection:
     """
-    An election that runs work while this agentk leads, and ends it before another may
-    lead.
+    The election of one agentk, which runs work while this agentk leads, and ends the
+    work before another replica may lead.
 
     :param client: acts as agentk.
     :param namespace: the Namespace of the Lease.
@@ -90,7 +90,8 @@ class LeaderElection:
         self._namespace = namespace
         self._identity = identity
         self._runtime = runtime
-        #: Independent of the clocks of others.
+        #: Clock for all durations, which is independent of the clocks of other
+        #: replicas.
         self._clock: IReactorTime = runtime.reactor
         self._times = times
         self._works: list[_Work] = []
@@ -103,7 +104,7 @@ class LeaderElection:
         #: The Lease as it was last seen, and the time since when it is unchanged.
         self._lease: KubernetesObject | None = None
         self._seen_at = 0.0
-        #: When the last renewal began; None if this agentk does not lead.
+        #: Time at which the last renewal began; None if this agentk does not lead.
         self._renewed_at: float | None = None
         self._problem = ""
 
@@ -112,8 +113,8 @@ class LeaderElection:
         """
         Whether this agentk leads now.
 
-        False as soon as the last renewal is too old, even if the process was frozen
-        since.
+        False as soon as the last renewal is too old, even if the process was frozen in
+        the meantime.
         """
         at = self._renewed_at
         limit = self._times.renew_deadline
@@ -121,7 +122,9 @@ class LeaderElection:
 
     @property
     def lease(self) -> str:
-        """``namespace/name``; empty if the agent is not known yet."""
+        """
+        Return the Lease as ``namespace/name``; empty if the agent is not known yet.
+        """
         if not self._agent_id:
             return ""
         return f"{self._namespace}/{_lease_name(self._agent_id)}"
@@ -179,7 +182,7 @@ class LeaderElection:
 
     def _competed(self, _: object) -> None:
         self._competing = None
-        # Work may have been added since, or the agent's id may have changed.
+        # Work may have been added in the meantime, or the agent's id may have changed.
         self._compete_where_needed()
 
     async def _compete(self, agent_id: str) -> None:
@@ -189,7 +192,7 @@ class LeaderElection:
             try:
                 await self._turn(name)
             except Exception:
-                # For example a Lease that another program wrote.
+                # An example is a Lease that another program wrote.
                 self._log.failure("competing for lease {name} failed", name=name)
                 if self._renewed_at is not None:
                     await self._lost(name)
@@ -237,8 +240,8 @@ class LeaderElection:
 
     async def _renew(self, name: str) -> bool:
         """
-        Renew the Lease, with retries until its deadline; return whether it is still
-        ours.
+        Renew the Lease, with retries until its deadline; return whether this agentk
+        still holds it.
         """
         assert self._renewed_at is not None
         end = self._renewed_at + self._times.renew_deadline
@@ -293,7 +296,8 @@ class LeaderElection:
             if error.status is not Status.ABORTED:
                 self._failed(name, error)
             return False
-        # The time before the request, which is not later than the time in the Lease.
+        # The time before the request is used, because it is not later than the time in
+        # the Lease.
         self._renewed_at = begun
         self._problem = ""
         return self.leading
@@ -426,8 +430,8 @@ def _lease_name(agent_id: str) -> str:
 
 def _end_of(running: Deferred[None]) -> Deferred[None]:
     """
-    Return a Deferred that fires when *running* ends, and whose cancellation does not
-    cancel it.
+    Return a Deferred that fires when *running* ends; cancelling it does not cancel
+    *running*.
     """
     ended: Deferred[None] = Deferred()
 

@@ -58,13 +58,13 @@ from tunnel.transport import eager
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import client_context
 
-#: Seconds that running requests have when agentk stops; a pod has 30.
+#: Maximum number of seconds for running requests when agentk stops; a pod has 30.
 STOP_GRACE = 20.0
 
-#: The Namespace of the leader's Lease if none is configured: kubectl's default.
+#: Namespace of the leader's Lease if none is configured: kubectl's default.
 DEFAULT_NAMESPACE = "default"
 
-#: Names of machine types in Go, which GitLab uses.
+#: Go's names of machine types, which GitLab uses.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 #: Prefix of environment variables about the installation of agentk.
@@ -148,7 +148,7 @@ class AgentkService(ProgramService):
         in_cluster = cluster.target.origin == IN_CLUSTER
         self.own_namespace = OwnNamespace(
             self._namespace or DEFAULT_NAMESPACE,
-            # The namespace of a kubeconfig's context may belong to others.
+            # agentk may not own the namespace of a kubeconfig's context.
             bool(options.namespace or (in_cluster and self._namespace)),
             not configuration.kubernetes.allow_own_namespace,
         )
@@ -305,7 +305,7 @@ class AgentkService(ProgramService):
 
     @property
     def _namespace(self) -> str:
-        """Return agentk's Namespace; empty if it is unknown, outside of a cluster."""
+        """Return agentk's Namespace; empty outside of a cluster if it is unknown."""
         return self._options.namespace or self.cluster.target.namespace
 
     def _hello(self) -> pb.Hello:
@@ -325,8 +325,8 @@ class AgentkService(ProgramService):
         )
 
     async def _disconnect(self) -> None:
-        # The dialer first announces to kas that agentk accepts no new requests. Modules
-        # stop after that, because their clients must not come back here.
+        # The dialer first announces to kas that agentk accepts no new requests.
+        # Modules stop afterwards, so that their clients do not reach this agentk again.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
         self._runtime.bus.publish(Draining())
         await self._election.stop()

@@ -20,10 +20,10 @@ __all__ = ["MAX_TEXT", "SERVICE", "StateReports", "cluster_report", "modules_rep
 
 SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
 
-#: Seconds for one report.
+#: Timeout of one report, in seconds.
 REPORT_TIMEOUT = 10.0
 
-#: Characters of a problem.
+#: Maximum number of characters of a problem.
 MAX_TEXT = 400
 
 _T = TypeVar("_T")
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 def cluster_report(problem: str) -> reports_pb2.ClusterReport:
     """
-    Return a report that the API server cannot be reached; an empty problem if it can.
+    Return a report that the API server cannot be reached, or can if *problem* is empty.
     """
     return reports_pb2.ClusterReport(problem=problem)
 
@@ -66,7 +66,7 @@ class StateReports(Generic[_T]):
     _open_stream: StreamOpener
     _services: Callable[[], frozenset[str]]
     _clock: IReactorTime
-    #: The state that was last reported over the present tunnel.
+    #: State that was last reported over the current tunnel.
     _reported: _T = attrs.field(init=False)
     _reporting: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -100,7 +100,7 @@ class StateReports(Generic[_T]):
             self._reporting = False
 
     def _failed(self, failure: Failure) -> None:
-        # The next call of `report`, or the next tunnel, repeats it.
+        # The next call of `report`, or the next tunnel, repeats the report.
         if failure.check(TunnelError) is None:
             self._log.failure("reporting to kas failed", failure)
         else:

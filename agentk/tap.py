@@ -154,7 +154,7 @@ class Options(ProgramOptions):
         self.token = read_token(self["token-file"], os.environ)
 
     def _cluster(self) -> None:
-        # Imported here, because the reactor is chosen only now.
+        # Imported here, because the reactor is chosen only at this point.
         from twisted.internet import reactor
 
         self.cluster = find_cluster(
@@ -166,7 +166,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
-    # Programs that agentk starts process untrusted data.
+    # Memory is hidden, because programs that agentk starts process untrusted data.
     hide_memory()
     few_files = allow_many_files()
     keep_time(reactor)

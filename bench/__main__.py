@@ -1,4 +1,4 @@
-"""`python -m bench [CASE ...]`: the table for people, and build/bench.json."""
+"""`python -m bench [CASE ...]`: prints a table, and writes build/bench.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no case {unknown[0]}; there are: {', '.join(CASES)}", file=sys.stderr)
         return 2
-    # A proxy of the environment would be measured as well.
+    # A proxy from the environment would be measured, too.
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         os.environ.pop(name, None)
     results: list[Result] = []

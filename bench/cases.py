@@ -1,4 +1,4 @@
-"""The cases: what is measured, beside which floor, and what is aimed at."""
+"""The cases: the measured value, its floor and its target."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Result:
     unit: str
     floor: float
     target: float
-    #: What the value is divided by the floor, or the value itself.
+    #: The value divided by the floor; without a floor, the value itself.
     ratio: float
 
     @property
     def ok(self) -> bool:
-        """The target is met."""
+        """Return whether the target is met."""
         return self.ratio <= self.target
 
 
@@ -40,7 +40,7 @@ def _median(values: list[float]) -> float:
 
 
 def _cpu_per_request(process: Process, run: Callable[[], speed.Load]) -> float:
-    """Microseconds of CPU of *process* for each request of *run*."""
+    """Return the microseconds of CPU of *process* for each request of *run*."""
     before = process.cpu()
     done = run()
     return (process.cpu() - before) / done.requests * 1e6
@@ -49,7 +49,10 @@ def _cpu_per_request(process: Process, run: Callable[[], speed.Load]) -> float:
 def small_requests(
     stand: Stand, size: int, connections: int, targets: tuple[float, float]
 ) -> Iterator[Result]:
-    """CPU per request of kas and of agentk, beside one hop of another program."""
+    """
+    Measure the CPU per request of kas and of agentk, compared with one hop of another
+    program.
+    """
     kas = stand.kas()
     _, upstream_port = stand.upstream()
     agentk = stand.agentk(upstream_port)
@@ -83,19 +86,22 @@ def small_requests(
 
 
 def one_agent() -> Iterator[Result]:
-    """200 B answer, 10 request headers, one agent, 64 connections."""
+    """Measure responses of 200 B: 10 request headers, one agent, 64 connections."""
     with Stand() as stand:
         yield from small_requests(stand, 200, 64, (3.0, 5.0))
 
 
 def larger_answers() -> Iterator[Result]:
-    """6 KB answer, 16 connections."""
+    """Measure responses of 6 KB on 16 connections."""
     with Stand() as stand:
         yield from small_requests(stand, 6144, 16, (4.0, 5.0))
 
 
 def fresh_heads() -> Iterator[Result]:
-    """6 KB answer, 64 connections, and each head new, beside heads that repeat."""
+    """
+    Measure responses of 6 KB on 64 connections, with heads that differ each time,
+    compared with heads that repeat.
+    """
     with Stand() as stand:
         kas = stand.kas()
         _, upstream_port = stand.upstream()
@@ -127,7 +133,7 @@ def fresh_heads() -> Iterator[Result]:
 
 
 def many_agents() -> Iterator[Result]:
-    """The same requests spread over 64 agents."""
+    """Measure the same requests, spread over 64 agents."""
     count = 64
     with Stand(agents=count) as stand:
         _, upstream_port = stand.upstream()
@@ -162,12 +168,15 @@ def many_agents() -> Iterator[Result]:
 
 
 def bulk() -> Iterator[Result]:
-    """A download of 1 GB, one stream: CPU per GB beside a relay without frames."""
+    """
+    Measure a download of 1 GB on one stream: CPU per GB, compared with a relay without
+    frames.
+    """
     with Stand() as stand:
         kas = stand.kas()
         _, upstream_port = stand.server("upstream")
         agentk = stand.agentk(upstream_port)
-        # kas moves TLS to TCP, agentk TLS to TLS: so do their floors.
+        # kas relays TLS to TCP, agentk TLS to TLS, and so do their floors.
         outer, outer_port = stand.server("relay", f"--to={upstream_port}", "--to-tls")
         inner, inner_port = stand.server(
             "relay", f"--to={upstream_port}", "--to-tls", "--from-tls"
@@ -199,7 +208,10 @@ def bulk() -> Iterator[Result]:
 
 
 def latency() -> Iterator[Result]:
-    """What kas and agentk add on one connection, beside one nginx hop."""
+    """
+    Measure the latency that kas and agentk add on one connection, compared with one
+    nginx hop.
+    """
     with Stand() as stand:
         _, upstream_port = stand.upstream()
         _, hop_port = stand.hop(upstream_port)
@@ -212,7 +224,8 @@ def latency() -> Iterator[Result]:
             ),
             "kas": f"{stand.proxy}/200",
         }
-        # The hop answers /200 itself, so ask it for what only its upstream has.
+        # The hop answers /200 itself, so the request names a path that only its
+        # upstream has.
         urls["hop"] = urls["hop"].replace("/200", "//200")
         found: dict[str, list[float]] = {name: [] for name in urls}
         for _ in range(ROUNDS):
@@ -232,7 +245,9 @@ def latency() -> Iterator[Result]:
 
 
 def beside_downloads() -> Iterator[Result]:
-    """p99 of small requests beside two unlimited downloads in the same tunnel."""
+    """
+    Measure the p99 of small requests during two unlimited downloads in the same tunnel.
+    """
     with Stand() as stand:
         stand.kas()
         _, upstream_port = stand.server("upstream")
@@ -271,7 +286,9 @@ def beside_downloads() -> Iterator[Result]:
 
 
 def beside_flood() -> Iterator[Result]:
-    """p99 of one user's requests beside 64 connections of another that never rest."""
+    """
+    Measure the p99 of one user's requests while another user floods 64 connections.
+    """
     with Stand() as stand, ThreadPoolExecutor(1) as pool:
         stand.kas()
         _, upstream_port = stand.upstream()
@@ -298,15 +315,15 @@ def beside_flood() -> Iterator[Result]:
 
 
 def idle_agents() -> Iterator[Result]:
-    """Private memory of kas for each agent that is connected and quiet."""
+    """Measure the private memory of kas for each idle agent."""
     with Stand(agents=50) as stand:
         kas = stand.kas()
         agents = stand.agents()
         agents.connect(stand.tokens * 4, stand.agent_port)
         before = kas.private_memory()
         count, batch = 2000, 50
-        # One after the other, as agents come in a year: what many handshakes at once
-        # need for a moment is not what an agent that is idle costs.
+        # Agents connect in batches, because the memory that many concurrent handshakes
+        # need for a moment is not a cost of idle agents.
         for _ in range(count // batch):
             agents.connect(stand.tokens, stand.agent_port)
         value = (kas.private_memory() - before) / count / 1024
@@ -314,14 +331,17 @@ def idle_agents() -> Iterator[Result]:
 
 
 def connecting() -> Iterator[Result]:
-    """5,000 agents connect at once: kas CPU for each, beside a bare TLS accept."""
+    """
+    Measure the CPU of kas while 5,000 agents connect at once, compared with a bare TLS
+    listener.
+    """
     count = 5000
     values, floors = [], []
     for _ in range(ROUNDS):
         with Stand(agents=50) as stand:
             accept, port = stand.server("accept")
             bare = Agents("", [port], kind="bare")
-            # It answers, so it has started.
+            # The listener responds, so it has started.
             assert bare.made == 0
             before = accept.cpu()
             bare.connect([""] * count, port)
@@ -345,7 +365,9 @@ def connecting() -> Iterator[Result]:
 
 
 def watches() -> Iterator[Result]:
-    """2,000 watches through one agent: all deliver; memory for each."""
+    """
+    Measure 2,000 watches through one agent: all must deliver events; memory for each.
+    """
     count = 2000
     with Stand() as stand:
         kas = stand.kas()
@@ -408,7 +430,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "peers": _fleet(peers.beside_peers),
 }
 
-#: Those of a quick run, a few seconds each.
+#: Names of the cases of a quick run, a few seconds each.
 QUICK_CASES = ("one-agent", "larger-answers", "bulk", "latency", "second-kas")
 
 RESULTS = ROOT / "build" / "bench.json"

@@ -1,11 +1,11 @@
 """
 `python -m bench.crowd [AGENTS]`: one kas and a hundred thousand agents.
 
-kas has as many workers as it needs where a process may not have so many connections
-(``ulimit -Hn``).  The agents are light ones, in processes of this machine, and speak to
-kas by several addresses of the loopback, since one has ports for 28,000 connections
-only.  They connect, are quiet for a while, and come back after kas was started again,
-while one of those that are connected is asked again and again.
+kas has enough workers that each process stays below its limit of connections (``ulimit
+-Hn``).  The agents are light agents in processes of this machine.  They connect to kas
+by several addresses of the loopback, because each address has ports for only 28,000
+connections.  They connect, are idle for a while, and return after a restart of kas,
+while one connected agent receives requests all the time.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from urllib.parse import urlsplit
 from bench.stand import Node, Stand
 from tools.load.clients import Agents
 
-#: Of one process: as many tokens as one line of its standard input has room for.
+#: Number of agents, and of agents per process: as many tokens as fit into one line of
+#: its standard input.
 AGENTS, EACH = 100_000, 10_000
 
-#: Addresses that kas is dialled at.
+#: Addresses at which the agents dial kas.
 HOSTS = [f"127.0.0.{number}" for number in range(1, 9)]
 
-#: Connections that greet at the same time, of each process.
+#: Number of concurrent greetings of each process.
 AT_ONCE = 64
 
-#: Seconds of quiet.
+#: Seconds without activity.
 REST = 30.0
 
-#: Files that a process of kas has open beside its connections.
+#: Number of files that a process of kas has open in addition to its connections.
 OTHERS = 500
 
-#: Of the connections that they may have, the part that workers do: they share a port,
-#: and do not have the same number each.
+#: Fraction of the permitted connections that workers are expected to use, because they
+#: share a port, and their numbers of connections differ.
 FULL = 0.7
 
 
 class _Asker(threading.Thread):
     """
-    Asks one agent, again and again.
+    Thread that sends requests to one agent, one after the other.
 
-    :ivar slowest: seconds of the slowest answer since `begin`; not of the first,
+    :ivar slowest: seconds of the slowest response since `begin`, except the first one,
         which waited for the agent.
     """
 
@@ -74,7 +75,7 @@ class _Asker(threading.Thread):
                 answer.read()
                 connection.close()
             except (OSError, http.client.HTTPException):
-                # kas is away.
+                # kas is not running.
                 self.others += 1
                 continue
             if answer.status == 200:
@@ -86,7 +87,7 @@ class _Asker(threading.Thread):
                 self.others += 1
 
     def begin(self, url: str) -> None:
-        """From now on, there."""
+        """Send requests to *url* from now on."""
         self.url, self.slowest, self._is_there = url, 0.0, False
 
     def stop(self) -> None:
@@ -114,7 +115,7 @@ def _say(what: str, value: float, unit: str) -> None:
 
 
 def main(count: int) -> None:
-    """Print the figures, and put them into build/bench-crowd.json."""
+    """Print the figures, and write them to build/bench-crowd.json."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     workers = 1
     if count > files - OTHERS:

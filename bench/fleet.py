@@ -1,4 +1,4 @@
-"""Cases with several kas around one Redis."""
+"""Cases with several kas and one Redis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tools.ports import free_port
 
 
 class FleetStand(Stand):
-    """As `Stand`, with as many kas as are started."""
+    """A `Stand` with any number of kas."""
 
     def __init__(self, agents: int = 1) -> None:
         super().__init__(agents)
@@ -45,7 +45,7 @@ class FleetStand(Stand):
         wait_for_port(self.redis_port)
 
     def node(self) -> Node:
-        """One more kas, beside those that are there."""
+        """Start another kas."""
         return self.start_kas(
             "private_api:\n"
             f"  listen: {{address: '127.0.0.1:{free_port()}', "
@@ -55,7 +55,7 @@ class FleetStand(Stand):
         )
 
     def redis_commands(self) -> int:
-        """How many Redis has done so far."""
+        """Return the number of commands that Redis has executed."""
         info = subprocess.run(
             ["redis-cli", "-p", str(self.redis_port), "INFO", "stats"],
             check=True,
@@ -67,14 +67,14 @@ class FleetStand(Stand):
         return int(found[1])
 
     def agentk_at(self, node: Node, upstream_port: int) -> Process:
-        """agentk at one kas."""
+        """Start agentk at one kas."""
         self.agent_port = node.agent_port
         return self.agentk(upstream_port)
 
 
 @attrs.frozen
 class Figure:
-    """Value and floor of one case; `bench.cases` gives them their form."""
+    """Value and floor of one case; `bench.cases` converts it to a `Result`."""
 
     case: str
     value: float
@@ -84,12 +84,14 @@ class Figure:
 
 
 def _wait_until_routed(stand: FleetStand, url: str) -> None:
-    """The first request looks the agent up and connects to its kas."""
+    """Send a first request, which looks up the agent and connects to its kas."""
     speed.requests(url, 1, 1, stand.token)
 
 
 def second_kas() -> Iterator[Figure]:
-    """A request through a second kas: both of them, beside one alone."""
+    """
+    Measure a request through a second kas: the CPU of both, compared with one alone.
+    """
     with FleetStand() as stand:
         gateway, front = stand.node(), stand.node()
         _, upstream_port = stand.upstream()
@@ -115,7 +117,10 @@ def second_kas() -> Iterator[Figure]:
 
 
 def second_kas_bulk() -> Iterator[Figure]:
-    """A download through a second kas: the gateway, beside a relay without frames."""
+    """
+    Measure a download through a second kas: its CPU, compared with a relay without
+    frames.
+    """
     with FleetStand() as stand:
         gateway, front = stand.node(), stand.node()
         _, upstream_port = stand.server("upstream")
@@ -145,7 +150,7 @@ def second_kas_bulk() -> Iterator[Figure]:
 
 
 def _connect(stand: FleetStand, count: int) -> list[Node]:
-    """Three kas, and *count* agents spread over them."""
+    """Start three kas, and spread *count* agents over them."""
     nodes = [stand.node() for _ in range(3)]
     for number, node in enumerate(nodes):
         agents = stand.agents(node.agent_port)
@@ -154,17 +159,18 @@ def _connect(stand: FleetStand, count: int) -> list[Node]:
 
 
 def _spread_out(agents: Agents, tokens: list[str], node: Node) -> None:
-    """Connect them in batches: all at once is another case."""
+    """Connect agents in batches, because connecting all at once is another case."""
     for begin in range(0, len(tokens), 500):
         agents.connect(tokens[begin : begin + 500], node.agent_port)
 
 
 def known_agents() -> Iterator[Figure]:
-    """Requests over 10,000 agents at 3 kas, beside the same over 100."""
+    """Measure requests to 10,000 agents at 3 kas, compared with 100 agents."""
     counts = (100, 10_000)
     costs: dict[int, list[float]] = {count: [] for count in counts}
     with ExitStack() as stack:
-        # Both at the same time, and in turns: the machine is the same for both then.
+        # Both stands run at the same time and are measured in turn, so that the state
+        # of the machine is the same for both.
         stands = {c: stack.enter_context(FleetStand(agents=c)) for c in counts}
         nodes = {count: _connect(stand, count) for count, stand in stands.items()}
         for measured in (False, *[True] * ROUNDS):
@@ -182,7 +188,7 @@ def known_agents() -> Iterator[Figure]:
 
 
 def dead_redis() -> Iterator[Figure]:
-    """p99 of requests through a second kas while Redis is dead."""
+    """Measure the p99 of requests through a second kas while Redis is unavailable."""
     with FleetStand() as stand:
         gateway, front = stand.node(), stand.node()
         _, upstream_port = stand.upstream()
@@ -202,7 +208,10 @@ def dead_redis() -> Iterator[Figure]:
 
 
 def resumable_bulk() -> Iterator[Figure]:
-    """A download that survives its path, beside one that does not: kas and agentk."""
+    """
+    Measure a resumable download, compared with one that is not resumable: CPU of kas
+    and agentk.
+    """
     with Stand() as stand:
         kas = stand.kas()
         _, upstream_port = stand.server("upstream")
@@ -226,20 +235,23 @@ def resumable_bulk() -> Iterator[Figure]:
 
 @attrs.frozen
 class Failover:
-    """What the death of a kas with many agents cost."""
+    """Cost of the failure of a kas with many agents."""
 
     agents: int
-    #: Until the last of them was welcomed elsewhere.
+    #: Seconds until another kas has welcomed the last agent.
     seconds: float
-    #: Of the two others, for each agent that came.
+    #: CPU of the two other kas for each returned agent, in microseconds.
     cpu_us: float
-    #: Of both with everything, for each agent.
+    #: Memory of the two other kas with all agents, for each agent.
     memory_kib: float
     redis_commands: int
 
 
 def fail_over(count: int) -> Failover:
-    """*count* agents at one of three kas, which is killed; the others take them."""
+    """
+    Connect *count* agents to one of three kas, kill it, and wait until the others have
+    them.
+    """
     with FleetStand(agents=count) as stand:
         nodes = [stand.node() for _ in range(3)]
         others = [node.agent_port for node in nodes[1:]]
@@ -265,7 +277,7 @@ def fail_over(count: int) -> Failover:
 
 
 def failover() -> Iterator[Figure]:
-    """10,000 agents on one kas, which dies: until all are back on the others."""
+    """Measure the failure of a kas with 10,000 agents, until all are at the others."""
     found = fail_over(10_000)
     print(
         f"  {found.cpu_us:.0f} us of CPU and {found.redis_commands / found.agents:.2f} "

@@ -1,10 +1,10 @@
 """
 `python -m bench.git`: three ways to read Git, on a repository of 20,000 files.
 
-Needs dulwich and pygit2 beside what is in requirements.txt (``pip install dulwich
-pygit2``); what is not installed is left out.  Each way runs in a process of its own.
-Libraries work in a thread, as they would in kas, while the main thread counts how long
-it had to wait for its turn: that is what every tunnel would wait.
+It needs dulwich and pygit2 in addition to requirements.txt (``pip install dulwich
+pygit2``), and omits missing libraries.  Each way runs in its own process.  Libraries
+work in a thread, as they would in kas, while the main thread measures its longest wait
+for the interpreter, because every tunnel would wait that long.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 from tools.git_repository import ENVIRONMENT, GitRepository
 from tools.git_server import GitServer
 
-#: Files of the repository, in folders of a hundred.
+#: Number of files of the repository, in folders of a hundred.
 FILES = 20_000
 
-#: How often each operation runs; the median counts.
+#: Number of runs of each operation; the median counts.
 ROUNDS = 5
 
 _PATH = "apps/042"
@@ -135,7 +135,9 @@ _WAYS: dict[str, Callable[[str, str, str, str, str], _Operations]] = {
 
 
 def _run(operation: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that it took in a thread, and the longest that this thread waited."""
+    """
+    Return the seconds of *operation* in a thread, and the longest wait of this thread.
+    """
     took: list[float] = []
     problems: list[BaseException] = []
 
@@ -172,14 +174,14 @@ def _one(name: str, *about: str) -> None:
     GitRepository(Path(path)).commit({_BLOB: add})
     figures["fetch, one file new"] = _run(fetch)
     status = Path("/proc/self/status").read_text()
-    # ru_maxrss would begin with that of the parent
+    # ru_maxrss would begin with the maximum of the parent process.
     own = int(status.partition("VmHWM:")[2].split()[0])
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     print(json.dumps({"figures": figures, "own": own, "children": children}))
 
 
 def main() -> int:
-    """Measure all, and print a table."""
+    """Measure all ways, and print a table."""
     with tempfile.TemporaryDirectory(prefix="bench-git-") as folder:
         root = Path(folder)
         repository = GitRepository.make(root / "many.git")

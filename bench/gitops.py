@@ -1,10 +1,10 @@
 """
-`python -m bench.gitops [OBJECTS]`: a commit into a real cluster, beside kubectl.
+`python -m bench.gitops [OBJECTS]`: a commit into a real cluster, compared with kubectl.
 
-The same objects twice, in namespaces of their own: by ``kubectl apply --server-side``,
-one process as a pipeline starts it, and from Git through kas and agentk.  Then agentk
-is started again, and looks through all of them without a change.  Needs what `make
-kube` builds.
+The same objects are applied twice, in separate namespaces: by ``kubectl apply
+--server-side``, one process as in a pipeline, and from Git through kas and agentk. Then
+agentk is restarted, and checks all of them without a change.  It needs the binaries
+that `make kube` builds.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from tests.integration.stack import Agentk, Kas
 from tools.git_repository import GitRepository
 from tools.load.manifests import manifest_files, manifests
 
-#: Objects of the source.
+#: Number of objects of the source.
 OBJECTS = 1000
 
 _CONFIG = ".gitlab/agents/main/config.yaml"
 
 
 def _asked(plane: ControlPlane) -> dict[str, float]:
-    """How many requests the API server has answered, by verb and kind."""
+    """
+    Return the number of requests that the API server has handled, by verb and kind.
+    """
     text = subprocess.run(
         ["kubectl", "--kubeconfig", plane.admin, "get", "--raw", "/metrics"],
         capture_output=True,
@@ -54,7 +56,7 @@ def _asked(plane: ControlPlane) -> dict[str, float]:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds that a process has worked."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
@@ -66,7 +68,7 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def main(count: int) -> None:
-    """Print the figures, and put them into build/bench-gitops.json."""
+    """Print the figures, and write them to build/bench-gitops.json."""
     folder = Path(tempfile.mkdtemp(prefix="bench-gitops-"))
     figures: dict[str, float] = {"objects": count}
     with cluster.shared(needs.kubernetes(), folder / "control-plane") as plane:
@@ -119,7 +121,10 @@ def _through_agentk(
     kas.start()
 
     def run() -> tuple[float, float]:
-        """Seconds until the commit is in the cluster, and of agentk's work for it."""
+        """
+        Return the seconds until the commit is in the cluster, and the CPU seconds of
+        agentk.
+        """
         process = agentk.start(
             *("--configuration-file", str(options), "--namespace", "default")
         )

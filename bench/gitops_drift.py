@@ -1,9 +1,9 @@
 """
-`python -m bench.gitops_drift [OBJECTS]`: how soon agentk tells of drift and repairs it.
+`python -m bench.gitops_drift [OBJECTS]`: time until agentk reports and repairs drift.
 
-Each of a hundred changes of one field, by another client, is timed from the answer of
-the API server to agentk's report (its count for Prometheus), and to the field being as
-before; the rest of the objects is at rest.  Needs what `make kube` builds.
+Another client changes one field, a hundred times.  Each change is timed from the API
+server's response to agentk's report (its count for Prometheus), and to the restored
+field; the other objects do not change.  It needs the binaries that `make kube` builds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
 from tools.git_repository import GitRepository
 
-#: Objects of the source, and how many of them are changed.
+#: Number of objects of the source, and of changes.
 OBJECTS, CHANGES = 1000, 100
 
 _CONFIG = ".gitlab/agents/main/config.yaml"
@@ -43,7 +43,7 @@ def _objects(count: int) -> list[dict[str, Any]]:
 
 
 def main(count: int) -> None:
-    """Print the figures, and put them into build/bench-gitops-drift.json."""
+    """Print the figures, and write them to build/bench-gitops-drift.json."""
     folder = Path(tempfile.mkdtemp(prefix="bench-gitops-drift-"))
     with cluster.shared(needs.kubernetes(), folder / "control-plane") as plane:
         plane.add_namespace(_SPACE)
@@ -79,7 +79,7 @@ def _timed(plane: ControlPlane, folder: Path, count: int) -> dict[str, float]:
     told: list[float] = []
     repaired: list[float] = []
     for number in range(CHANGES):
-        # Not more than the hundred that a minute has.
+        # The pause keeps the changes below the limit of a hundred a minute.
         time.sleep(0.3)
         path = f"/api/v1/namespaces/{_SPACE}/configmaps/one-{number * count // CHANGES}"
         live = plane.call("GET", path)

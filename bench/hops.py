@@ -1,11 +1,11 @@
 """
-How many calls of our code one GET takes, and where: `python -m bench.hops [--list]`.
-With ``--instructions``: how many instructions of the interpreter, of all code.
+Number and places of our code's calls for one GET: `python -m bench.hops [--list]`. With
+``--instructions``: number of the interpreter's instructions, of all code.
 
-Figures of time hide a helper that was added to each request; these do not, and are the
-same on every machine.  kas and agentk run as they are, and are told by a signal to note
-each Python call of this checkout, or each instruction, while one GET on kept
-connections passes.
+Times can hide a helper that was added to each request; these figures cannot, and are
+the same on every machine.  kas and agentk run unchanged.  A signal makes them record
+each Python call of this checkout, or each instruction, during one GET on kept
+connections.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tunnel.compiled import PURE
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Requests before those that count: connections are kept, tables are filled.
+#: Number of requests before the measured ones, so that connections and tables exist.
 WARM_UP = 50
 
-#: Requests that count: see `_smallest`.
+#: Number of measured requests: see `_smallest`.
 ROUNDS = 5
 
-#: Seconds for a signal to arrive, and for what follows an answer.
+#: Seconds for a signal to arrive, and for work after a response.
 SETTLE = 0.05
 
-#: Loaded by Python itself at the start of each program.
+#: Code that records calls; Python loads it at the start of each program.
 _NOTE_CALLS = f"""
 import json, os, signal, sys
 calls = []
@@ -60,7 +60,7 @@ signal.signal(signal.SIGRTMIN + 2, end)
 """
 
 
-#: The same for instructions, by file.
+#: Code that records instructions, by file.
 _NOTE_INSTRUCTIONS = """
 import collections, json, os, signal, sys
 counts = collections.Counter()
@@ -95,11 +95,11 @@ class Trip:
     @classmethod
     def of(cls, noted: list[tuple[str, str]]) -> Trip:
         """
-        What was noted, without what our signal was for.
+        Return the recorded calls without the effects of the signal.
 
-        It ends the turn of the reactor that would have waited for the request, so what
-        comes before the turn which reads it, and the turn that waits after it, are
-        no part of the GET.
+        The signal ends the turn of the reactor that would have waited for the request,
+        so calls before the turn that reads the request, and the next turn, are not part
+        of the GET.
         """
         names = [name for _, name in noted]
         first = names.index("_read") - 1
@@ -108,7 +108,7 @@ class Trip:
 
     @property
     def way_in(self) -> list[tuple[str, str]]:
-        """Those until the request has been written to the next connection."""
+        """Return the calls until the request is written to the next connection."""
         for index, (_, name) in enumerate(self.calls):
             if name.endswith(("TunnelWriter.flush", "HttpConnection.flush")):
                 return self.calls[: index + 1]
@@ -116,12 +116,12 @@ class Trip:
 
     @property
     def way_back(self) -> list[tuple[str, str]]:
-        """The others: writing it, and the answer."""
+        """Return the other calls, including those for the response."""
         return self.calls[len(self.way_in) :]
 
 
 def trips() -> dict[str, Trip]:
-    """The calls of one GET in kas and in agentk."""
+    """Return the calls of one GET in kas and in agentk."""
     return {
         name: Trip.of([(file, qualified) for file, qualified in noted])
         for name, noted in _smallest(_NOTE_CALLS, len).items()
@@ -129,7 +129,7 @@ def trips() -> dict[str, Trip]:
 
 
 def instructions() -> dict[str, Counter[str]]:
-    """The instructions of one GET in kas and in agentk, by package."""
+    """Return the instructions of one GET in kas and in agentk, by package."""
     found = {}
     for name, noted in _smallest(
         _NOTE_INSTRUCTIONS, lambda one: sum(one.values())
@@ -150,12 +150,14 @@ def _package(file: str) -> str:
 
 
 def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
-    """What each program noted of the GET of which it noted least: it met no timer."""
+    """
+    Return each program's record with the fewest entries, which no timer has extended.
+    """
     with tempfile.TemporaryDirectory(prefix="hops-") as folder, Stand() as stand:
         (Path(folder) / "sitecustomize.py").write_text(note)
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, str(ROOT)])
         os.environ["HOPS"] = f"{folder}/calls-"
-        # Calls between compiled methods are not seen.
+        # Compiled modules are disabled, because calls between them are not recorded.
         os.environ[PURE] = "1"
         kas = stand.kas()
         _, port = stand.upstream()
@@ -167,7 +169,7 @@ def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
         for _ in range(ROUNDS):
             _signal(programs, 1)
             _get(connection, stand.token)
-            # What follows an answer in both programs is part of it.
+            # Work of both programs after a response is included.
             time.sleep(SETTLE)
             _signal(programs, 2)
             for name, one in programs.items():
@@ -192,7 +194,7 @@ def _signal(programs: dict[str, Process], number: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Print both trips."""
+    """Print the calls in both directions."""
     if "--instructions" in arguments:
         for name, counts in instructions().items():
             print(f"{name:8} {counts.total():5} instructions")

@@ -1,13 +1,13 @@
 """
-Other tunnels beside ours: requests by turns, within the same minutes.
+Other tunnels, compared with ours: requests in turn, within the same minutes.
 
 ``BENCH_PEERS`` names a folder with their programs (``make peers`` builds them).  Each
-passes bytes of a TCP connection on, reads no HTTP and asks for no credential, and its
-upstream needs no TLS, while agentk's does; how long a request takes is also measured
-with one agentk whose upstream is the peers':
+forwards the bytes of a TCP connection, reads no HTTP, requires no credential, and needs
+no TLS to its upstream, while agentk's upstream uses TLS.  So the latency is also
+measured with an agentk that has the same upstream as the peers:
 
-- ``chisel``: SSH within a WebSocket within TLS; the leanest that we know;
-- ``konnectivity-server`` and ``konnectivity-agent``, by which Kubernetes itself reaches
+- ``chisel``: SSH within a WebSocket within TLS; the leanest tunnel that we know;
+- ``konnectivity-server`` and ``konnectivity-agent``, with which Kubernetes reaches
   nodes: gRPC within TLS.
 """
 
@@ -26,28 +26,28 @@ from bench.stand import ROUNDS, SECONDS, Stand, wait_for_port
 from tools.load import speed
 from tools.ports import free_port
 
-#: Bytes of an answer.
+#: Number of bytes of a response.
 SIZE = 6144
 
-#: Of ours, in parts of the peer's.
+#: Targets of our CPU and latency, as multiples of the peer's.
 CPU, LATENCY = 1.1, 1.15
 
 
 @attrs.frozen
 class _Tunnel:
-    """Both programs of one tunnel, and where it begins."""
+    """Both programs of one tunnel, and its entry."""
 
     server: Process
     agent: Process
     url: str
     token: str
-    #: No relay is in front of it: the time of a request is its own.
+    #: Whether the latency of a request is the tunnel's own, without a relay in front.
     timed: bool = True
 
 
 @attrs.frozen
 class _Cost:
-    """Of a request: microseconds of CPU, and of time."""
+    """Cost of a request: microseconds of CPU, and of latency."""
 
     server: float
     agent: float
@@ -55,7 +55,7 @@ class _Cost:
 
 
 def beside_peers() -> Iterator[Figure]:
-    """CPU for each request at the server's side and at the agent's, and its time."""
+    """Measure the CPU per request at the server and at the agent, and the latency."""
     named = os.environ.get("BENCH_PEERS", "")
     folder = Path(named).resolve()
     found = {
@@ -151,14 +151,15 @@ def _konnectivity(stand: Stand, folder: Path, plain: int) -> _Tunnel:
         )
     )
     agent.wait_for("successfully connected to new proxy server")
-    # The API server asks for each connection with CONNECT; wrk cannot.
+    # The relay requests each connection with CONNECT, like the API server, because wrk
+    # cannot.
     _, front = stand.server("connect", f"--to={plain}", f"--through={asked}")
     return _Tunnel(
         server, agent, f"http://127.0.0.1:{front}/{SIZE}", stand.token, timed=False
     )
 
 
-#: By name: its programs, and what starts both sides of it in front of a port.
+#: Peers by name: programs, and a function that starts both sides in front of a port.
 _PEERS: dict[str, tuple[tuple[str, ...], Callable[[Stand, Path, int], _Tunnel]]] = {
     "chisel": (("chisel",), _chisel),
     "konnectivity": (("konnectivity-server", "konnectivity-agent"), _konnectivity),
@@ -176,7 +177,7 @@ def _requests(tunnel: _Tunnel, connections: int) -> _Cost:
 
 
 def _figures(ours: list[_Cost], theirs: list[_Cost]) -> list[Figure]:
-    """CPU of the one side, of the other, and the time of a request."""
+    """Return the CPU of each side, and the latency of a request."""
     sides = (("kas CPU", "server"), ("agentk CPU", "agent"), ("p50", "p50"))
     found = []
     for name, field in sides:

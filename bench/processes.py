@@ -1,4 +1,4 @@
-"""Processes under test: started, measured through /proc, and stopped for certain."""
+"""Processes under test: started, measured through /proc, and always stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """One program, and what it prints."""
+    """A program and its output."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Process:
     ) -> None:
         self.log = log
         self._read = 0
-        # A file, not a pipe: a program that logs must not wait for us to read.
+        # A file is used instead of a pipe, so that a program that logs need not wait.
         with log.open("wb") as out:
             self._popen = subprocess.Popen(
                 list(arguments),
@@ -55,9 +55,10 @@ class Process:
 
     def wait_for(self, words: str, seconds: float = 180.0) -> str:
         """
-        The next line with *words* in it.
+        Return the next line that contains *words*.
 
-        Eight workers, each with 100,000 identities, begin while as many agents dial.
+        The default timeout allows for eight workers with 100,000 identities each, which
+        start while as many agents dial.
         """
         end = time.monotonic() + seconds
         while True:
@@ -75,13 +76,13 @@ class Process:
             time.sleep(0.01)
 
     def tell(self, text: str) -> None:
-        """A line for its standard input."""
+        """Write a line to its standard input."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(text.encode() + b"\n")
         self._popen.stdin.flush()
 
     def cpu(self) -> float:
-        """CPU seconds used so far, by all of its threads, and by its workers."""
+        """Return the CPU seconds of all its threads and workers."""
         total = 0
         for folder in self._folders():
             for task in (folder / "task").iterdir():
@@ -89,7 +90,7 @@ class Process:
         return total / _TICK
 
     def private_memory(self) -> int:
-        """Bytes that only this process holds; the sum of these with its workers."""
+        """Return the private memory of the process and its workers in bytes."""
         return sum(
             int(line.split()[1]) * 1024
             for folder in self._folders()
@@ -98,7 +99,7 @@ class Process:
         )
 
     def _folders(self) -> list[Path]:
-        """Of the process and of those that it started, in ``/proc``."""
+        """Return the folders in ``/proc`` of the process and of its children."""
         own = Path(f"/proc/{self.pid}")
         tasks = (own / "task").iterdir()
         children = [
@@ -107,7 +108,7 @@ class Process:
         return [own, *(Path("/proc", pid) for pid in children)]
 
     def stop(self) -> None:
-        """End it now, and its workers."""
+        """Kill the process and its workers."""
         if self._popen.poll() is None:
             for folder in self._folders():
                 with suppress(ProcessLookupError):  # a worker that ended meanwhile
@@ -118,11 +119,11 @@ class Process:
 
 
 def python(module: str, *arguments: str, log: Path) -> Process:
-    """A module of ours as a process."""
+    """Start a module of ours as a process."""
     return Process([sys.executable, "-m", module, *arguments], log=log)
 
 
 def twistd(*arguments: str, log: Path, environ: Any = None) -> Process:
-    """`twistd -n ...` as an operator starts it, its log on standard output."""
+    """Start `twistd -n ...` like an operator, with its log on standard output."""
     command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
     return Process([*command, *arguments], log=log, environ=environ)

@@ -1,10 +1,9 @@
 """
 Floors and upstreams, each a small process of its own.
 
-    upstream         our HTTP server with TLS, where no nginx is installed; watches; big
-                     bodies
-    relay            the smallest Twisted program that moves bytes between TLS and TCP
-    connect          asks konnectivity for each connection, as the API server does
+    upstream         our HTTP server with TLS, used without nginx; watches; large bodies
+    relay            the smallest Twisted program that relays between TLS and TCP
+    connect          requests each connection from konnectivity, like the API server
     accept           a bare Twisted TLS listener
 
 Each prints ``port N`` when it listens.
@@ -44,8 +43,8 @@ _CHUNK = b"x" * 65536
 
 class Bodies:
     """
-    ``/N`` answers N bytes, ``/stream/N`` N bytes as they can be sent, and ``/watch``
-    an endless answer that gets a line whenever standard input does.
+    Handler with three kinds of responses: ``/N`` returns N bytes, ``/stream/N`` streams
+    N bytes, and ``/watch`` sends a line for each line on standard input.
     """
 
     def __init__(self) -> None:
@@ -73,7 +72,7 @@ class Bodies:
         return _Watcher(self, exchange)
 
     def event(self) -> None:
-        """One line to every watch."""
+        """Send one line to every watch."""
         for exchange in self.watches:
             exchange.write(b'{"type":"ADDED"}\n')
 
@@ -93,7 +92,7 @@ class _Watcher:
 
 
 class _Sender:
-    """A streaming producer of a big body."""
+    """Streaming producer of a large body."""
 
     def __init__(self, exchange: Exchange, left: int) -> None:
         self._exchange, self._left, self._paused = exchange, left, False
@@ -128,7 +127,7 @@ class _Sender:
 
 
 class _Relay(Protocol):
-    """One direction is the other one's twin."""
+    """One direction of a relay; the other direction is another instance."""
 
     other: _Relay | None = None
 
@@ -167,7 +166,7 @@ class _RelayEnd(_Relay):
 
 
 class _Connect(_Relay):
-    """Asks konnectivity for each connection, as the API server does."""
+    """Relay that requests each connection from konnectivity, like the API server."""
 
     def connectionMade(self) -> None:
         self.transport.pauseProducing()  # type: ignore[union-attr]
@@ -178,7 +177,7 @@ class _Connect(_Relay):
 
 
 class _Connected(_RelayEnd):
-    """The other end of a `_Connect`, once the tunnel has said that it is there."""
+    """The other end of a `_Connect`, after the tunnel has confirmed the connection."""
 
     _head = b""
 
@@ -191,7 +190,7 @@ class _Connected(_RelayEnd):
             super().dataReceived(data)
             return
         self._head += data
-        # Nothing follows it: the upstream speaks when it is asked.
+        # No data follows the head, because the upstream sends only after a request.
         if self._head.endswith(b"\r\n\r\n"):
             if b" 200 " not in self._head.partition(b"\r\n")[0]:
                 raise RuntimeError(f"no connection through the tunnel: {self._head!r}")
@@ -199,7 +198,9 @@ class _Connected(_RelayEnd):
 
 
 class _Accepted(Protocol):
-    """Counts connections by their first byte: then the handshake is over."""
+    """
+    Counter of connections; it counts at the first byte, when the handshake has ended.
+    """
 
     count = 0
 

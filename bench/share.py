@@ -1,4 +1,4 @@
-"""A part of a core for a process, by the kernel's control groups."""
+"""A fraction of a core for a process, with the kernel's control groups."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Microseconds in which a process gets its part once: short, so that one that has used
-#: it up waits no longer than a request takes.
+#: Microseconds of one period: short, so that a process that has used up its share waits
+#: no longer than a request takes.
 PERIOD = 10_000
 
-#: Control groups of version 1, and of version 2.
+#: Folders of control groups of version 1, and of version 2.
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 
 
 class NoGroupsError(Exception):
-    """This machine, or this user, can make none."""
+    """Raised if this machine or this user cannot create control groups."""
 
 
 @contextmanager
 def of_a_core(pid: int, part: float) -> Iterator[None]:
     """
-    Process *pid* gets *part* of one core until the end, with all its threads.
+    Limit process *pid*, with all its threads, to *part* of one core within the context.
 
-    :raises NoGroupsError: it cannot.
+    :raises NoGroupsError: the limit cannot be set.
     """
     name = f"txkas-bench-{os.getpid()}-{pid}"
     quota = str(round(part * PERIOD))

@@ -21,21 +21,22 @@ from kas.state.directory import StateDirectory
 from tools.load.clients import Agents
 from tools.ports import free_port
 
-#: Answers that upstream nginx has ready, by size in bytes.
+#: Sizes in bytes of the responses that the upstream nginx has.
 SIZES = (200, 6144)
 GIGABYTE = 10**9
 
-#: A minute for the whole, to see that nothing is far off; the figures are rough.
+#: Whether to run for about a minute in total, with rough figures, to detect large
+#: changes.
 QUICK = bool(os.environ.get("QUICK"))
 
-#: Niceness of the client that makes a flood.  Where it shares cores with kas, the one
-#: who is measured waits for it, and not only for his turn at kas.
+#: Niceness of the client that floods.  If it shares cores with kas, the measured client
+#: waits for the flooding client itself, and not only for its turn at kas.
 NICE = int(os.environ.get("NICE", "0"))
 
-#: Measurements of each figure, of which the median counts, and seconds for each.
+#: Number of measurements of each figure, whose median counts, and seconds for each.
 ROUNDS, SECONDS = (1, 1.0) if QUICK else (3, 3.0)
 
-#: Files as answers, with the headers of an API server.
+#: nginx settings that serve files, with the headers of an API server.
 FILES = (
     "location / {{ root {}; default_type application/json; "
     "open_file_cache max=10 inactive=1h; open_file_cache_valid 1h; "
@@ -45,7 +46,7 @@ FILES = (
 
 @attrs.define(eq=False)
 class Node:
-    """One kas."""
+    """A kas that was started."""
 
     process: Process
     proxy: str
@@ -54,9 +55,10 @@ class Node:
 
 class Stand:
     """
-    kas, one agentk, and an upstream with TLS; all ports are free ones.
+    kas, one agentk, and an upstream with TLS, on free ports.
 
-    Everything is stopped, and the folder removed, at the end of the ``with`` block.
+    At the end of the ``with`` block, all programs are stopped and the folder is
+    removed.
     """
 
     def __init__(self, agents: int = 1) -> None:
@@ -74,10 +76,10 @@ class Stand:
         self.tokens = [token for _, token in added]
         _, user = store.add_user("bench", ["*"], None)
         self.user_token = user
-        #: For the URL of the first agent alone, and of the second.
+        #: Tokens of one user for the URLs of the first and of the second agent.
         self.token, self.second_token = f"user:1:{user}", f"user:2:{user}"
         _, other = store.add_user("other", ["*"], None)
-        #: The same of another user.
+        #: Token of another user for the first agent.
         self.other_token = f"user:1:{other}"
 
     def __enter__(self) -> Self:
@@ -87,16 +89,16 @@ class Stand:
         self._stack.close()
 
     def started(self, process: Process) -> Process:
-        """Stop *process* at the end."""
+        """Register *process* to be stopped at the end."""
         self._stack.callback(process.stop)
         return process
 
     def log(self, name: str) -> Path:
-        """A file for what a program says."""
+        """Return the path for the log of a program."""
         return self.folder / f"{name}-{len(list(self.folder.glob('*.log')))}.log"
 
     def server(self, name: str, *arguments: str) -> tuple[Process, int]:
-        """One of `bench.servers`, and its port."""
+        """Start one of `bench.servers`; return it and its port."""
         process = self.started(
             python(
                 "bench.servers",
@@ -110,16 +112,16 @@ class Stand:
         return process, int(process.wait_for("port ").split()[1])
 
     def kas(self) -> Process:
-        """kas with a proxy that needs no TLS."""
+        """Start kas with a proxy that needs no TLS."""
         node = self.start_kas()
         self.proxy, self.agent_port = node.proxy, node.agent_port
         return node.process
 
     def start_kas(self, settings: str = "", host: str = "127.0.0.1") -> Node:
         """
-        One kas; *settings* are added to its file, as YAML text.
+        Start a kas; *settings* are added to its configuration, as YAML text.
 
-        :param host: where it listens for agents.
+        :param host: address of the listener for agents.
         """
         file = self.folder / f"kas-{len(list(self.folder.glob('kas-*.yaml')))}.yaml"
         file.write_text(
@@ -150,9 +152,9 @@ class Stand:
         self, upstream_port: int, *, number: int = 0, tls: bool = True
     ) -> Process:
         """
-        agentk in front of an upstream with our certificate, or one without TLS.
+        Start agentk in front of an upstream with our certificate, or one without TLS.
 
-        :param number: of the agent that it is.
+        :param number: the number of the agent.
         """
         kubeconfig = self.folder / f"kubeconfig-{number}"
         cluster = {"server": f"http://localhost:{upstream_port}"}
@@ -194,9 +196,9 @@ class Stand:
 
     def agents(self, port: int = 0, *more: int, kind: str = "light") -> Agents:
         """
-        Agents of a kind, none connected yet.
+        Start a process for agents of one kind, which are not connected yet.
 
-        :param more: ports to go to when the kas of the first one dies.
+        :param more: ports of other kas, to use when the first kas stops.
         """
         ports = more or [port or self.agent_port]
         agents = Agents(self.ca, ports, at_once=0, kind=kind)
@@ -204,13 +206,13 @@ class Stand:
         return agents
 
     def upstream(self) -> tuple[Any, int]:
-        """nginx with TLS where it is installed, else our own server."""
+        """Start nginx with TLS if it is installed, otherwise our own server."""
         if shutil.which("nginx") is None:
             return self.server("upstream")
         return self.nginx("")
 
     def nginx(self, locations: str, *, tls: bool = True) -> tuple[Process, int]:
-        """nginx: *locations*, or files of the known sizes."""
+        """Start nginx with *locations*, or with files of the known sizes."""
         folder = self.folder / f"nginx-{len(list(self.folder.glob('nginx-*')))}"
         folder.mkdir()
         port = free_port()
@@ -242,8 +244,9 @@ class Stand:
 
     def floor(self, upstream_port: int) -> tuple[Process, str]:
         """
-        One hop with TLS on both sides, and its URL: nginx where it is installed, else
-        the smallest relay of Twisted.  Nothing of ours is in it that could get faster.
+        Start a hop with TLS on both sides, and return its URL: nginx if it is
+        installed, otherwise the smallest Twisted relay.  It contains no code of ours,
+        so our changes do not affect it.
         """
         if shutil.which("nginx") is None:
             tls = "--to-tls", "--from-tls"
@@ -253,7 +256,7 @@ class Stand:
         return process, f"https://127.0.0.1:{port}"
 
     def hop(self, upstream_port: int) -> tuple[Process, int]:
-        """One nginx that passes everything on, with TLS to its upstream."""
+        """Start an nginx that forwards everything, with TLS to its upstream."""
         self._next = upstream_port
         return self.nginx(
             "location / { proxy_pass https://next; proxy_http_version 1.1; "
@@ -263,7 +266,7 @@ class Stand:
 
 
 def wait_for_port(port: int, seconds: float = 10.0) -> None:
-    """Until somebody listens there."""
+    """Wait until a program listens on a port."""
     import socket
     import time
 

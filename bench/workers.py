@@ -1,9 +1,9 @@
 """
-Several workers of one kas, beside one process that is the whole kas.
+Several workers of one kas, compared with a kas of one process.
 
-Agents and clients are spread at random, as the kernel does when they connect: of four
-workers three quarters of the requests are relayed by the one that has the agent, until
-the agent has extra tunnels to the others.
+Agents and clients are spread at random over the workers, as by the kernel: with four
+workers, the worker that has the agent receives three quarters of the requests from
+other workers, until the agent has extra tunnels to them.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from bench.fleet import Figure
 from bench.stand import ROUNDS, SECONDS, Node, Stand
 from tools.load import speed
 
-#: Connections of clients, and agents: enough that each worker has some.
+#: Numbers of client connections and of agents: enough that each worker has some.
 CONNECTIONS, AGENTS = 64, 64
 
-#: Of a core, for each worker.
+#: Fraction of a core for each worker.
 PART = 0.3
 
-#: Seconds at most until all agents have the extra tunnels that they need.
+#: Maximum number of seconds until all agents have the extra tunnels that they need.
 SETTLED = 120
 
 
 @attrs.define(eq=False)
 class _Kas:
-    """One kas, with all its processes, and agents of its own."""
+    """One kas with all its processes and its own agents."""
 
     node: Node
-    #: Those that pass requests.
+    #: Process ids of the workers that handle requests.
     workers: list[int]
 
     def requests(self, stand: Stand, seconds: float = SECONDS) -> speed.Load:
-        """Small ones, to each agent in turn."""
+        """Send small requests to each agent in turn."""
         paths = [f"/agents/agent-{n}/200" for n in range(AGENTS)]
         return speed.requests(
             self.node.proxy, CONNECTIONS, seconds, stand.user_token, paths
@@ -73,7 +73,9 @@ def _log(node: Node) -> str:
 
 
 def cpu() -> Iterator[Figure]:
-    """A request to any of four workers: CPU of all, beside that of one kas."""
+    """
+    Measure the CPU of a request to any of four workers, compared with a single process.
+    """
     with Stand(agents=AGENTS) as stand:
         alone, four = (_start(stand, count) for count in (1, 4))
         costs: dict[int, list[float]] = {1: [], 4: []}
@@ -95,10 +97,10 @@ def cpu() -> Iterator[Figure]:
 
 def requests() -> Iterator[Figure]:
     """
-    What two workers carry, each with `PART` of a core, beside one with as much.
+    Measure the throughput of two workers with `PART` of a core each, compared with one.
 
-    So the cores have room for clients and agents, which need more than kas itself: with
-    all of a machine of two cores they would be what is measured.
+    The limit leaves room on the cores for clients and agents, which need more CPU than
+    kas: otherwise they would be the bottleneck on a machine with two cores.
     """
     with Stand(agents=AGENTS) as stand, ExitStack() as stack:
         one, two = (_start(stand, count) for count in (1, 2))

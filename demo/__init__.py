@@ -1,18 +1,19 @@
 """
-``make demo``: the main job of kas on one machine, step by step and with times.
+``make demo``: the main tasks of kas on one machine, step by step, with times.
 
-It starts kas, one agentk and a Kubernetes API, reaches the latter through the tunnel as
-kubectl would, and stays until Ctrl-C, for you to try.
+It starts kas, one agentk and a Kubernetes API, uses this API through the tunnel like
+kubectl, and then runs until Ctrl-C, so that you can try it.
 
-    __main__.py   options, the course of it, and the end
-    screen.py     what you see
+    __main__.py   options, the sequence of steps, and the end
+    screen.py     output on the terminal
     processes.py  programs that end when the demo does
     stopping.py   Ctrl-C and signals
-    ports.py      whether the ports of kas are free, and who has them
-    cluster.py    which Kubernetes API it is: yours, a real one, or the sandbox
+    ports.py      free ports, and the owners of used ones
+    cluster.py    choice of the Kubernetes API: yours, a real one, or the sandbox
     stack.py      kas, agentk and kasctl
     client.py     the client: the kubernetes library, with a kubeconfig of kasctl
-    steps.py      what is done through the tunnel
-    gitlab.py     the same with GitLab: `make demo GITLAB=1`
-    sandbox/      a stand-in for a Kubernetes API server
+    steps.py      the steps through the tunnel
+    gitlab.py     the demo with GitLab: `make demo GITLAB=1`
+    gitops.py     the demo of GitOps: objects from a Git repository
+    sandbox/      a small imitation of a Kubernetes API server
 """

@@ -24,7 +24,7 @@ from demo.stack import Stack, child_environment, find_ports
 from demo.steps import Steps
 from demo.stopping import Stopped, Stopping
 
-#: Seconds between two looks at whether everything still runs.
+#: Seconds between two checks whether all programs still run.
 _LOOK = 0.05
 
 _ELSEWHERE = "use another: .venv/bin/python -m demo --state-directory DIR"
@@ -90,7 +90,7 @@ def _locate(given: Path | None) -> Path:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """One demo at a time in one state directory."""
+    """Hold a lock, so that only one demo uses a state directory."""
     try:
         (state / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (state / "lock").open("w")
@@ -111,9 +111,9 @@ def _alone(state: Path) -> Iterator[None]:
 def _show(
     screen: Screen, state: Path, options: argparse.Namespace, programs: list[Program]
 ) -> Stack:
-    """Everything up to where the user takes over."""
+    """Run all steps until the user can continue."""
     environment = child_environment(os.environ)
-    # The libraries of the client read it, too.
+    # The client's libraries read these variables, too.
     os.environ.update({key: environment[key] for key in ("no_proxy", "NO_PROXY")})
     threading.Thread(target=preload, daemon=True).start()
     story_of_its_own = options.gitlab or options.gitops
@@ -163,7 +163,7 @@ def _show(
 
 
 class _Story(Protocol):
-    """One that has steps of its own."""
+    """A demo with steps of its own."""
 
     def run(self, programs: list[Program]) -> None: ...
 
@@ -175,7 +175,8 @@ def _story(
 ) -> _Story:
     if options.gitops:
         return GitopsStory(screen, stack, cluster)
-    # Here: the fake of the tests needs more than the demo does.
+    # Imported here, because the fake GitLab of the tests needs more packages than the
+    # demo.
     from demo.gitlab import GitLabStory
 
     return GitLabStory(screen, stack, cluster)
@@ -218,7 +219,7 @@ def _stay(screen: Screen, programs: Sequence[Program]) -> None:
 
 
 def main() -> int:
-    """The entry point; gives the exit status."""
+    """Run the demo and return the exit status."""
     options = _options()
     screen = Screen(sys.stdout)
     os.umask(0o077)

@@ -1,7 +1,7 @@
 """
-A client of the Kubernetes API: the ``kubernetes`` library, by a kubeconfig of kasctl.
+A client of the Kubernetes API: the ``kubernetes`` library with a kubeconfig of kasctl.
 
-So each step of the demo is one that other programs with this library may take, too.
+Other programs that use this library can do each step of the demo in the same way.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 __all__ = ["Client", "KubernetesError", "errors", "preload"]
 
-#: Seconds without any answer.
+#: Timeout of a response, in seconds.
 TIMEOUT = 15.0
 
 
 class KubernetesError(Exception):
-    """The API, or kas, refused something; *status* is the one of HTTP."""
+    """Raised if the API or kas refused a request; *status* is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -28,21 +28,21 @@ class KubernetesError(Exception):
 
 
 def preload() -> None:
-    """Import the library: that takes two seconds, in which other programs start."""
+    """Import the library, which takes two seconds, while other programs start."""
     import kubernetes.client
     import kubernetes.config
     import kubernetes.stream
     import kubernetes.watch
 
-    # It imports each API when it is named first.
+    # The library imports each API when it is first used.
     _ = kubernetes.client.CoreV1Api
 
 
 class Client:
     """
-    Speaks to the cluster of the current context of a kubeconfig.
+    Client of the cluster in the current context of a kubeconfig.
 
-    :ivar core: the library's ``CoreV1Api``; its calls belong into `errors`.
+    :ivar core: the library's ``CoreV1Api``; call its methods within `errors`.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -53,14 +53,14 @@ class Client:
         config.load_kube_config(
             str(kubeconfig),
             client_configuration=configuration,
-            # With the certificate of the authority, which the library needs as a file.
+            # The folder is for the CA certificate, which the library needs as a file.
             temp_file_path=str(kubeconfig.parent / "client"),
         )
-        # Nothing on this machine is reached through a proxy.
+        # Connections within this machine use no proxy.
         configuration.proxy = None
         self._api = client.ApiClient(configuration)
         self._api.user_agent = "kas-demo"
-        # To a type checker, each field of each of its objects may be None.
+        # For a type checker, each field of the library's objects may be None.
         self.core: Any = client.CoreV1Api(self._api)
         self.server: str = configuration.host
         token = configuration.api_key["BearerToken"]
@@ -68,14 +68,14 @@ class Client:
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """
-        One request for which `core` has no call.
+        Send a request for which `core` has no method.
 
-        :raises KubernetesError: when it is refused.
+        :raises KubernetesError: the request was refused.
         """
         return json.loads(self._request(method, path, body, (TIMEOUT, TIMEOUT)))
 
     def status(self, path: str, timeout: float) -> int | None:
-        """The status of a GET, or None when there is no answer yet."""
+        """Return the status of a GET; None if there is no response yet."""
         try:
             self._request("GET", path, None, (TIMEOUT, timeout))
         except KubernetesError as error:
@@ -107,15 +107,16 @@ class Client:
         self, call: Callable[..., Any], *arguments: Any, timeout: float, **options: Any
     ) -> Iterator[Iterator[Any]]:
         """
-        An answer that goes on: events of a watch, or lines of a log.
+        Open a continuous response: events of a watch, or lines of a log.
 
-        :param call: one of `core`, with ``watch`` or ``follow`` among its options.
-        :param timeout: seconds without any answer.
+        :param call: a method of `core`, with ``watch`` or ``follow`` among its options.
+        :param timeout: seconds without any data.
         """
         from kubernetes.watch import Watch
 
         with errors():
-            # The library's watch would begin with the first event that is awaited.
+            # The request is sent here, because the library's watch would send it only
+            # when the first event is read.
             response = call(
                 *arguments,
                 _preload_content=False,
@@ -126,14 +127,15 @@ class Client:
                 if response.status >= 300:
                     raise _refusal(response.status, response.data)
                 begun = functools.wraps(call)(lambda **_: response)
-                # It asks no second time with a limit of its own.
+                # The timeout keeps the library from repeating the request when the
+                # response ends.
                 yield _items(Watch().stream(begun, timeout_seconds=int(timeout)))
             finally:
                 response.close()
 
     @contextmanager
     def exec(self, name: str, namespace: str, **options: Any) -> Iterator[Any]:
-        """The library's client for the channels of ``exec``."""
+        """Open the library's client for the channels of ``exec``."""
         from kubernetes.stream import stream
 
         with errors():
@@ -150,7 +152,7 @@ class Client:
                 opened.close(timeout=1)
 
     def close(self) -> None:
-        """Close the connections that are kept."""
+        """Close the connections that are kept for reuse."""
         self._api.rest_client.pool_manager.clear()
 
 
@@ -162,10 +164,10 @@ def _items(found: Iterator[Any]) -> Iterator[Any]:
 @contextmanager
 def errors() -> Iterator[None]:
     """
-    Exceptions of the library become ours.
+    Convert exceptions of the library.
 
     :raises KubernetesError: the request was refused.
-    :raises TimeoutError: no answer.
+    :raises TimeoutError: no response arrived in time.
     :raises ConnectionError: the connection failed.
     """
     from kubernetes.client.exceptions import ApiException
@@ -175,7 +177,7 @@ def errors() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        # The library has hidden why there is no WebSocket.
+        # The library hides the reason of a failed WebSocket in the context.
         cause = error.__context__
         if isinstance(cause, WebSocketBadStatusException):
             raise _refusal(cause.status_code, cause.resp_body) from None
@@ -183,7 +185,8 @@ def errors() -> Iterator[None]:
             raise KubernetesError(0, f"no WebSocket: {error.reason}") from None
         raise _refusal(error.status, error.body) from None
     except (HTTPError, WebSocketException) as error:
-        # A connection that is refused is one of the first, to the library.
+        # Not isinstance: the library's error of a refused connection is a subclass of
+        # ConnectTimeoutError.
         if type(error) in (ConnectTimeoutError, ReadTimeoutError):
             raise TimeoutError("no answer in time") from None
         raise ConnectionError(str(error) or type(error).__name__) from None

@@ -1,4 +1,4 @@
-"""Which Kubernetes API the agent is to serve."""
+"""Choice of the Kubernetes API that the agent serves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CHOICES", "Cluster", "choose", "kube_assets"]
 ROOT = Path(__file__).resolve().parent.parent
 CHOICES = ("kubeconfig", "kube", "sandbox")
 
-#: The programs that `tests/kube/up` starts.
+#: Programs that `tests/kube/up` starts.
 _PROGRAMS = (
     "etcd",
     "hostnode",
@@ -26,23 +26,23 @@ _PROGRAMS = (
     "kube-controller-manager",
     "kube-scheduler",
 )
-#: Seconds for each to be up; the real one takes 4, and 8 on a busy machine.
+#: Timeouts of the start, in seconds; the real API takes 4, and 8 on a busy machine.
 _SANDBOX_TIMEOUT = 20.0
 _KUBE_TIMEOUT = 90.0
 
 
 @attrs.define(eq=False)
 class Cluster:
-    """A Kubernetes API, started or found."""
+    """A Kubernetes API that the demo started or found."""
 
-    #: One of `CHOICES`.
+    #: The choice, one of `CHOICES`.
     choice: str
     title: str
-    #: For agentk.
+    #: The kubeconfig for agentk.
     kubeconfig: Path | None
     namespace: str
     program: Program | None = None
-    #: For the steps; none where one has to be looked for, or made.
+    #: Pods for the steps; empty if the steps have to find or create one.
     log_pod: str = ""
     exec_pod: str = ""
     _ready: Path | None = None
@@ -50,14 +50,17 @@ class Cluster:
 
     @property
     def is_yours(self) -> bool:
-        """Not started by the demo: to be touched as little as can be."""
+        """
+        Whether the cluster is the user's, in which the demo should change as little as
+        possible.
+        """
         return self.choice == "kubeconfig"
 
     def wait(self) -> float:
         """
-        Wait until it is up; gives the seconds that it took since it was started.
+        Wait until the API responds; return the seconds since its start.
 
-        :raises DemoError: it does not come up.
+        :raises DemoError: it does not respond in time.
         """
         took = 0.0
         if self.program is not None and self._ready is not None:
@@ -76,7 +79,7 @@ class Cluster:
 
 
 def _is_complete(file: Path) -> bool:
-    """Whether a JSON file is there, and whole."""
+    """Tell whether a JSON file exists and is complete."""
     try:
         json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -85,7 +88,7 @@ def _is_complete(file: Path) -> bool:
 
 
 def kube_assets(environ: Mapping[str, str]) -> Path | None:
-    """The folder of a Kubernetes that was built for the tests, if there is one."""
+    """Return the folder of a Kubernetes that was built for the tests, if it exists."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/")) / ".cache"
     built = sorted((Path(cache) / "txkas-kube").glob("v*"), reverse=True)
     if given := environ.get("KUBEBUILDER_ASSETS"):
@@ -100,10 +103,10 @@ def choose(
     forced: str | None, environ: Mapping[str, str], state: Path, logs: Path
 ) -> Cluster:
     """
-    The best one there is; what has to be started is started.
+    Choose the best available cluster, and start it if necessary.
 
     :param forced: one of `CHOICES`, or None.
-    :raises DemoError: the forced one cannot be had.
+    :raises DemoError: the forced cluster is not available.
     """
     assets = kube_assets(environ)
     if forced is None:

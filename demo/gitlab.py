@@ -1,4 +1,4 @@
-"""What GitLab, Git and CI have of kas: agents, configuration, jobs and people."""
+"""The demo of GitLab, Git and CI with kas: agents, configuration, jobs and users."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from tools.ports import free_port
 
 __all__ = ["GitLabStory"]
 
-#: As GitLab has the agent: its id, its name, and the file of its configuration.
+#: The agent's id, name and configuration file, as GitLab has them.
 _ID, _NAME = 7, "prod"
 _FILE = f".gitlab/agents/{_NAME}/config.yaml"
 
 _BROKEN = "observability:\n  logging:\n    levle: debug\n"
 
-#: Seconds for which answers of GitLab serve; GitLab's own kas has 300, and 60 for jobs.
+#: Seconds for which responses of GitLab are cached; GitLab's own kas has 300, and 60
+#: for jobs.
 _LIFETIME = 2
 _TIMEOUT = 30.0
 
@@ -69,10 +70,10 @@ web:
 
 class GitLabStory:
     """
-    The story of one agent that GitLab knows.
+    The steps with one agent that is registered in GitLab.
 
-    GitLab is the fake of the tests: it speaks as GitLab's internal API does, refuses
-    what that does not have, and cannot be logged in to.  All else is real.
+    GitLab is the fake of the tests: it imitates GitLab's internal API, refuses requests
+    that this API does not have, and has no login.  All other programs are real.
     """
 
     def __init__(self, screen: Screen, stack: Stack, cluster: Cluster) -> None:
@@ -97,7 +98,7 @@ class GitLabStory:
         }
 
     def run(self, programs: list[Program]) -> None:
-        """All steps, in order; what is started is added to *programs*."""
+        """Run all steps, and add started programs to *programs*."""
         for title, act in (
             ("GitLab and a Git server are up", self._neighbours),
             ("kas is up, and asks GitLab", self._kas),
@@ -114,8 +115,8 @@ class GitLabStory:
                 act(step, programs)
 
     def advise(self) -> None:
-        """What to try while it runs."""
-        # The job is over.
+        """Print commands to try while the demo runs."""
+        # The job has ended, so the user's token is used.
         self._client(f"pat:{_ID}:{self._tokens['person']}").close()
         self._screen.say()
         self._screen.say("As alice, with kubectl:", "1")
@@ -128,7 +129,7 @@ class GitLabStory:
         self._screen.say(f"  {shlex.quote(str(self._stack.state / 'kas.yaml'))}")
         self._screen.say()
 
-    # What is started.
+    # Steps that start programs.
 
     def _neighbours(self, step: Step, programs: list[Program]) -> None:
         folder = self._folder
@@ -205,7 +206,7 @@ class GitLabStory:
         step.note(f"GitLab was asked about it {_times(asked)}")
         step.note(f"and has {_FILE} from Git")
 
-    # What happens then.
+    # Steps that use them.
 
     def _push(self, step: Step, programs: list[Program]) -> None:
         commit = self._origin.commit({_FILE: _file("debug")})
@@ -238,7 +239,7 @@ class GitLabStory:
     def _down(self, step: Step, programs: list[Program]) -> None:
         self._control(mood="down")
         try:
-            # What GitLab said has aged by then.
+            # The cached responses of GitLab expire in the meantime.
             time.sleep(_LIFETIME)
             known = self._client(f"ci:{_ID}:{self._tokens['job']}")
             took = self._timed(lambda: known.request("GET", "/version"))
@@ -267,7 +268,7 @@ class GitLabStory:
             step.note(f"its watch is cut {took} after GitLab forgot the token;")
             step.note(f"the bound is allowed_agent_cache_ttl, {_LIFETIME} s here")
         except KubernetesError as error:
-            # The cluster lets jobs see nothing unless it is told to.
+            # By default, the cluster gives jobs no permission to read.
             step.note(f"the cluster does not let the job watch: {str(error)[:60]}")
             self._control(revoke=self._tokens["job"])
         deadline = time.monotonic() + _TIMEOUT
@@ -281,7 +282,7 @@ class GitLabStory:
     # Helpers.
 
     def _client(self, token: str) -> Client:
-        """With a kubeconfig as a pipeline of GitLab has it."""
+        """Return a client with a kubeconfig like that of a GitLab pipeline."""
         authority = (self._stack.kas_state / "ca.crt").read_bytes()
         server = f"https://127.0.0.1:{self._stack.ports.kubectl}"
         cluster = {
@@ -302,7 +303,7 @@ class GitLabStory:
         return Client(self._stack.kubeconfig)
 
     def _who(self, step: Step, who: str, token: str) -> None:
-        """As whom a token arrives at the cluster."""
+        """Show the user that the cluster sees for a token."""
         client = self._client(token)
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -333,7 +334,7 @@ class GitLabStory:
         administrator.close()
 
     def _pushed(self) -> None:
-        """What a post-receive hook does."""
+        """Send the webhook of a push, like a post-receive hook."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._web}/git/pushed/clusters",
             b"{}",
@@ -367,7 +368,7 @@ class GitLabStory:
 
 
 def _file(level: str) -> str:
-    """The agent's configuration."""
+    """Return the content of the agent's configuration file."""
     job = {"id": "group/app", "access_as": {"ci_job": {}}}
     said = {
         "observability": {"logging": {"level": level}},
@@ -377,7 +378,7 @@ def _file(level: str) -> str:
 
 
 class _Search:
-    """Looks for a pattern with one group in a log that grows."""
+    """Search for a pattern with one group in a growing log."""
 
     def __init__(self, log: Path, pattern: str) -> None:
         self._log = log
@@ -385,14 +386,14 @@ class _Search:
         self.text = ""
 
     def look(self) -> bool:
-        """Whether it is there; `text` has what the group matched."""
+        """Tell whether the pattern was found; `text` is then the text of its group."""
         found = re.search(self._pattern, self._log.read_text(errors="replace"))
         self.text = found[1] if found else ""
         return found is not None
 
 
 def _opener(*handlers: urllib.request.BaseHandler) -> urllib.request.OpenerDirector:
-    """Nothing on this machine is reached through a proxy."""
+    """Return an opener without a proxy, for connections within this machine."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
 
 
@@ -401,7 +402,7 @@ def _until_the_end(events: Iterator[Any]) -> None:
         for _ in events:
             pass
     except OSError:
-        # It is cut in the middle of an answer that has no end.
+        # kas cuts the response of the watch, which has no end by itself.
         pass
 
 

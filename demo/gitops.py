@@ -1,4 +1,4 @@
-"""What is in a Git repository lives in the cluster: seen before, kept right, undone."""
+"""The demo of GitOps: a preview, changes, protected objects and an undo of commits."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tools.git_repository import GitRepository
 
 __all__ = ["GitopsStory"]
 
-#: As kas' configuration calls the repository, and where its objects live.
+#: Name of the repository in kas' configuration, and namespace of its objects.
 _REPOSITORY, _NAMESPACE = "demo", "kas-demo"
 
 _FILE = f".gitlab/agents/{AGENT}/config.yaml"
 
-#: Seconds for a commit, or what people say, to be in the cluster.
+#: Maximum number of seconds until a commit or command takes effect in the cluster.
 _TIMEOUT = 60.0
 
-#: Characters of a line of kasctl that are shown.
+#: Maximum number of characters of a line of kasctl that are shown.
 _WIDTH = 100
 
 _CONFIGURATION = """\
@@ -46,7 +46,7 @@ observability:
 
 
 class GitopsStory:
-    """The story of one repository: everything in it is real, and so is Git."""
+    """The steps with one repository; all programs are real, including Git."""
 
     def __init__(self, screen: Screen, stack: Stack, cluster: Cluster) -> None:
         if cluster.choice == "sandbox":
@@ -65,7 +65,7 @@ class GitopsStory:
         self._good = ""
 
     def run(self, programs: list[Program]) -> None:
-        """All steps, in order; what is started is added to *programs*."""
+        """Run all steps, and add started programs to *programs*."""
         for title, act in (
             ("kas is up, with a Git repository", self._kas),
             ("the Kubernetes API is up", self._kubernetes),
@@ -85,7 +85,7 @@ class GitopsStory:
                     raise DemoError(str(error), self._stack.agentk.log) from None
 
     def advise(self) -> None:
-        """What to try while it runs."""
+        """Print commands to try while the demo runs."""
         self._client.close()
         state = shlex.quote(str(self._stack.kas_state))
         kubeconfig = shlex.quote(str(self._stack.kubeconfig))
@@ -100,7 +100,7 @@ class GitopsStory:
             self._screen.say(f"  {line}")
         self._screen.say()
 
-    # What is started.
+    # Steps that start programs.
 
     def _kas(self, step: Step, programs: list[Program]) -> None:
         stack, ports = self._stack, self._stack.ports
@@ -140,7 +140,9 @@ class GitopsStory:
         self._make_namespace()
 
     def _make_namespace(self) -> None:
-        """Empty: another demo may have ended in the middle."""
+        """
+        Create an empty namespace, because an earlier demo may have been interrupted.
+        """
         path = f"/api/v1/namespaces/{_NAMESPACE}"
         try:
             self._client.request("DELETE", path)
@@ -151,7 +153,7 @@ class GitopsStory:
         body = {"metadata": {"name": _NAMESPACE}}
         self._client.request("POST", "/api/v1/namespaces", body)
 
-    # What happens then.
+    # Steps that use them.
 
     def _commit(self, step: Step, programs: list[Program]) -> None:
         commit = self._good = self._apps({f"m{n}": "one" for n in range(6)})
@@ -199,7 +201,9 @@ class GitopsStory:
         step.note("1 object is left")
 
     def _release(self) -> str:
-        """How what is held is let go; empty: nothing is held."""
+        """
+        Return the command that approves the held deletions; empty if none are held.
+        """
         status = self._stack.kasctl("gitops", "status", AGENT)
         found = re.search(r"kasctl gitops (approve \S+ \S+ \w+)", status)
         return found[1] if found is not None else ""
@@ -217,7 +221,7 @@ class GitopsStory:
     # Helpers.
 
     def _apps(self, values: dict[str, str], branch: str = "main") -> str:
-        """Commit ConfigMaps with these values; the id of the commit."""
+        """Commit ConfigMaps with these values; return the id of the commit."""
         objects = [
             {
                 "apiVersion": "v1",
@@ -234,7 +238,7 @@ class GitopsStory:
         return self._origin.commit(files, branch=branch, onto=parent)
 
     def _show(self, step: Step, *arguments: str) -> str:
-        """What kasctl says, as the step's notes."""
+        """Run kasctl, and show its output as notes of the step."""
         step.note(f"$ kasctl gitops {' '.join(arguments)}")
         said = self._stack.kasctl("gitops", *arguments)
         for line in said.splitlines():
@@ -246,7 +250,7 @@ class GitopsStory:
         return f"/api/v1/namespaces/{_NAMESPACE}/configmaps/{name}"
 
     def _get(self, path: str) -> Any:
-        """The object there; None: there is none."""
+        """Return the object at a path; None if it does not exist."""
         try:
             return self._client.request("GET", path)
         except KubernetesError as error:
@@ -255,14 +259,14 @@ class GitopsStory:
             raise
 
     def _names(self) -> set[str]:
-        """Of ConfigMaps that the repository has, or had."""
+        """Return the names of ConfigMaps that the repository has created."""
         path = f"/api/v1/namespaces/{_NAMESPACE}/configmaps"
         found = self._client.request("GET", path)["items"]
         names = {one["metadata"]["name"] for one in found}
         return {name for name in names if re.fullmatch(r"m\d", name)}
 
     def _until_done(self, commit: str) -> None:
-        """Until agentk has said what became of *commit*."""
+        """Wait until agentk has reported the result of *commit*."""
         text = f"commit {commit} is in the cluster"
         log = self._stack.agentk.log
         self._until(lambda: text in log.read_text(), f"commit {commit[:12]}")
@@ -272,7 +276,9 @@ class GitopsStory:
 
 
 def _cut(line: str) -> str:
-    """A line of kasctl as it fits a screen; with a command to copy, all of it."""
+    """
+    Shorten a line of kasctl to the width of a screen, unless it has a command to copy.
+    """
     if len(line) <= _WIDTH or "kubectl " in line:
         return line
     return f"{line[:_WIDTH]}..."

@@ -1,4 +1,4 @@
-"""Whether a port is free, and who has it."""
+"""Free ports, and the owners of used ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTENING = "0A"
 
 
 def is_free(port: int) -> bool:
-    """Whether kas could listen there."""
+    """Tell whether kas could listen on a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -26,7 +26,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many different ports that nobody has now."""
+    """Return different ports that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def holder(port: int) -> str:
-    """Who listens on a port, as far as we may see it."""
+    """Return the program that listens on a port, if this user may see it."""
     wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Programs that the demo starts, and that end when it does, however it ends."""
+"""Programs that the demo starts, and that end when it ends for any reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from demo.stopping import Stopping
 
 __all__ = ["DemoError", "Program", "end_all", "run"]
 
-#: Seconds between two looks at something that is waited for.
+#: Seconds between two checks of a condition.
 POLL = 0.02
 
-#: Seconds that programs get to end by themselves.
+#: Maximum number of seconds for programs to end by themselves.
 GRACE = 8.0
 
 _PR_SET_PDEATHSIG = 1
@@ -30,19 +30,19 @@ _libc: Any = ctypes.CDLL(None)
 
 class DemoError(Exception):
     """
-    Why the demo cannot go on.
+    Raised if the demo cannot continue.
 
-    :param log: of the program that is to blame.
+    :param log: the log of the program that failed.
     """
 
     def __init__(self, message: str, log: Path | None = None) -> None:
         super().__init__(message)
         self.log = log
-        # Now, before the program writes that it was told to stop.
+        # Read now, before the program logs that it is stopping.
         self._tail = [] if log is None else _tail(log)
 
     def lines(self) -> list[str]:
-        """What to tell the user: the reason, and the end of the log."""
+        """Return the lines to show to the user: the reason, and the end of the log."""
         if self.log is None:
             return [str(self)]
         return [str(self), f"the end of {self.log}:", *self._tail]
@@ -59,7 +59,7 @@ def _tail(log: Path) -> list[str]:
 
 
 def _end_with(parent: int) -> None:
-    """In the child: get SIGTERM when the demo dies, even by SIGKILL."""
+    """Request SIGTERM for this child process when the demo dies, even by SIGKILL."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -67,9 +67,10 @@ def _end_with(parent: int) -> None:
 
 class Program:
     """
-    A program that runs beside the demo.
+    A program that runs in addition to the demo.
 
-    It has a session of its own: Ctrl-C reaches the demo, and the demo ends the rest.
+    It has its own session, so that Ctrl-C reaches only the demo, which ends its
+    programs.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Program:
     ) -> None:
         self.name = name
         self.log = log
-        #: By the clock of the file system.
+        #: Time of the start, by the clock of the file system.
         self.began = time.time()
         parent = os.getpid()
         with log.open("wb") as out:
@@ -99,17 +100,17 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Return the process id."""
         return self._process.pid
 
     def check(self) -> None:
-        """:raises DemoError: when it has ended."""
+        """Check that it runs; :raises DemoError: it has ended."""
         code = self._process.poll()
         if code is not None:
             raise DemoError(f"{self.name} ended with status {code}", self.log)
 
     def wait_until(self, ready: Callable[[], bool], what: str, seconds: float) -> None:
-        """:raises DemoError: it ended, or it takes too long."""
+        """Wait for a condition; :raises DemoError: it ended, or takes too long."""
         deadline = time.monotonic() + seconds
         while not ready():
             Stopping.check()
@@ -119,12 +120,12 @@ class Program:
             time.sleep(POLL)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if self._process.poll() is None:
             self._process.terminate()
 
     def join(self, deadline: float) -> None:
-        """Wait for its end, and force it when it takes too long."""
+        """Wait for its end, and kill it at the deadline."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -133,7 +134,7 @@ class Program:
 
 
 def end_all(programs: Sequence[Program]) -> None:
-    """End the programs, all at the same time."""
+    """End all programs at the same time."""
     for program in programs:
         program.terminate()
     deadline = time.monotonic() + GRACE
@@ -148,9 +149,9 @@ def run(
     folder: Path,
 ) -> str:
     """
-    Run a program to its end, and give what it printed.
+    Run a program to its end, and return its output.
 
-    :raises DemoError: it failed.
+    :raises DemoError: the program failed.
     """
     parent = os.getpid()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the demo prints: numbered steps, each with its time."""
+"""Output of the demo: numbered steps, each with its time."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _TITLE_WIDTH = 34
 
 
 def milliseconds(seconds: float) -> str:
-    """A time to be read: two digits are enough."""
+    """Return a time as text in milliseconds, with a decimal below 10 ms."""
     value = seconds * 1000
     return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
 
 
 class Step:
-    """One step while it runs."""
+    """A running step."""
 
     def __init__(self) -> None:
-        #: To be set where it is not the time that passed here.
+        #: Seconds to show instead of the measured time; None to show the measured time.
         self.took: float | None = None
         self.notes: list[str] = []
         self.left_out = ""
 
     def note(self, text: str) -> None:
-        """A line below the step's own."""
+        """Add a line below the title of the step."""
         self.notes.append(text)
 
     def leave_out(self, reason: str) -> None:
-        """It is not done, and why."""
+        """Skip the step, and show the reason."""
         self.left_out = reason
 
 
 class Screen:
     """
-    Writes to a terminal, or to a file as plain text.
+    Writer to a terminal, or to a file as plain text.
 
-    :param seconds: a clock.
+    :param seconds: returns the time of a clock.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Screen:
         self._number = 0
 
     def say(self, text: str = "", style: str = "") -> None:
-        """A line."""
+        """Print a line."""
         print(self._styled(text, style), file=self._out, flush=True)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Number what is done inside, and print how long it took."""
+        """Number the step that runs in the context, and print its duration."""
         Stopping.check()
         self._number += 1
         head = f"{self._number:2}  {title.ljust(_TITLE_WIDTH)}"

@@ -1,4 +1,4 @@
-"""kas, an agent of it, and agentk: started as an operator would."""
+"""kas, one of its agents, and agentk, started in the same way as by an operator."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ __all__ = ["AGENT", "Ports", "Stack", "find_ports", "write_secret"]
 
 AGENT = "demo"
 
-#: Seconds for each to be up; they take less than one on an idle machine.
+#: Timeout of the start of each program, in seconds; on an idle machine it takes less
+#: than one.
 TIMEOUT = 30.0
 
-# Of an environment in which another kas or agentk may be set up.
+# Environment variables that could configure another kas or agentk.
 _NOT_FOR_CHILDREN = (
     "AGENTK_TOKEN",
     "NOTIFY_SOCKET",
@@ -35,19 +36,22 @@ _NOT_FOR_CHILDREN = (
 
 @attrs.frozen
 class Ports:
-    """Where everything listens on 127.0.0.1."""
+    """Ports of all listeners on 127.0.0.1."""
 
     agents: int = 8150
     health: int = 8151
     kubectl: int = 8154
-    #: Empty when kas runs with its defaults.
+    #: Configuration of kas with other ports; empty if kas uses its defaults.
     configuration: str = ""
-    #: Why it does not.
+    #: Reason for other ports; empty if kas uses its defaults.
     reason: str = ""
 
 
 def find_ports(*, any_free: bool) -> Ports:
-    """The ports of kas where they are free, others with a reason otherwise."""
+    """
+    Return the default ports of kas if they are free, otherwise other ports with a
+    reason.
+    """
     usual = Ports()
     reason = "--free-ports"
     if not any_free:
@@ -72,10 +76,10 @@ def find_ports(*, any_free: bool) -> Ports:
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What programs of the demo inherit."""
+    """Return the environment of programs that the demo starts."""
     kept = {k: v for k, v in environ.items() if k not in _NOT_FOR_CHILDREN}
     for name in ("no_proxy", "NO_PROXY"):
-        # Nothing on this machine is reached through a proxy.
+        # Connections within this machine use no proxy.
         others = [kept[name]] if kept.get(name) else []
         kept[name] = ",".join([*others, "127.0.0.1", "localhost"])
     return kept
@@ -109,7 +113,7 @@ class Stack:
         return script
 
     def start_kas(self, configuration: str = "") -> str:
-        """Start kas; gives what was typed, so to say."""
+        """Start kas; return the command that a user would type."""
         options: list[str | Path] = ["--state-directory", self.kas_state]
         file = self.state / "kas.yaml"
         configuration = configuration or self.ports.configuration
@@ -122,7 +126,8 @@ class Stack:
         return f"twistd kas {shlex.join(map(str, options))}"
 
     def _twistd(self, name: str, options: list[str | Path]) -> Program:
-        # -n: in the foreground; --pidfile=: none, for the demo knows its children
+        # -n: in the foreground; --pidfile=: no file, because the demo knows its
+        # children.
         command: list[str | Path] = [
             sys.executable,
             self._script("twistd"),
@@ -135,22 +140,22 @@ class Stack:
         return self.program(name, [*command, *options, *text], log)
 
     def program(self, name: str, command: list[str | Path], log: Path) -> Program:
-        """Start one that is not of the stack itself."""
+        """Start a program that is not part of the stack."""
         return Program(name, command, log, self._environment, ROOT)
 
     def wait_for_kas(self) -> None:
-        """:raises DemoError: kas does not come up."""
+        """Wait until kas responds; :raises DemoError: kas does not start."""
         self.kas.wait_until(lambda: _is_ready(self.ports.health), "kas", TIMEOUT)
 
     def kasctl(self, *arguments: str | Path) -> str:
-        """What it prints; :raises DemoError: it failed."""
+        """Run kasctl and return its output; :raises DemoError: kasctl failed."""
         command = [sys.executable, self._script("kasctl"), *arguments]
         command += ["--state-directory", self.kas_state]
         name = " ".join(["kasctl", *map(str, arguments[:2])])
         return run(name, command, self._environment, ROOT)
 
     def add_agent(self) -> str:
-        """Let the agent connect, anew each time; gives the command that did it."""
+        """Create a new token for the agent; return the command that did it."""
         options: list[str | Path] = [AGENT, "--token-file", self.token_file]
         agents = {}
         if (self.kas_state / "identity.json").exists():
@@ -162,13 +167,15 @@ class Stack:
         if AGENT in agents:
             self.kasctl("agent", "rotate", *options, "--grace", "0")
             return f"kasctl agent rotate {AGENT}   (it was there from the last time)"
-        # That of an agent of GitLab, from a demo before this one.
+        # The file may contain the token of a GitLab agent, from an earlier demo.
         self.token_file.unlink(missing_ok=True)
         self.kasctl("agent", "add", *options)
         return f"kasctl agent add {AGENT}"
 
     def write_kubeconfig(self) -> Client:
-        """A kubeconfig, the same for curl, and a client that uses it."""
+        """
+        Write a kubeconfig and a configuration for curl; return a client that uses it.
+        """
         server = f"https://127.0.0.1:{self.ports.kubectl}"
         options = ["--agent", AGENT, "--as-agent", "--rotate", "--server", server]
         text = self.kasctl("kubeconfig", *options)
@@ -182,7 +189,10 @@ class Stack:
         return client
 
     def wait_until_known(self, client: Client) -> None:
-        """Wait until kas has seen what kasctl wrote: it looks once a second."""
+        """
+        Wait until kas has read the files that kasctl wrote: kas checks them once a
+        second.
+        """
         self.kas.wait_until(
             lambda: client.status("/version", 0.05) != 401, "the new token", TIMEOUT
         )
@@ -190,7 +200,9 @@ class Stack:
     def start_agentk(
         self, cluster: Cluster, programs: list[Program], *more: str | Path
     ) -> str:
-        """Start agentk, add it to *programs*, and wait until bytes flow."""
+        """
+        Start agentk, add it to *programs*, and wait until the tunnel carries data.
+        """
         (health,) = free_ports(1)
         options: list[str | Path] = [
             "--kas-address",
@@ -222,7 +234,7 @@ def _is_ready(port: int) -> bool:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Replace a file; nobody else can read it at any time."""
+    """Replace a file; other users cannot read it at any time."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(

@@ -1,4 +1,4 @@
-"""What the demo does through the tunnel: list, watch, logs, exec."""
+"""The steps through the tunnel: list, watch, logs, exec."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Steps"]
 
 POD = "kas-demo"
 
-#: Lines of ``logs -f`` to wait for, and for how long if the pod is a stranger.
+#: Number of lines of ``logs -f`` to wait for, and the timeout if the pod is unknown.
 _LOG_LINES = 4
 _STRANGE_LOG_SECONDS = 3.0
-#: Pods of somebody's cluster to try a shell in.
+#: Maximum number of pods of the user's cluster in which to try a shell.
 _TRIES = 3
-#: Rows and columns, before and after the window is resized.
+#: Rows and columns of the window, before and after it is resized.
 _SIZES = ((30, 100), (40, 132))
 _EXIT_STATUS = 7
 _NO_STTY = 9
@@ -50,9 +50,9 @@ class _Pod:
 
 class Steps:
     """
-    Everything that goes through kas.
+    All steps through kas.
 
-    :param log: where to look when that fails.
+    :param log: the log to read after a failure.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Steps:
         self._namespace = cluster.namespace
 
     def run(self) -> None:
-        """All of them, in order."""
+        """Run all steps in order."""
         if self._cluster.choice == "kube":
             with self._screen.step("a pod runs") as step:
                 self._do(self._make_pod, step)
@@ -164,7 +164,7 @@ class Steps:
                 raise
 
     def _pods(self, name: str) -> list[_Pod]:
-        """The pod of that name; in a cluster of somebody else, some that run."""
+        """Return the pod with this name; in the user's cluster, some running pods."""
         if name:
             found = [self._core.read_namespaced_pod(name, self._namespace)]
         else:
@@ -222,11 +222,11 @@ class Steps:
 
 
 class _NoTerminal(Exception):
-    """Why ``exec`` does not do in this pod."""
+    """Raised if ``exec`` does not work in a pod."""
 
 
 def _use_terminal(client: Client, pod: _Pod) -> list[str]:
-    """Start a shell, resize its window, end it; gives what to say about it."""
+    """Start a shell, resize its window and end it; return notes for the step."""
     began = time.monotonic()
     with client.exec(
         pod.name,
@@ -258,7 +258,7 @@ def _use_terminal(client: Client, pod: _Pod) -> list[str]:
 
 
 class _Terminal:
-    """The far end of ``exec``; *socket* is the library's ``WSClient``."""
+    """The remote terminal of ``exec``; *socket* is the library's ``WSClient``."""
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
@@ -266,9 +266,10 @@ class _Terminal:
 
     def resize(self, rows: int, columns: int) -> None:
         """
-        Change the window, and ask until the other side has seen it.
+        Resize the window, and wait until the shell reports the new size.
 
-        Size and input go different ways inside a kubelet, so either may be first.
+        Size and input take different paths inside a kubelet, so either may arrive
+        first.
         """
         from kubernetes.stream.ws_client import RESIZE_CHANNEL
 
@@ -290,7 +291,7 @@ class _Terminal:
 
     def _receive(self) -> None:
         deadline = time.monotonic() + TIMEOUT
-        # Some messages have nothing for the screen.
+        # Some messages contain no output.
         while not (text := self._socket.read_stdout(deadline - time.monotonic())):
             if not self._socket.is_open():
                 raise _NoTerminal(_explain(self._socket))
@@ -299,7 +300,7 @@ class _Terminal:
         self.output += text
 
     def end(self) -> int:
-        """Let the shell exit; gives its status."""
+        """Let the shell exit; return its status."""
         self._socket.write_stdin("end\n")
         self._socket.run_forever(timeout=TIMEOUT)
         status = self._socket.returncode
@@ -309,7 +310,7 @@ class _Terminal:
 
 
 def _explain(socket: Any) -> str:
-    """Why the other end closed."""
+    """Return the reason why the other end closed the connection."""
     from kubernetes.stream.ws_client import ERROR_CHANNEL
 
     try:

@@ -1,9 +1,9 @@
 """
-Being told to stop, by Ctrl-C or a signal.
+Stops by Ctrl-C or a signal.
 
-An exception out of a signal handler can get lost: Python drops what is raised inside a
-finalizer, or around a fork.  So the order is remembered as well, and whoever waits or
-begins something looks.
+An exception that a signal handler raises can get lost: Python drops exceptions inside a
+finalizer, or around a fork.  So the signal is recorded as well, and the demo checks the
+record before it waits or starts a program.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """The demo was told to stop; *number* is the signal."""
+    """Raised if a signal stops the demo; *number* is the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -24,19 +24,19 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Whether the demo was told to stop; one for the process, as signals are."""
+    """Record of a received signal; one for the process, as signals are."""
 
     _number = 0
 
     @classmethod
     def begin(cls) -> None:
-        """From now on a signal raises `Stopped`."""
+        """Raise `Stopped` for signals from now on."""
         for number in SIGNALS:
             signal.signal(number, cls._told)
 
     @classmethod
     def end(cls) -> None:
-        """From now on signals change nothing: what follows is the end anyway."""
+        """Ignore signals from now on, because the demo is ending anyway."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -47,6 +47,8 @@ class Stopping:
 
     @classmethod
     def check(cls) -> None:
-        """:raises Stopped: it was told to, and went on."""
+        """
+        Check whether a signal was received; :raises Stopped: a signal was received.
+        """
         if cls._number:
             raise Stopped(cls._number)

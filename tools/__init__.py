@@ -1,13 +1,14 @@
 """
-What benchmarks and tests share, and programs for those who work on txkas.
+Shared parts of benchmarks and tests, and programs for developers of txkas.
 
-    check_wheel.py     builds the wheel, and tries it and the example in a clean place
-    compiled.py        compiles what each request passes, for who wants it
-    git_repository.py  real repositories, filled with what a test or bench needs
-    git_server.py      smart HTTP before them
-    load/              loaders, and crowds of light agents
-    ports.py           free ports, which no other process of tests is given
+    check_wheel.py     builds the wheel, and tests it and the example
+    compiled.py        compiles the modules that handle each request
+    git_repository.py  real Git repositories with given contents
+    git_server.py      smart HTTP for these repositories
+    import_contracts.py  a contract for import-linter
+    load/              load generators, and crowds of light agents
+    ports.py           free ports, which no other test process uses
     prose.py           checks the language of code and documents
-    related.py         chooses the tests that a change of a file needs
-    wheels.py          builds a compiled wheel for each Python, and tries it
+    related.py         selects the tests that a change of a file needs
+    wheels.py          builds a compiled wheel for each Python, and tests it
 """

@@ -1,11 +1,11 @@
 """
-Builds our wheel and that of the example, and uses both as their users would.
+A check of our wheel and of the example's wheel, which uses both as their users would.
 
-Run by ``make wheel``.  Ours is built twice, of sources alone and with the compiled
-modules.  Everything happens in a temporary folder: the wheels are looked into,
-installed into a new environment with the locked versions of what they need, and `kas`
-and `agentk` are started from there with the example's module.
-Ends with status 1 and the reason when something is not as it should be.
+``make wheel`` runs it.  It builds our wheel twice, from sources alone and with the
+compiled modules.  All work is done in a temporary folder: it inspects the wheels,
+installs them into a new environment with locked versions of all dependencies, and
+starts `kas` and `agentk` from there with the example's module.  If a check fails, it
+prints the reason and ends with status 1.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tools.compiled import MODULES
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "greeter"
 
-#: Seconds for one command; the installation downloads what is not cached.
+#: Timeout of one command in seconds; the installation downloads packages.
 COMMAND_TIMEOUT = 300
 
-#: Seconds for a program to say that it is ready, and for a report to arrive.
+#: Maximum number of seconds until a program is ready, and until a report arrives.
 PATIENCE = 30
 
-# A wheel with one of these breaks Twisted, or hides plugins from it.
+# A wheel with one of these files breaks Twisted, or hides plugins from it.
 FORBIDDEN = ("twisted/__init__.py", "twisted/plugins/__init__.py", "dropin.cache")
 
 EXPECTED = {
@@ -63,7 +63,7 @@ EXPECTED = {
     ),
 }
 
-# Runs in the new environment: what is installed, and that looking imports nothing.
+# This program runs in the new environment: it finds all modules without importing them.
 FIND_MODULES = """
 import sys
 from tunnel.plugin import AgentModule, ServerModule, find_modules
@@ -102,7 +102,7 @@ modules:
     greeting: Good morning
 """
 
-# Nobody listens there: an agent has to come up, and to serve, all the same.
+# No API server listens at this address: an agent has to start and to serve anyway.
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -114,23 +114,26 @@ users: [{{name: main, user: {{token: unused}}}}]
 
 
 def say(text: str) -> None:
-    """What is being done."""
+    """Print the current step."""
     print(f"wheel: {text}", flush=True)
 
 
 def fail(reason: str) -> NoReturn:
-    """The check has failed."""
+    """Exit because the check has failed."""
     raise SystemExit(f"wheel: FAILED: {reason}")
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would lead Python or our programs back to the checkout."""
+    """
+    Return our environment without variables that lead Python or our programs to the
+    checkout.
+    """
     unwanted = ("PYTHON", "VIRTUAL_ENV", "KUBE", "AGENTK_", "STATE_", "NOTIFY_")
     return {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
 
 
 def run(*command: str | Path, cwd: str | Path = "/") -> str:
-    """Run a command, and return what it printed."""
+    """Run a command, and return its output."""
     line = [str(part) for part in command]
     try:
         done = subprocess.run(
@@ -150,11 +153,11 @@ def run(*command: str | Path, cwd: str | Path = "/") -> str:
     return done.stdout
 
 
-# The wheels.
+# Checks of the wheels.
 
 
 def build(project: Path, out: Path, *, compiled: bool = False) -> Path:
-    """The wheel of a project."""
+    """Build and return the wheel of a project."""
     say(f"building {project.name}{', compiled' * compiled}")
     before = set(out.glob("*.whl"))
     # fmt: off
@@ -169,7 +172,7 @@ def build(project: Path, out: Path, *, compiled: bool = False) -> Path:
 
 
 def check_content(wheel: Path) -> None:
-    """What has to be in a wheel, and what must not."""
+    """Check that a wheel contains the required files and no forbidden ones."""
     say(f"looking into {wheel.name}")
     names = zipfile.ZipFile(wheel).namelist()
     for name in names:
@@ -193,11 +196,12 @@ def check_content(wheel: Path) -> None:
 
 
 def install(wheels: Sequence[tuple[Path, str]], folder: Path) -> Path:
-    """A new environment with the wheels in it; returns its folder of programs."""
+    """Install the wheels into a new environment; return its folder of programs."""
     say("making a new environment")
     run(sys.executable, "-m", "venv", folder / "venv")
     programs = folder / "venv" / "bin"
-    # Without the hashes: with them pip wants every requirement of a wheel pinned.
+    # Hashes are omitted, because with hashes pip requires every requirement of a wheel
+    # to be pinned.
     constraints = folder / "constraints.txt"
     locked = (ROOT / "requirements.txt").read_text()
     pins = re.findall(r"^[a-z0-9][^#\n]*==[^\\\n]*", locked, re.MULTILINE)
@@ -216,7 +220,9 @@ def install(wheels: Sequence[tuple[Path, str]], folder: Path) -> Path:
 
 
 def check_installed(programs: Path, build_name: str) -> None:
-    """Everything is found, from a working directory that has nothing to do with us."""
+    """
+    Check that all modules are found from a working directory outside of the checkout.
+    """
     say("looking for the commands and the modules")
     listed = run(programs / "twistd", "--help")
     for command in ("kas", "agentk"):
@@ -239,11 +245,11 @@ def check_installed(programs: Path, build_name: str) -> None:
                 fail(f"there is no {half} named {name}: {found}")
 
 
-# The programs.
+# Checks of the programs.
 
 
 class Program:
-    """One of ours, with its log in a file."""
+    """One of our programs, with its log in a file."""
 
     def __init__(self, name: str, command: Sequence[str | Path], folder: Path) -> None:
         self.name = name
@@ -260,7 +266,7 @@ class Program:
             )
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Until its log has a match."""
+        """Wait until the log matches *pattern*."""
         end = time.monotonic() + PATIENCE
         while (found := re.search(pattern, self.log)) is None:
             if self._child.poll() is not None:
@@ -271,16 +277,16 @@ class Program:
         return found
 
     def port(self, what: str) -> int:
-        """Where it listens for something."""
+        """Return the port of a listener from the log."""
         return int(self.wait_for(rf"listening for {what} on 127\.0\.0\.1:(\d+)")[1])
 
     @property
     def log(self) -> str:
-        """The end of what it said."""
+        """Return the end of the log."""
         return self._log.read_text(errors="replace")[-20_000:]
 
     def stop(self) -> int:
-        """End it as an operator does, and return its status."""
+        """Stop the program like an operator, and return its status."""
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
         try:
@@ -289,7 +295,7 @@ class Program:
             fail(f"{self.name} does not stop:\n{self.log}")
 
     def kill(self) -> None:
-        """End it now, if it still runs."""
+        """Kill the program if it still runs."""
         if self._child.poll() is None:
             self._child.kill()
         self._child.wait()
@@ -299,7 +305,7 @@ class Program:
 def running(
     name: str, command: Sequence[str | Path], folder: Path
 ) -> Iterator[Program]:
-    """A program that does not outlive the block."""
+    """Run a program until the end of the block."""
     program = Program(name, command, folder)
     try:
         yield program
@@ -308,7 +314,7 @@ def running(
 
 
 def get(url: str, token: str) -> tuple[int, Any]:
-    """GET something, past any proxy."""
+    """Send a GET without a proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     headers = {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url, headers=headers)
@@ -320,7 +326,7 @@ def get(url: str, token: str) -> tuple[int, Any]:
 
 
 def unused_port() -> int:
-    """Where nobody listens on loopback."""
+    """Return a port of loopback without a listener."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
@@ -328,7 +334,9 @@ def unused_port() -> int:
 
 
 def check_running(programs: Path, folder: Path) -> None:
-    """kas and agentk with the module of the example, and a call through the tunnel."""
+    """
+    Start kas and agentk with the module of the example, and call it through the tunnel.
+    """
     state = folder / "state"
     for name, content in (
         ("kas.yaml", KAS),
@@ -373,13 +381,14 @@ def check_running(programs: Path, folder: Path) -> None:
             check_greeter(api, token)
             say("stopping both")
             for program in (agentk, kas):
-                # Both end with the signal that they were sent, once they are done
+                # Both programs end with the signal that they received, after their
+                # cleanup.
                 if (status := program.stop()) != -signal.SIGTERM:
                     fail(f"{program.name} ended with {status}:\n{program.log}")
 
 
 def check_greeter(api: str, token: str) -> None:
-    """The module works through the tunnel, both ways."""
+    """Check that the module works through the tunnel in both directions."""
     say("calling the agent through the tunnel")
     answer = get(f"{api}/greet/home?name=Ada", token)
     if answer != (200, {"text": "Good morning, Ada!"}):
@@ -395,20 +404,21 @@ def check_greeter(api: str, token: str) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Run all checks."""
     began = time.monotonic()
-    # So that the programs are ended and the folder is removed on every way out.
+    # SIGTERM raises an exception, so that the programs end and the folder is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("wheel: told to stop"))
     with tempfile.TemporaryDirectory(prefix="txkas-wheel-") as name:
         folder = Path(name)
         example = folder / EXAMPLE.name
         shutil.copytree(EXAMPLE, example)
-        # As it is once the module was tried, where no git is that ignores this.
+        # The file exists after a test run of the module; outside of Git, no rule
+        # ignores it.
         (example / "twisted" / "plugins" / "dropin.cache").touch()
         theirs = build(example, folder / "dist")
         check_content(theirs)
         say("running the tests of the example")
-        # -m: with the example's folder on the path
+        # -m puts the example's folder on the path.
         tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
         run(sys.executable, *tests, cwd=EXAMPLE)
         for build_name in ("pure", "compiled"):

@@ -1,13 +1,13 @@
 """
-Compiles the modules that each request passes with mypyc, beside their sources.
+Compiles the modules that handle each request with mypyc, next to their sources.
 
-    python -m tools.compiled           in this checkout, which then runs them
-    python -m tools.compiled --clean   take them away again
+    python -m tools.compiled           in this checkout, which then uses them
+    python -m tools.compiled --clean   remove compiled files
     python -m tools.compiled --check   fail if they cannot run or sources are newer
 
-``TXKAS_COMPILE=1`` has the wheel built with them, see ``hatch_build.py``.  The sources
-stay what runs everywhere else, and are the same; `docs/performance.rst` says what is
-gained, and what a module in `MODULES` has to avoid.
+With ``TXKAS_COMPILE=1``, the wheel contains compiled modules, see ``hatch_build.py``.
+The sources are the same, and run wherever no compiled modules exist;
+`docs/performance.rst` describes the gain, and the rules for a module in `MODULES`.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ MODULES = (
     "kas/routing/stream.py",
 )
 
-#: What mypyc calls the library by.
+#: mypyc's name for the library.
 _GROUP = LIBRARY.removesuffix("__mypyc")
 
-# Run in a folder of its own: setuptools would read our pyproject.toml.
+# This runs in a folder of its own, because setuptools would read our pyproject.toml.
 _SETUP = """
 import sys
 from mypyc.build import mypycify
@@ -87,14 +87,14 @@ setup(
 
 
 class CompileError(Exception):
-    """What the compilers said."""
+    """Raised with the output of the compilers."""
 
 
 def build(root: Path, out: Path) -> Sequence[Path]:
     """
-    Compile the sources in *root*; their files, relative to *out*.
+    Compile the sources in *root*; return the new files, relative to *out*.
 
-    :raises CompileError: there is no C compiler, or it or mypyc found something.
+    :raises CompileError: the C compiler is missing, or a compiler reported an error.
     """
     command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     compiler = command.split()[0]
@@ -102,7 +102,7 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         raise CompileError(f"there is no C compiler here: {compiler}")
     with tempfile.TemporaryDirectory(prefix="txkas-compiled-") as name:
         folder = Path(name)
-        # What changes from now on is newer than what is compiled.
+        # A source that changes from now on is newer than its compiled module.
         begun = time.time()
         for package in PACKAGES:
             shutil.copytree(
@@ -120,14 +120,15 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         )
         if done.returncode:
             raise CompileError(f"{done.stdout}\n{done.stderr}".strip())
-        # The library comes first, and goes last: the others only lead there.
+        # The library is installed first and removed last, because the other files only
+        # load it.
         found = sorted(
             (one.relative_to(lib) for one in lib.rglob("*.so")),
             key=lambda one: (not one.name.startswith(LIBRARY), one),
         )
         for one in found:
             (out / one.parent).mkdir(parents=True, exist_ok=True)
-            # Never into a file that a program has loaded.
+            # A file that a program has loaded must not be overwritten.
             beside = out / one.with_suffix(".new")
             shutil.copy(lib / one, beside)
             os.utime(beside, (begun, begun))
@@ -136,7 +137,10 @@ def build(root: Path, out: Path) -> Sequence[Path]:
 
 
 def built(root: Path) -> list[Path]:
-    """What is compiled in *root*, for any Python, also of modules no longer listed."""
+    """
+    Return the compiled files in *root*, for any Python, also of modules no longer
+    listed.
+    """
     ours = [
         file
         for package in PACKAGES
@@ -147,7 +151,7 @@ def built(root: Path) -> list[Path]:
 
 
 def main() -> None:
-    """For the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.compiled",
         description="Compile the modules that each request passes.",

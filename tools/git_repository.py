@@ -11,10 +11,10 @@ import attrs
 
 __all__ = ["GitRepository"]
 
-#: What ``git fast-import`` calls a plain file, a symbolic link and a submodule.
+#: Modes of a plain file, a symbolic link and a submodule in ``git fast-import``.
 FILE, LINK, SUBMODULE = "100644", "120000", "160000"
 
-#: No configuration of the machine or of its user counts.
+#: Environment in which Git reads no configuration of the machine or of its user.
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",
@@ -37,7 +37,7 @@ class GitRepository:
 
     @classmethod
     def make(cls, path: Path) -> GitRepository:
-        """An empty one that also serves smart HTTP."""
+        """Create an empty repository that also supports smart HTTP."""
         self = cls(path)
         git("init", "--quiet", "--bare", "--initial-branch=main", str(path))
         self.run("config", "http.receivepack", "true")
@@ -45,7 +45,7 @@ class GitRepository:
         return self
 
     def run(self, *arguments: str, data: bytes = b"") -> str:
-        """What git prints here."""
+        """Run git in this repository, and return its output."""
         return git("-C", str(self.path), *arguments, data=data).strip()
 
     def commit(
@@ -59,9 +59,9 @@ class GitRepository:
         time: int = 1_800_000_000,
     ) -> str:
         """
-        Commit files and return the commit's id; a content of None deletes one.
+        Commit files and return the commit's id; a content of None deletes a file.
 
-        :param onto: the parent: empty is what the branch has; None begins again.
+        :param onto: the parent; empty for the branch's last commit, None for no parent.
         """
         parts: list[bytes] = []
 
@@ -97,12 +97,12 @@ class GitRepository:
         return self.run("rev-parse", f"refs/heads/{branch}")
 
     def has(self, branch: str) -> bool:
-        """Whether there is a branch of this name."""
+        """Tell whether a branch of this name exists."""
         return bool(self.run("for-each-ref", f"refs/heads/{branch}"))
 
 
 def git(*arguments: str, data: bytes = b"") -> str:
-    """Run the git program, and return what it prints."""
+    """Run the git program, and return its output."""
     done = subprocess.run(
         ["git", *arguments], input=data, capture_output=True, env=ENVIRONMENT
     )

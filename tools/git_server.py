@@ -17,12 +17,12 @@ __all__ = ["GitServer"]
 
 class GitServer:
     """
-    Serves the bare repositories below *root* on a port of 127.0.0.1.
+    Server of the bare repositories below *root*, on a port of 127.0.0.1.
 
-    :ivar requests: lines of the requests that came.
-    :ivar delay: seconds before each answer.
-    :ivar refuses: a status that is answered in place of Git's answer.
-    :ivar moved_to: where every request is sent instead.
+    :ivar requests: lines of the received requests.
+    :ivar delay: seconds before each response.
+    :ivar refuses: a status to send instead of Git's response.
+    :ivar moved_to: a URL to which every request is redirected.
     """
 
     def __init__(self, root: Path, user: str = "", password: str = "") -> None:
@@ -53,7 +53,7 @@ class GitServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def url(self, name: str) -> str:
-        """Of the repository *name*."""
+        """Return the URL of the repository *name*."""
         return f"http://127.0.0.1:{self.port}/{name}"
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ __all__ = ["AllowedImports"]
 
 class AllowedImports(Contract):
     """
-    Imports of some packages from another one, which have to be in a list.
+    A list of the allowed imports from a package by some other packages.
 
     Only direct imports count.  Options:
 

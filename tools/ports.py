@@ -1,4 +1,4 @@
-"""Ports that no other program of tests or benchmarks takes meanwhile."""
+"""Ports that other tests and benchmarks do not use at the same time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import itertools
 import socket
 from functools import cache
 
-#: Below those that the system gives to clients: what is restarted needs its port back.
+#: Range below the ports that the system gives to clients, because a restarted program
+#: needs its port again.
 _FIRST, _LAST = 10_000, 32_500
 
-#: Each process that runs tests has so many for itself, until it ends.
+#: Number of ports that each test process reserves until it ends.
 _SLICE = 500
 
 
 def free_port() -> int:
-    """One that nobody listens on now, and that no other process of tests is given."""
+    """Return a port without a listener, which no other test process gets."""
     for port in itertools.islice(_ports(), _SLICE):
         try:
             socket.create_server(("127.0.0.1", port)).close()
@@ -29,7 +30,7 @@ def _ports() -> itertools.cycle[int]:
     for first in range(_FIRST, _LAST, _SLICE):
         claim = socket.socket(socket.AF_UNIX)
         try:
-            # An abstract name belongs to a network namespace, as ports do.
+            # An abstract socket name belongs to a network namespace, as ports do.
             claim.bind(f"\0txkas-tests-ports-{first}")
         except OSError:
             claim.close()

@@ -16,7 +16,9 @@ __all__ = ["TooLarge", "WholeBody", "collect"]
 
 @implementer(IBodyProducer)
 class WholeBody:
-    """A body that is written at once: Twisted's own class writes piece by piece."""
+    """
+    A request body that is written at once; Twisted's own class writes piece by piece.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body

@@ -1,7 +1,7 @@
 """
-Selects the build to run: modules on the path of requests compiled by mypyc, or sources.
+Selection of the build to run: compiled modules (mypyc) for requests, or their sources.
 
-Both may exist side by side, and Python prefers the compiled ones. ``TXKAS_PURE=1`` in
+Both may exist side by side, and Python prefers compiled modules. ``TXKAS_PURE=1`` in
 the environment makes a program run the sources, to compare the two or to find out
 whether the compiler causes a fault. The sources also run, with a warning, if the
 compiled modules would fail or differ from the sources.

@@ -48,7 +48,9 @@ def error_info(reason: str, metadata: Mapping[str, str]) -> Any:
 
 
 def retry_info(seconds: float) -> Any:
-    """Return a ``google.rpc.RetryInfo``: when a retry is worthwhile."""
+    """
+    Return a ``google.rpc.RetryInfo``: the seconds after which a retry is worthwhile.
+    """
     info = pb.RetryInfo()
     info.retry_delay.FromMilliseconds(round(seconds * 1000))
     return _packed(info)
@@ -93,6 +95,6 @@ def readable(detail: Any) -> object:
 
 
 def _packed(message: Message) -> Any:
-    # Not with Pack, which would write the package that the message has here.
+    # Pack is not used, because it would write this program's package of the message.
     url = f"{_PREFIX}{message.DESCRIPTOR.name}"
     return Any(type_url=url, value=message.SerializeToString())

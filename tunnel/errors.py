@@ -2,7 +2,7 @@
 Errors of a tunnel, as codes on the wire and as exceptions.
 
     TunnelError
-    ├── ProtocolError         the peer broke a rule; carries the code to end with
+    ├── ProtocolError         the peer broke a rule; has the code to end with
     ├── StreamReset           one stream ended early, by either side
     ├── SessionClosed         the connection under the stream has ended
     ├── AgentUnavailable      the requested agent has no connection
@@ -35,52 +35,52 @@ __all__ = [
     "TunnelError",
 ]
 
-#: The text with which an agentk refuses a stream that only the leader takes.
+#: Text with which an agentk refuses a stream that only the leader accepts.
 NOT_LEADING = "this agentk does not lead"
 
 
 class ErrorCode(IntEnum):
-    """Why a stream was reset or a session ended."""
+    """Reason why a stream was reset or a session ended."""
 
     NONE = 0
-    #: A frame or message that the specification does not allow here.
+    #: The specification does not allow a frame or message here.
     PROTOCOL = 1
-    #: More bytes than credit, or credit beyond 2**31 - 1.
+    #: The peer sent more bytes than it had credit, or credit exceeded 2**31 - 1.
     FLOW_CONTROL = 2
-    #: A frame larger than the receiver said it takes.
+    #: A frame exceeded the size that the receiver announced.
     FRAME_SIZE = 3
-    #: A stream beyond the receiver's limit, or one it had no room for.
+    #: A stream exceeded the receiver's limit, or the receiver had no room for it.
     REFUSED = 4
-    #: The receiver needs no more of the stream.
+    #: The receiver does not need the rest of the stream.
     CANCELLED = 5
-    #: The sender of the code failed; its log says how.
+    #: The sender of the code failed; its log contains the reason.
     INTERNAL = 6
     #: A budget of frames was used up.
     FLOOD = 7
-    #: No version in common.
+    #: Both sides have no protocol version in common.
     VERSION = 8
-    #: The credential was not accepted, or not any longer.
+    #: The credential was not accepted, or is not valid any longer.
     UNAUTHENTICATED = 9
     #: A newer connection of the same agent instance took over.
     SUPERSEDED = 10
     #: Nothing arrived for longer than the agreed time.
     DEAD_PEER = 11
-    #: The process is leaving; what runs may finish until the deadline.
+    #: The process is stopping; running calls may finish until the deadline.
     SHUTDOWN = 12
-    #: The method or the agent that OPEN names is not served here.
+    #: The method or the agent that OPEN names does not exist here.
     UNKNOWN_METHOD = 13
     #: The stream named by RESUME is not known any more.
     NOT_RESUMABLE = 14
-    #: The call took longer than the time it was given.
+    #: The call took longer than its timeout.
     DEADLINE = 15
-    #: Received and not consumed bytes passed the cap of the connection.
+    #: Bytes that were received and not consumed exceeded the limit of the connection.
     MEMORY = 16
-    #: A relay: the connection on the far side of it is gone.
+    #: The relay lost the connection on its far side.
     PATH_LOST = 17
 
 
 class Status(IntEnum):
-    """Outcome of a call: the canonical codes of gRPC, same numbers."""
+    """Outcome of a call, with gRPC's canonical codes and numbers."""
 
     OK = 0
     CANCELLED = 1
@@ -102,11 +102,11 @@ class Status(IntEnum):
 
 
 class TunnelError(Exception):
-    """Anything that this library raises on purpose."""
+    """Base class of all exceptions that this library raises on purpose."""
 
 
 class ProtocolError(TunnelError):
-    """The peer broke a rule of the protocol."""
+    """Raised if the peer broke a rule of the protocol."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -115,9 +115,10 @@ class ProtocolError(TunnelError):
 
 class StreamReset(TunnelError):
     """
-    A stream ended early; *by_peer* tells which side gave up.
+    Raised if a stream ended early; *by_peer* tells which side ended it.
 
-    :ivar peer_closed: of PATH_LOST: as in `SessionClosed`, of the relay's connection.
+    :ivar peer_closed: with PATH_LOST: as in `SessionClosed`, for the relay's
+        connection.
     """
 
     def __init__(
@@ -136,10 +137,11 @@ class StreamReset(TunnelError):
 
 class SessionClosed(TunnelError):
     """
-    The connection ended, and every stream on it.
+    Raised if the connection ended, and with it every stream.
 
-    :ivar peer_closed: it was an agent's, and its system closed it (FIN or RST) though
-        it was not silent: the agent connects again at once, or its process is dead.
+    :ivar peer_closed: whether it was an agent's connection, and the agent's system
+        closed it (FIN or RST) although it had not been silent.  Then the agent connects
+        again at once, or its process is dead.
     """
 
     def __init__(
@@ -156,11 +158,11 @@ class SessionClosed(TunnelError):
 
 class AgentUnavailable(TunnelError):
     """
-    No connected instance of the agent could take the call in time.
+    Raised if no connected instance of the agent could take the call in time.
 
-    :param reason: the same for programs.
-    :param waited: the caller waited for the agent already; False: it was refused at
-        once, and may try again soon.
+    :param reason: the reason in a form for programs.
+    :param waited: whether the caller has already waited for the agent; if not, the
+        caller was refused at once, and may try again soon.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class AgentUnavailable(TunnelError):
 
 class ConfigurationError(TunnelError):
     """
-    Something in the configuration cannot be used.
+    Raised if a part of the configuration cannot be used.
 
     :param problems: one line each, ``file:line:column: what is wrong, and what to do``.
     """
@@ -191,10 +193,10 @@ class ConfigurationError(TunnelError):
 
 class CallError(TunnelError):
     """
-    A call ended with *status*; the message is for the caller's eyes.
+    Raised if a call ended with *status*; the caller can read the message.
 
-    :param details: what programs of the caller may read, as `tunnel.details` says.  A
-        hint: what is too large for the trailers of the call is left out.
+    :param details: details for the caller's programs, see `tunnel.details`.  Details
+        that are too large for the trailers of the call are omitted.
     """
 
     def __init__(
@@ -215,7 +217,9 @@ def _packed(message: Message) -> Any:
 
 
 class Stopping(CallError):
-    """This kas stops; an agent that asks again reaches another one."""
+    """
+    Raised because this kas is stopping; an agent that tries again reaches another kas.
+    """
 
     def __init__(self) -> None:
         super().__init__(Status.UNAVAILABLE, "kas stops")

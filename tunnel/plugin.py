@@ -7,7 +7,7 @@ Modules as plugins: the content of a dropin in ``twisted/plugins``, and its disc
     greeter_server = ServerModule("greeter", "acme_kas.server.Greeter")
     greeter_agent = AgentModule("greeter", "acme_kas.agent.Greeter")
 
-A dropin contains strings: its module is imported when it is enabled, and not by
+A dropin contains only names, so a module is imported when it is enabled, and not by
 ``twistd --help``.
 """
 
@@ -36,21 +36,21 @@ __all__ = ["AgentModule", "GitSection", "ServerModule", "find_modules", "install
 class IModulePlugin(Interface):
     """A module that can be enabled by its name."""
 
-    name = Attribute("The name in the configuration.")
+    name = Attribute("Name of the module in the configuration.")
     target = Attribute("Full name of the factory, as a string.")
     section = Attribute(
-        "Path of its configuration section; ``modules.<name>`` if empty."
+        "Path of the configuration section; ``modules.<name>`` if empty."
     )
     default = Attribute(
-        "Whether it runs if the configuration does not name it: True, False, or the "
-        "sections of the program that enable it, such as ``api``."
+        "Whether the module runs if the configuration does not name it: True, False, "
+        "or the sections of the program that enable it, such as ``api``."
     )
     document = Attribute(
         "Full name of the schema of files that users of the module write, for "
         "``kasctl config schema NAME``; empty if there are none."
     )
     requires = Attribute(
-        "The requirement for pip that makes it importable: ``acme-kas[server]``."
+        "Requirement for pip that makes the factory importable: ``acme-kas[server]``."
     )
 
 
@@ -71,9 +71,9 @@ class GitSection:
     are enabled, and does not import their agent halves: keep the schema in a file that
     kas can import.
 
-    :ivar name: its key in the file.
+    :ivar name: the section's key in the file.
     :ivar schema: full name of an attrs class in which every attribute has a default.
-    :ivar doc: what it is, for the JSON Schema of the file.
+    :ivar doc: description of the section, for the JSON Schema of the file.
     """
 
     name: str
@@ -87,7 +87,8 @@ class _ModulePlugin:
     The declaration of a module's half.
 
     :ivar target: ``package.module.Factory``.
-    :ivar default: True; or the sections of the program that enable it, such as ``api``.
+    :ivar default: True to enable the module by default; or the sections of the program
+        that enable it, such as ``api``.
     :ivar section: a second path of its configuration, in addition to
         ``modules.<name>``.
     :ivar requires: the requirement to install if an import fails.

@@ -1,10 +1,10 @@
 """
-The Kubernetes API server beside agentk.
+The Kubernetes API server of agentk's cluster.
 
-    cluster.py          where it is, how agentk speaks to it; the token of a service
-                        account, read again when its file changes
-    kubeconfig.py       what a kubeconfig says about that
-    exec_credential.py  credentials that a program gives
-    version.py          which version it is
-    reachability.py     whether it answers, for the log, status and kas
+    cluster.py          access to it: TLS, and a token that is read again when its file
+                        changes
+    kubeconfig.py       its address and credentials, from a kubeconfig or a pod
+    exec_credential.py  credentials that a program prints
+    version.py          its version
+    reachability.py     checks whether it responds, for the log, the status and kas
 """

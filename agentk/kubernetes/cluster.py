@@ -39,16 +39,19 @@ __all__ = ["ClusterAccess", "find_cluster"]
 # Seconds between two checks of a token file; the kubelet replaces it minutes before its
 # expiry.
 CHECK_INTERVAL = 10.0
-# Seconds: an API server on the same network responds at once or not at all.
+# Maximum number of seconds to connect: an API server on the same network responds at
+# once or not at all.
 CONNECT_TIMEOUT = 10.0
-# A plugin runs again when this part of the lifetime is left, but at least this number
-# of seconds after its last run: some print tokens that have nearly expired.
+# Fraction of the lifetime that is left when a plugin runs again, and the minimum number
+# of seconds after its last run, because some plugins print tokens that have nearly
+# expired.
 REFRESH_LEFT = 0.2
 MIN_REFRESH = 10.0
 # Seconds before another run after a failure: doubled from the first to the last value.
 RETRY_FIRST = 5.0
 RETRY_LAST = 300.0
-# Bytes of a token: real ones have less than 4 KiB, some clouds' twice that.
+# Maximum number of bytes of a token: most have less than 4 KiB, some clouds' twice
+# that.
 MAX_TOKEN = 64 * 1024
 
 _T = TypeVar("_T")
@@ -99,7 +102,7 @@ class ClusterAccess:
         self.host_header = target.authority.encode("ascii", "backslashreplace")
         self._reactor = reactor
         self._static = _static_authorization(target)
-        # A service account's token, which is read again whenever the file changes.
+        # The token of a service account is read again whenever its file changes.
         self._token_file = (
             None
             if target.token_file is None
@@ -156,14 +159,17 @@ class ClusterAccess:
         return self.target.tls_server_name or self.host
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """See `ICluster`.  Made again when a file or a plugin's certificate changed."""
+        """
+        See `ICluster`.  Created again after a file or a plugin's certificate has
+        changed.
+        """
         if not self.target.tls:
             return None
         if self._context is None:
             self._context = self._watched(
                 self._tls_version,
                 self._make_context,
-                # Perhaps they are incomplete; the old ones may still be valid.
+                # The files may be incomplete; the old certificates may still be valid.
                 "the new certificates for the API server are invalid: {problem}",
                 0.0,
             )
@@ -230,7 +236,7 @@ class ClusterAccess:
                     cert_file=cert_path,
                     key_file=key_path,
                     alpn=(ALPN_HTTP,),
-                    # The version depends on the API server
+                    # The API server determines the version, so 1.2 is permitted.
                     minimum_version=ssl.TLSVersion.TLSv1_2,
                     system_pool=not own_authority,
                 )
@@ -278,7 +284,7 @@ def _read_token(path: Path) -> bytes:
 
 
 class _Plugin:
-    """Runs the plugin before its credential expires."""
+    """Runner of a plugin, which runs it again before its credential expires."""
 
     _log = Logger()
 
@@ -310,7 +316,9 @@ class _Plugin:
             self._refreshing.cancel()
 
     def refresh_soon(self) -> None:
-        """Run it again, unless it is running, will run shortly, or has just run."""
+        """
+        Run the plugin again, unless it is running, will run shortly, or has just run.
+        """
         soon = max(0.0, self._ran_at + MIN_REFRESH - self._reactor.seconds())
         if self._refreshing is None:
             planned = self._timer.getTime() if self._timer is not None else None

@@ -29,11 +29,13 @@ from tunnel.toolkit.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 
-# Seconds: plugins call a cloud's API, and a slower plugin hangs.
+# Maximum number of seconds of a run: plugins call a cloud's API; a slower plugin hangs.
 TIMEOUT = 60.0
-# Bytes: two certificates and a token have 20 KiB; larger output is not a credential.
+# Maximum number of bytes of output: two certificates and a token have 20 KiB; larger
+# output is not a credential.
 MAX_OUTPUT = 1024 * 1024
-# Characters of error output that are shown: the end, which contains the reason.
+# Number of characters of error output that are shown, from its end, which contains the
+# reason.
 MAX_COMPLAINT = 1000
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -46,7 +48,8 @@ class ExecCredential:
     token: str = attrs.field(default="", repr=False)
     certificate: bytes | None = None
     key: bytes | None = attrs.field(default=None, repr=False)
-    #: Seconds since 1970; None if it is valid until the API server refuses it.
+    #: Time of expiry in seconds since 1970; None if the credential is valid until the
+    #: API server refuses it.
     expires_at: float | None = None
 
 
@@ -80,7 +83,8 @@ async def run_plugin(
 def _program(target: Target, plugin: ExecPlugin, path: str) -> str:
     command = plugin.command
     if "/" in command:
-        # As in kubectl, relative to the folder of the kubeconfig, not to ours
+        # As in kubectl, the path is relative to the folder of the kubeconfig, not to
+        # the working directory.
         command = os.path.join(target.plugin_folder or "", command)
     found = shutil.which(command, path=path or os.defpath)
     if found is None:
@@ -151,7 +155,7 @@ def _expiry(text: object) -> float | None:
 
 
 class _Run(ProcessProtocol):
-    """One run: collects the output, and kills the process after a timeout."""
+    """One run, which collects the output, and kills the process after a timeout."""
 
     transport: IProcessTransport
 
@@ -169,7 +173,7 @@ class _Run(ProcessProtocol):
         environment: Mapping[str, str],
     ) -> None:
         self._timer = reactor.callLater(TIMEOUT, self._too_long)
-        # A plugin that asks questions gets the end of file, not our terminal
+        # A plugin that reads its input gets the end of file, not our terminal.
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             reactor.spawnProcess(
@@ -220,5 +224,5 @@ class _Run(ProcessProtocol):
             self.transport.signalProcess("KILL")
         except Exception:  # noqa: S110 - it ended at the same moment
             pass
-        # its children may keep the pipes open forever
+        # Children of the plugin may keep the pipes open forever.
         self.transport.loseConnection()

@@ -22,10 +22,10 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["ExecPlugin", "Target", "find_target", "in_cluster", "load_kubeconfig"]
 
-#: `Target.origin` in a pod.
+#: Value of `Target.origin` in a pod.
 IN_CLUSTER = "the service account of this pod"
 
-#: The path of the service account in every pod.
+#: Path of the service account in every pod.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 EXEC_VERSIONS = (
@@ -152,7 +152,8 @@ class _File:
 class Target:
     """One API server, with everything needed to use it."""
 
-    #: The origin in messages: ``context 'prod' of /home/me/.kube/config``.
+    #: Origin of the settings, for messages: ``context 'prod' of
+    #: /home/me/.kube/config``.
     origin: str
     tls: bool
     host: str
@@ -174,18 +175,18 @@ class Target:
     username: str = ""
     password: str = attrs.field(default="", repr=False)
     plugin: ExecPlugin | None = None
-    #: The folder to which the plugin's relative path refers.
+    #: Folder to which the plugin's relative path refers.
     plugin_folder: Path | None = None
 
     @property
     def url(self) -> str:
-        """The URL, for messages."""
+        """Return the URL, for messages."""
         scheme = "https" if self.tls else "http"
         return f"{scheme}://{self.authority}{self.path_prefix}"
 
     @property
     def advice(self) -> str:
-        """Advice for an unreachable server."""
+        """Return advice for an unreachable server."""
         if self.origin == IN_CLUSTER:
             return "check the network policies of this pod"
         return f"check --kubeconfig ({self.origin})"

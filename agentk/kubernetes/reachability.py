@@ -18,14 +18,16 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["ClusterReachability"]
 
-#: Seconds between two checks while the API server responds: one cheap request.
+#: Seconds between two checks while the API server responds; each check is one cheap
+#: request.
 CHECK_INTERVAL = 60.0
 
-#: ... and while it does not, or did not the last time.
+#: Seconds between two checks while the API server does not respond, or did not respond
+#: the last time.
 RETRY_INTERVAL = 5.0
 
-#: Consecutive failures after which an API server counts as unreachable: a restart takes
-#: less.
+#: Number of consecutive failures after which an API server counts as unreachable: a
+#: restart takes less time.
 FAILURES = 3
 
 
@@ -34,10 +36,11 @@ class ClusterReachability:
     """
     Periodic checks whether the API server responds.
 
-    :param where: its URL.
-    :param advice: what the operator should check.
+    :param where: the URL of the API server.
+    :param advice: the parts that the operator should check.
     :param looked: called after each check.
-    :ivar problem: the problem; empty while it responds, and before the first check.
+    :ivar problem: the problem; empty while the API server responds, and before the
+        first check.
     """
 
     _version: ClusterVersion
@@ -119,7 +122,7 @@ class ClusterReachability:
 
     def _found(self, problem: str) -> None:
         before, self.problem = self.problem, problem
-        # Its details may differ each time; only the change matters.
+        # The details of the problem may differ each time; only the change matters.
         if problem and not before:
             self._log.warn("{problem}", problem=problem)
         elif before and not problem:

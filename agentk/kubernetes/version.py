@@ -15,10 +15,10 @@ from tunnel.pb import tunnel_pb2 as pb
 
 __all__ = ["ClusterVersion", "OtherAnswer"]
 
-#: Seconds for a response: the first connection to kas waits for it.
+#: Maximum number of seconds for a response: the first connection to kas waits for it.
 TIMEOUT = 2.0
 
-#: Characters of one text, which is part of every greeting.
+#: Maximum number of characters of one text, which is part of every greeting.
 MAX_TEXT = 100
 
 
@@ -31,7 +31,10 @@ class OtherAnswer(TunnelError):
 
 
 class ClusterVersion:
-    """Requests ``/version``, and remembers the result; without it, callers continue."""
+    """
+    The API server's version, requested from ``/version`` and remembered; callers
+    continue without it.
+    """
 
     _log = Logger()
 
@@ -63,7 +66,7 @@ class ClusterVersion:
             )
 
     async def _ask(self) -> bytes:
-        # Use a new connection, because a kept one proves nothing about new ones.
+        # A new connection is used, because a kept one proves nothing about new ones.
         pool = UpstreamPool(self._cluster.endpoint, self._reactor)
         clients = KubernetesClients(self._cluster, pool, self._reactor)
         try:

@@ -1,13 +1,13 @@
 """
-A small stand-in for a Kubernetes API server: what the demo talks to without a cluster.
+A small imitation of a Kubernetes API server, for demos without a cluster.
 
-It is no Kubernetes.  A handful of objects live in memory, and ``exec`` starts a
-process of this machine, as the user who runs the demo.  It listens on loopback only,
-speaks TLS, and asks for a token that only its kubeconfig has.
+It is not Kubernetes.  It has a handful of objects in memory, and ``exec`` starts a
+process on this machine, as the user who runs the demo.  It listens on loopback only,
+uses TLS, and requires a token that only its kubeconfig contains.
 
-    api.py        HTTP: which token, for what, and the answer; what is there
+    api.py        HTTP requests: tokens, objects and responses
     feeds.py      ``watch``, ``logs`` and ``logs -f``
     execution.py  ``exec``: a WebSocket, and the process at its other end
 
-The objects are those of `tunnel.testing`.
+The objects are from `tunnel.testing`.
 """

@@ -1,4 +1,4 @@
-"""``python -m demo.sandbox``: serve until told to stop."""
+"""``python -m demo.sandbox``: serve until a signal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = Logger()
 
 
 def make_kubeconfig(url: str, authority: Path, token: str) -> str:
-    """JSON, which is YAML as well."""
+    """Return the kubeconfig as JSON, which is also YAML."""
     cluster = {"server": url, "certificate-authority": str(authority)}
     context = {"cluster": "sandbox", "user": "sandbox", "namespace": "default"}
     return json.dumps(
@@ -48,7 +48,7 @@ def make_kubeconfig(url: str, authority: Path, token: str) -> str:
 
 
 class Sandbox:
-    """The server and everything in it."""
+    """The server with its objects and processes."""
 
     def __init__(self, state: StateDirectory, reactor: Any) -> None:
         self._state = state
@@ -69,7 +69,7 @@ class Sandbox:
         self.api.logs["default", "ticker"].write(f"tick {self._ticks}")
 
     async def start(self) -> Path:
-        """Listen, and write the kubeconfig; gives where it is."""
+        """Listen, write the kubeconfig, and return its path."""
         files = pki.ensure(self._state, time.time, "localhost")
         assert files.ca_file is not None
         listen = Listen(
@@ -92,7 +92,7 @@ class Sandbox:
         return self._state.file("kubeconfig")
 
     async def stop(self) -> None:
-        """End everything that it started."""
+        """End everything that the server started."""
         if self.ticking.running:
             self.ticking.stop()
         self.executions.end_all()
@@ -106,7 +106,7 @@ def _render(code: int, message: str) -> tuple[bytes, bytes]:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the sandbox."""
     parser = argparse.ArgumentParser(prog="python -m demo.sandbox", description=__doc__)
     parser.add_argument("--state-directory", type=Path, required=True, metavar="DIR")
     options = parser.parse_args()

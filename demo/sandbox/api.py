@@ -1,4 +1,4 @@
-"""Requests and their answers: which token, which object, what is done."""
+"""Requests and their responses: tokens, objects and actions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
 __all__ = ["MAX_BODY", "Api", "make_parser"]
 
-#: The API that this resembles, and that it is another one.
+#: Version of the imitated API, with a suffix that identifies the sandbox.
 VERSION = "v1.36.0+kas.demo.sandbox"
 
-#: As the real one has it.
+#: Maximum number of bytes of a body, as in a real API server.
 MAX_BODY = 3 * 1024 * 1024
 
-#: Seconds that a watch takes at most, as with the real one.
+#: Maximum number of seconds of a watch, as in a real API server.
 MAX_WATCH = 3600
 
-#: Namespace, name, and what the pod is for.
+#: Namespace, name and purpose of each pod.
 PODS = (
     ("default", "shell", "exec: a shell of this machine"),
     ("default", "ticker", "logs: writes a line twice a second"),
@@ -49,15 +49,15 @@ _PODS = re.compile(r"/api/v1/(?:namespaces/([^/]+)/)?pods(?:/([^/]+)(?:/(.+))?)?
 
 
 def make_parser() -> RequestParser:
-    """Reads the heads for `Api`."""
+    """Return the parser of heads for `Api`."""
     return RequestParser(taken=_TAKEN)
 
 
 class Api:
     """
-    Handles the requests of a `tunnel.http1.HttpServerFactory`.
+    Handler of requests for a `tunnel.http1.HttpServerFactory`.
 
-    :param token: what a client has to know.
+    :param token: the token that clients must send.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Api:
         self._authorization = b"Bearer " + token
         self.objects = objects
         self.executions = executions
-        #: Of every pod, by namespace and name.
+        #: Logs of pods, by namespace and name.
         self.logs = {(namespace, name): PodLog() for namespace, name, _ in PODS}
         for name in ("default", "kube-system"):
             objects.put(_object("Namespace", name))
@@ -84,7 +84,10 @@ class Api:
         return _Body(exchange, self)
 
     def attempt(self, exchange: Exchange, body: bytes | None) -> RequestReceiver | None:
-        """Do what is asked, or say why not; a body of None was too large."""
+        """
+        Execute a request, or respond with the reason why not; a body of None was too
+        large.
+        """
         try:
             return self._do(exchange, body)
         except Refusal as refusal:
@@ -115,7 +118,7 @@ class Api:
         if pods is not None and method != "GET":
             raise Refusal(405, "MethodNotAllowed", "the pods of the sandbox stay")
         given = head.taken.get(b"content-type", [b""])[0].partition(b";")[0].strip()
-        # As an API server does: clients that name no type mean JSON.
+        # As in an API server, JSON is assumed if the client names no type.
         kind = given.decode("latin-1") or "application/json"
         if body and not kind.endswith(("json", "apply-patch+yaml")):
             message = f"the sandbox takes JSON, and no {kind!r}"
@@ -123,7 +126,8 @@ class Api:
         try:
             found = self.objects.respond(method, target, kind, body)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as bad:
-            # The tests that it is made for send what has some sense.
+            # The demo and its tests send well-formed requests, so one message suffices
+            # for others.
             message = f"the request is not what it should be: {bad!r}"
             raise Refusal(400, "BadRequest", message[:200]) from None
         if isinstance(found, Watcher):
@@ -171,7 +175,7 @@ class Api:
 
 
 class _Body:
-    """Keeps a body until it is complete, or too large."""
+    """Collector of a body until it is complete or too large."""
 
     def __init__(self, exchange: Exchange, api: Api) -> None:
         self._exchange = exchange

@@ -1,9 +1,9 @@
 """
 ``exec``: a process of this machine at the other end of a WebSocket.
 
-``v5.channel.k8s.io`` has five byte streams, told apart by the first byte of a message,
-and the client can say that one of them ends, which is how a process sees the end of its
-input.
+``v5.channel.k8s.io`` has five byte streams, which the first byte of a message
+distinguishes.  The client can close one of them, which the process reads as the end of
+its input.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from tunnel.testing.objects import Refusal
 
 __all__ = ["CLOSE_TIMEOUT", "MAX_MESSAGE", "SIZE_WAIT", "Executions"]
 
-#: kubectl sends 32 KiB at once; more than this in one message is not for a terminal.
+#: Maximum number of bytes of a message: kubectl sends 32 KiB at once, and a terminal
+#: needs no larger messages.
 MAX_MESSAGE = 1024 * 1024
 
-#: Seconds for the client to answer our close.
+#: Maximum number of seconds until the client responds to our close frame.
 CLOSE_TIMEOUT = 5.0
 
-#: Seconds that a terminal waits for its size, so that programs see it when they start.
+#: Maximum number of seconds that the start waits for the size of the terminal, so that
+#: programs read it when they start.
 SIZE_WAIT = 0.1
 
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
@@ -50,31 +52,31 @@ _CLOSE = 255
 _PROTOCOL = "v5.channel.k8s.io"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-# A session of its own, so that all of it can be ended together.
+# The process gets its own session, so that it and its children can be ended together.
 _OWN_SESSION = "import os,sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
 _END_OF_INPUT = b"\x04"
 
 
 class Executions:
     """
-    Starts processes, and ends all that are left.
+    Starter of processes, which also ends the remaining ones.
 
-    :param folder: where they start; each pod has its own below it.
+    :param folder: the working directory; each pod has its own folder below it.
     """
 
     def __init__(self, reactor: Any, folder: Path) -> None:
         self.reactor = reactor
         self._folder = folder
-        #: Those that run.
+        #: Running processes.
         self.running: set[Execution] = set()
 
     def start(
         self, exchange: Exchange, pod: str, query: Mapping[str, Sequence[str]]
     ) -> Execution:
         """
-        Run what a request for *pod* says.
+        Run the command in a request for *pod*.
 
-        :raises Refusal: there is no command, or the client speaks something else.
+        :raises Refusal: the command is missing, or the client uses another protocol.
         """
         command = query.get("command", [])
         if not command or any("\0" in word for word in command):
@@ -95,13 +97,15 @@ class Executions:
         return Execution(self, exchange, command, environment, stdin, tty)
 
     def end_all(self) -> None:
-        """Leave nothing behind."""
+        """End all processes."""
         for execution in tuple(self.running):
             execution.kill()
 
 
 def _accept(exchange: Exchange) -> bytes:
-    """The 101 answer to a request; its fields are hop by hop, so they stand here."""
+    """
+    Return the 101 response to a request, with the hop-by-hop fields of a WebSocket.
+    """
     taken = exchange.head.taken
     key = taken.get(b"sec-websocket-key", [b""])[0]
     offers = b",".join(taken.get(b"sec-websocket-protocol", ())).decode("latin-1")
@@ -146,9 +150,10 @@ class Execution(ProcessProtocol):
         self._tty = tty
         self._core = WebSocketCore(Side.SERVER, state=OPEN, max_size=MAX_MESSAGE)
         self._parts: list[bytes] = []
-        #: The client knows how it ended, or left.
+        #: Whether the client has received the exit status, or has left.
         self._over = False
-        #: A start that waits for the size of the terminal; at the end, an abort.
+        #: Timer of the start, which waits for the size of the terminal; at the end, of
+        #: the abort.
         self._timer: Any = None
         self._size = (24, 80)
         self._master = -1
@@ -182,7 +187,8 @@ class Execution(ProcessProtocol):
         self._owner.running.add(self)
         self._exchange.registerProducer(self, True)
         if self._stdin:
-            # What the process does not read, its client does not get to send.
+            # Back-pressure: the client is paused while the process does not read its
+            # input.
             process.registerProducer(_Input(self._exchange), True)
         else:
             process.closeStdin()
@@ -191,21 +197,21 @@ class Execution(ProcessProtocol):
         size = struct.pack("HHHH", *self._size, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
-    # From the client: tunnel.http1.RequestReceiver.
+    # Methods of tunnel.http1.RequestReceiver, for the client's data.
 
     def body_received(self, data: bytes) -> None:
-        """Frames."""
+        """Handle frames from the client."""
         self._core.receive_data(data)
         self._take()
 
     def body_finished(self, trailers: bytes) -> None:
-        """The client closed its half."""
+        """Handle a client that closed its half."""
         self._core.receive_eof()
         self._take()
         self.client_gone()
 
     def client_gone(self, reason: Exception | None = None) -> None:
-        """The connection is at its end."""
+        """Handle the end of the connection."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
@@ -253,7 +259,7 @@ class Execution(ProcessProtocol):
         if self._runs() and self._master >= 0:
             self._resize()
 
-    # To the client.
+    # Output to the client.
 
     def _send(self, channel: int, data: bytes) -> None:
         if not self._over:
@@ -261,7 +267,7 @@ class Execution(ProcessProtocol):
             self._flush()
 
     def _close(self, status: Mapping[str, Any]) -> None:
-        """Say how it ended, and end the connection."""
+        """Send the exit status, and close the connection."""
         if self._over:
             return
         self._send(_ERROR, json.dumps(status).encode())
@@ -276,38 +282,39 @@ class Execution(ProcessProtocol):
             if data:
                 self._exchange.write(data)
             else:
-                # Both have said close, or the client broke the rules.
+                # Both sides have sent close frames, or the client violated the
+                # protocol.
                 self._exchange.finish()
                 self.client_gone()
 
-    # From the process.
+    # Methods of ProcessProtocol, for events of the process.
 
     def _runs(self) -> bool:
         return self in self._owner.running
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
-        """Output; a terminal has only one kind."""
+        """Send output to the client; a terminal has only one kind of output."""
         self._send(_STDERR if childFD == 2 else _STDOUT, data)
 
     def processExited(self, reason: Failure) -> None:
-        """What it left in the background ends with it."""
+        """End the background processes that the process left behind."""
         self.kill()
 
     def processEnded(self, reason: Failure) -> None:
-        """All of its output is on its way."""
+        """Send the exit status, because all output was read."""
         self._owner.running.discard(self)
         self._exchange.unregisterProducer()
         self._close(_outcome(reason))
 
     def kill(self) -> None:
-        """End it, and everything that it started."""
+        """End the process and its children."""
         if self._runs():
             try:
                 os.killpg(self._group, signal.SIGKILL)
             except ProcessLookupError:
                 pass
 
-    # For the WebSocket, when its client does not read.
+    # Methods of a producer for the WebSocket, used when its client does not read.
 
     def pauseProducing(self) -> None:
         self.transport.pauseProducing()  # type: ignore[union-attr]
@@ -321,14 +328,14 @@ class Execution(ProcessProtocol):
 
 @implementer(IPushProducer)
 class _Input:
-    """The client, as a source that outlives the input of the process."""
+    """Producer of the process's input that continues after the input was closed."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.pauseProducing = exchange.pauseProducing
         self.resumeProducing = exchange.resumeProducing
 
     def stopProducing(self) -> None:
-        # There is still the answer to our close to be read.
+        # The client's response to our close frame still has to be read.
         self.resumeProducing()
 
 

@@ -1,4 +1,4 @@
-"""Answers that go on until the client leaves: ``watch`` and ``logs -f``."""
+"""Responses that continue until the client leaves: ``watch`` and ``logs -f``."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from tunnel.http1 import Exchange
 
 __all__ = ["MAX_BEHIND", "MAX_LINES", "Feed", "PodLog"]
 
-#: Bytes that are kept for a client that does not read; a watch gets that in an hour.
+#: Maximum number of bytes that are kept for a client that does not read, about an hour
+#: of a watch.
 MAX_BEHIND = 1024 * 1024
 
-#: What a pod's log keeps: some minutes of one that ticks.
+#: Maximum number of lines in a pod's log: some minutes of the pod `ticker`.
 MAX_LINES = 1000
 
 
 @implementer(IPushProducer)
 class Feed:
     """
-    One answer of unknown length.
+    A response of unknown length.
 
-    A client that does not read is dropped once it is too far behind.
+    A client that does not read is disconnected when it is too far behind.
 
-    :param ended: called once, however it ended.
+    :param ended: called once at the end, for any reason.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Feed:
         exchange.registerProducer(self, True)
 
     def send(self, data: bytes) -> None:
-        """The next part of it."""
+        """Send the next part of the response."""
         if self._stalled:
             self._behind += len(data)
         if self._behind > MAX_BEHIND:
@@ -51,15 +52,15 @@ class Feed:
             self._exchange.write(data)
 
     def finish(self) -> None:
-        """It is complete."""
+        """Complete the response."""
         self._exchange.finish()
         self.stopProducing()
 
     def body_received(self, data: bytes) -> None:
-        """A GET has none."""
+        """Do nothing: a GET has no body."""
 
     def body_finished(self, trailers: bytes) -> None:
-        """A GET has none."""
+        """Do nothing: a GET has no body."""
 
     def client_gone(self, reason: Exception) -> None:
         """See `tunnel.http1.RequestReceiver`."""
@@ -85,7 +86,7 @@ class PodLog:
         self.followers: set[Feed] = set()
 
     def write(self, text: str) -> None:
-        """Add one line, and show it to those who follow."""
+        """Add one line, and send it to the clients that follow the log."""
         line = text.encode() + b"\n"
         self._lines.append(line)
         for feed in tuple(self.followers):
@@ -94,7 +95,7 @@ class PodLog:
     def answer(
         self, exchange: Exchange, follow: bool, tail: int = MAX_LINES
     ) -> Feed | None:
-        """Send the last *tail* lines, and those that come where they are followed."""
+        """Send the last *tail* lines, and new lines if the client follows the log."""
         body = b"".join(list(self._lines)[max(0, len(self._lines) - tail) :])
         if not follow:
             exchange.respond(200, b"\r\nContent-Type: text/plain", body)

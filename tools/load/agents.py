@@ -1,5 +1,5 @@
 """
-Many agents with real tunnels in one process, which answer every request at once.
+Many agents with real tunnels in one process, which respond to every request at once.
 
 ``python -m tools.load.agents SETTINGS``; see `tools.load.clients.Agents`.
 """
@@ -42,7 +42,7 @@ _HEAD = (
 
 
 class _Answer:
-    """Answers a request at once."""
+    """Receiver of a request, which responds at once."""
 
     def headers_received(self, block: bytes) -> None:
         pass
@@ -61,7 +61,7 @@ _ANSWER = _Answer()
 
 
 def _accept(stream: IStream, open_: pb.Open) -> Any:
-    """A request for the Kubernetes API."""
+    """Accept a request for the Kubernetes API."""
     stream.send_headers(_HEAD)
     stream.write(b"x" * 200)
     stream.finish()
@@ -69,7 +69,7 @@ def _accept(stream: IStream, open_: pb.Open) -> Any:
 
 
 class Crowd:
-    """What the agents share, whose turn it is to connect, and who is connected."""
+    """Shared state of the agents: the queue of dials, and the connected agents."""
 
     def __init__(self, settings: dict[str, Any], reactor: Any) -> None:
         self.reactor = reactor
@@ -81,10 +81,10 @@ class Crowd:
             self.context = client_context(settings["ca"], system_pool=False)
         self.flusher = Flusher(reactor)
         self.keepalive = Keepalive(reactor)
-        #: Answers what comes through any of the tunnels.
+        #: Dispatcher of the requests of all tunnels.
         self.dispatcher = Dispatcher(reactor)
         self.dispatcher.handle_stream("load", METHOD, _accept)
-        #: Connections that were made so far, and those light agents that have none.
+        #: Number of connections made so far, and light agents without a connection.
         self.made = 0
         self.away: set[Any] = set()
         self._agents: dict[str, list[Any]] = defaultdict(list)
@@ -95,7 +95,7 @@ class Crowd:
     def connect(
         self, tokens: Iterable[str], port: int, then: Callable[[], None]
     ) -> None:
-        """One more agent for each token; call *then* when they are connected."""
+        """Add an agent for each token; call *then* when they are connected."""
         agents = []
         for token in tokens:
             agents.append(self.kind(self, token, port))
@@ -105,7 +105,7 @@ class Crowd:
             agent.connect()
 
     def move(self, tokens: Iterable[str], port: int, then: Callable[[], None]) -> None:
-        """Let those of these tokens come to another kas; as `connect`."""
+        """Move the agents with these tokens to another kas; as `connect`."""
         agents = [agent for token in tokens for agent in self._agents[token]]
         self._once_connected(agents, then)
         for agent in agents:
@@ -123,17 +123,19 @@ class Crowd:
         self._look = look
 
     def endpoint(self, port: int) -> TLSClientEndpoint:
-        """Where a kas listens for agents."""
+        """Return the endpoint of a kas for agents."""
         tcp = TCP4ClientEndpoint(self.reactor, random.choice(self.hosts), port)
         return TLSClientEndpoint(tcp, lambda: self.context, "localhost", self.reactor)
 
     def wants(self, agent: LightAgent) -> None:
-        """To dial, when it is its turn."""
+        """Queue an agent that has to dial."""
         self._waiting.append(agent)
         self._next_ones()
 
     def dialled(self, agent: LightAgent) -> bool:
-        """Its greeting is over; whether there was one."""
+        """
+        Note the end of an agent's greeting; return whether the agent was greeting.
+        """
         greeted = agent in self._greeting
         self._greeting.discard(agent)
         self._next_ones()
@@ -146,13 +148,15 @@ class Crowd:
             agent.dial()
 
     def is_connected(self, agent: Any) -> None:
-        """Once more."""
+        """Count another connection."""
         self.made += 1
         self.away.discard(agent)
         self._look(agent)
 
     def once_made(self, count: int, then: Callable[[], None]) -> None:
-        """Call *then* when so many connections were made, and no agent is away."""
+        """
+        Call *then* when *count* connections were made, and every agent is connected.
+        """
 
         def look(agent: Any) -> None:
             if self.made >= count and not self.away:
@@ -164,7 +168,10 @@ class Crowd:
 
 
 class LightAgent(TunnelOwner):
-    """One of them: the same instance, with a newer generation each time."""
+    """
+    A light agent, which keeps its instance id and increases its generation at each
+    dial.
+    """
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         self.crowd = crowd
@@ -174,20 +181,20 @@ class LightAgent(TunnelOwner):
         self.failures = 0
 
     def connect(self) -> None:
-        """When it is its turn."""
+        """Connect when it is this agent's turn."""
         self.crowd.away.add(self)
         self.crowd.wants(self)
 
     def move(self, port: int) -> None:
-        """Leave without a word, and come to another kas."""
+        """Cut the connection, and connect to another kas."""
         tunnel, self.tunnel, self.port = self.tunnel, None, port
-        # One without a tunnel is on its way already.
+        # An agent without a tunnel is already reconnecting.
         if tunnel is not None:
             tunnel.abort(0, "it moves")
             self.connect()
 
     def dial(self) -> None:
-        """Now."""
+        """Dial now."""
         factory: Any = Factory.forProtocol(self._make)
         factory.noisy = False
         self.crowd.endpoint(self.port).connect(factory).addCallbacks(
@@ -217,19 +224,19 @@ class LightAgent(TunnelOwner):
         )
 
     def _failed(self, _: object) -> None:
-        """There is no connection, or it ended before the welcome."""
+        """Handle a failed dial, or a connection that ended before WELCOME."""
         self.crowd.dialled(self)
         self.failures += 1
         self._again()
 
     def _again(self) -> None:
-        """In a moment, anywhere."""
+        """Reconnect after a moment, to any kas."""
         self.crowd.away.add(self)
         self.port = random.choice(self.crowd.ports)
         pause = random.random() * min(10.0, 0.5 * 2 ** min(self.failures, 10))
         self.crowd.reactor.callLater(pause, self.connect)
 
-    # tunnel.session.protocol.TunnelOwner
+    # Methods of tunnel.session.protocol.TunnelOwner.
 
     def welcome_received(self, tunnel: Any, welcome: Any) -> None:
         self.failures = 0
@@ -249,7 +256,7 @@ class LightAgent(TunnelOwner):
 
 
 class FollowingAgent:
-    """agentk's own dialer and extra tunnels, which do what kas tells them."""
+    """An agent with agentk's own dialer and extra tunnels, which obey kas."""
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         instance = os.urandom(16)
@@ -271,20 +278,23 @@ class FollowingAgent:
         self._extra = ExtraTunnels(self._dialer, runtime)
 
     def connect(self) -> None:
-        """Now, and again whenever it has to."""
+        """Connect now, and reconnect whenever necessary."""
         self._dialer.start()
         self._extra.start()
 
 
 class BareAgent:
-    """A TLS connection and nothing else; TLS is over when the first byte may go."""
+    """
+    A bare TLS connection; it counts when TLS is established and a first byte can be
+    sent.
+    """
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         self._crowd = crowd
         self._port = port
 
     def connect(self) -> None:
-        """Now."""
+        """Connect now."""
         agent, crowd = self, self._crowd
 
         class Bare(Protocol):
@@ -309,7 +319,9 @@ KINDS: dict[str, Callable[[Crowd, str, int], Any]] = {
 
 
 class Commands(LineReceiver):
-    """What the parent wants: a line of JSON each, and one for the answer."""
+    """
+    Commands of the parent process: a line of JSON for each, and one for each response.
+    """
 
     delimiter = b"\n"
     MAX_LENGTH = 1 << 22
@@ -341,7 +353,7 @@ class Commands(LineReceiver):
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Until standard input ends."""
+    """Run until standard input ends."""
     from twisted.internet import reactor as _reactor
 
     reactor: Any = _reactor

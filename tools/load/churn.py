@@ -1,5 +1,5 @@
 """
-Requests that are given up after a moment, each on its own connection.
+Requests that their clients cancel after a moment, each on its own connection.
 
 ``python -m tools.load.churn SETTINGS``; see `tools.load.clients.Churn`.
 """
@@ -14,12 +14,12 @@ import sys
 import time
 from typing import Any
 
-#: Connections that are being made at the same time.
+#: Maximum number of connections that are being established at the same time.
 MAX_CONNECTIONS = 400
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Do what standard input says, until it ends."""
+    """Execute commands from standard input, until it ends."""
     request = (
         f"GET {settings['target']} HTTP/1.1\r\nHost: kas\r\n"
         f"Authorization: Bearer {settings['token']}\r\n\r\n"
@@ -32,7 +32,7 @@ def main(settings: dict[str, Any]) -> None:
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
             sock = transport.get_extra_info("socket")
-            # A reset leaves nothing behind that would fill the table of connections.
+            # A reset leaves no entry in the system's table of connections.
             sock.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )

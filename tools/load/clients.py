@@ -1,4 +1,4 @@
-"""What starts the processes of this package, and asks them."""
+"""Starts the processes of this package, and sends them commands."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from typing import Any, Self
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: For the answer to a command: thousands of handshakes take their time.
+#: Maximum number of seconds for the response to a command: thousands of handshakes take
+#: long.
 ANSWER_SECONDS = 400
 
-#: Niceness of those who come first, and of those who come last.
+#: Niceness of processes that have priority, and of processes that yield to others.
 FIRST, LAST = -10, 19
 
-#: Seconds in which the first answer to a load is there.
+#: Maximum number of seconds until the first response to a load.
 BEGIN_SECONDS = 60
 
 
 class Child:
-    """One of them, as its parent sees it; a context manager that ends it."""
+    """A process of this package; a context manager that ends it."""
 
     def __init__(self, module: str, **settings: Any) -> None:
         self._child = subprocess.Popen(
@@ -36,7 +37,7 @@ class Child:
             stdout=subprocess.PIPE,
             cwd=_ROOT,
             text=True,
-            # Ctrl-C is for its parent, which ends it.
+            # Ctrl-C should only reach the parent, which ends this process.
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -60,23 +61,29 @@ class Child:
         self.end()
 
     def yield_to_others(self) -> None:
-        """Run when nobody else wants to: it stands for other machines."""
+        """
+        Run only when no other process needs the CPU, because it simulates other
+        machines.
+        """
         self._set_niceness(LAST)
 
     def come_first(self) -> None:
-        """Run before others: machines it stands for have time.  Only root may."""
+        """
+        Run before others, because the simulated machines are not busy.  Only root may
+        do this.
+        """
         with contextlib.suppress(PermissionError):
             self._set_niceness(FIRST)
 
     def _set_niceness(self, niceness: int) -> None:
         os.setpriority(os.PRIO_PROCESS, self._child.pid, niceness)
-        # Linux shares the cores among sessions first, where it is set up to.
+        # If configured, Linux first divides the cores among sessions.
         group = Path(f"/proc/{self._child.pid}/autogroup")
         if group.exists():
             group.write_text(str(niceness))
 
     def end(self) -> None:
-        """End it now."""
+        """Kill the process."""
         self._child.kill()
         self._child.wait()
         assert self._child.stdin is not None
@@ -85,7 +92,7 @@ class Child:
     def ask(
         self, command: str, *arguments: Any, seconds: float = ANSWER_SECONDS
     ) -> Any:
-        """Its answer to a command."""
+        """Send a command and return the response."""
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps([command, *arguments]) + "\n")
         self._child.stdin.flush()
@@ -99,15 +106,15 @@ class Child:
 
 class Agents(Child):
     """
-    Agents with real tunnels, which answer every request at once.
+    Agents with real tunnels, which respond to every request at once.
 
-    An agent that loses its connection comes back as agentk does: as the same instance,
-    with a newer generation, at any of *ports*.
+    An agent that loses its connection returns like agentk: as the same instance, with a
+    newer generation, at any of *ports*.
 
-    :param at_once: how many light ones greet at the same time; 0: all.
-    :param kind: ``light``; ``following`` ones are agentk's own dialers, which do what
-        kas tells them, and come back at the port of the beginning; ``bare`` ones are
-        TLS connections and nothing else.
+    :param at_once: the number of light agents that greet at the same time; 0: all.
+    :param kind: ``light``; ``following`` agents are agentk's own dialers, which obey
+        kas, and return at the port of the beginning; ``bare`` agents are only TLS
+        connections.
     :param hosts: addresses of kas; each has ports for 28,000 connections.
     """
 
@@ -130,35 +137,37 @@ class Agents(Child):
         )
 
     def connect(self, tokens: Sequence[str], port: int) -> None:
-        """One agent for each token, at one kas; all are welcome there."""
+        """
+        Connect an agent for each token to one kas, and wait until all are welcome.
+        """
         self.ask("connect", tokens, port)
 
     def move(self, tokens: Sequence[str], port: int) -> None:
-        """Cut their connections, which stand, and come back at another kas."""
+        """Cut the connections of these agents, and connect them to another kas."""
         self.ask("move", tokens, port)
 
     def come_back_at(self, *ports: int) -> None:
-        """From now on, in place of the ports of the beginning."""
+        """Use these ports from now on for agents that return."""
         self.ask("come back at", ports)
 
     @property
     def made(self) -> int:
-        """Connections that were made so far, by all of them."""
+        """Return the number of connections that all agents have made so far."""
         return int(self.ask("made"))
 
     def wait_until_made(self, count: int) -> None:
-        """Until there were so many, and each agent has one."""
+        """Wait until *count* connections were made, and each agent has one."""
         self.ask("wait until made", count)
 
 
 class Load(Child):
     """
-    *rate* requests a second in all, evenly over *ports* and *targets*.
+    *rate* requests per second in total, evenly over *ports* and *targets*.
 
-    :param kind: ``get``; ``post`` makes objects, ``watch`` watches a list.
-    :param ca: its certificates are asked for; plain HTTP without.
-    :param begin: to enter waits for the first answer.
-    :ivar seen: what it saw; there once it ended.
+    :param kind: ``get``; ``post`` creates objects, ``watch`` watches a list.
+    :param ca: CA certificates that verify the server; None for plain HTTP.
+    :param begin: whether entering the context waits for the first response.
+    :ivar seen: the results, after the end.
     """
 
     def __init__(
@@ -183,7 +192,7 @@ class Load(Child):
             ca=str(ca),
             **settings,
         )
-        # What is late must not be late in the one that measures.
+        # The measuring process must not cause delays itself.
         self.come_first()
 
     def __enter__(self) -> Self:
@@ -204,17 +213,17 @@ class Load(Child):
             self.end()
 
     def window(self, name: str) -> None:
-        """Requests that are due from now on are counted under this name, too."""
+        """Count requests that are due from now on under this name, too."""
         self.ask("window", name)
 
     def stop(self) -> dict[str, Any]:
-        """Send no more, and wait for what is under way; what it saw."""
+        """Stop sending, wait for the requests in progress, and return the results."""
         if not self.seen:
             self.seen = self.ask("stop")
         return self.seen
 
     def windows(self) -> dict[str, dict[str, Any]]:
-        """`stop`, by the names of `window`."""
+        """Call `stop`, and return the results by the names of `window`."""
         found: dict[str, dict[str, Any]] = self.stop()["windows"]
         return found
 
@@ -223,7 +232,7 @@ class Load(Child):
 
 
 class Churn(Child):
-    """Requests that are given up after a moment, each on its own connection."""
+    """Requests that are cancelled after a moment, each on its own connection."""
 
     def __init__(
         self, ports: Sequence[int], target: str, token: str, rate: float
@@ -233,6 +242,9 @@ class Churn(Child):
         )
 
     def run(self, seconds: float, patience: float) -> dict[str, Any]:
-        """For so long; how many were sent, and what was answered nevertheless."""
+        """
+        Send requests for *seconds*; return their number, and the responses that arrived
+        anyway.
+        """
         seen: dict[str, Any] = self.ask("run", seconds, patience)
         return seen

@@ -1,4 +1,4 @@
-"""One connection to kas, kept from request to request, and what can fail on it."""
+"""A connection to kas that is kept for several requests, and its errors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import ssl
 
 
 class Failed(Exception):
-    """A request without a whole answer, and why."""
+    """Raised with the reason if a request got no complete response."""
 
 
 class Stale(Failed):
-    """A connection that was used before ended before the first byte of an answer."""
+    """Raised if a kept connection ended before the first byte of the response."""
 
 
 class Connection:
-    """One connection that is kept from request to request."""
+    """A connection that is kept for several requests."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -27,7 +27,7 @@ class Connection:
 
     @classmethod
     async def make(cls, port: int, context: ssl.SSLContext | None) -> Connection:
-        """A new one, with TLS where there is a context."""
+        """Open a connection, with TLS if *context* is given."""
         return cls(
             *await asyncio.open_connection(
                 "127.0.0.1", port, ssl=context, limit=1 << 20
@@ -36,11 +36,13 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """The other side did not close it, as far as we know."""
+        """
+        Return whether the other side has not closed the connection, as far as known.
+        """
         return self.keep and not self.reader.at_eof() and not self.writer.is_closing()
 
     async def head(self, request: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request; the status and the fields of the answer."""
+        """Send a request; return the status and the fields of the response."""
         self.used += 1
         began = False
         try:
@@ -63,7 +65,7 @@ class Connection:
         return int(lines[0].split()[1]), fields
 
     async def chunk(self) -> bytes:
-        """The next chunk; empty at the end."""
+        """Return the next chunk; empty at the end."""
         try:
             size = int((await self.reader.readuntil(b"\r\n")).partition(b";")[0], 16)
             return (await self.reader.readexactly(size + 2))[:-2]
@@ -71,7 +73,7 @@ class Connection:
             raise Failed(f"in the answer: {error!r}") from None
 
     async def body(self, fields: dict[str, str]) -> bytes:
-        """All of the answer."""
+        """Return the whole body of the response."""
         if fields.get("transfer-encoding") == "chunked":
             parts = []
             while data := await self.chunk():
@@ -83,5 +85,5 @@ class Connection:
             raise Failed(f"in the answer: {error!r}") from None
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Close the connection."""
         self.writer.close()

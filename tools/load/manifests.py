@@ -1,4 +1,4 @@
-"""Manifests of as many objects as one likes."""
+"""Manifests of any number of objects."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import yaml
 
 __all__ = ["EACH", "manifest_files", "manifests"]
 
-#: Objects of one Namespace, itself counted.
+#: Number of objects of one Namespace, including the Namespace.
 EACH = 50
 
 
 def manifests(count: int, prefix: str) -> list[dict[str, Any]]:
-    """Namespaces of `EACH` ConfigMaps, Secrets and Deployments of no replicas."""
+    """
+    Return Namespaces with `EACH` objects: ConfigMaps, Secrets and Deployments of no
+    replicas.
+    """
     found: list[dict[str, Any]] = []
     for number in range(count):
         space = f"{prefix}-{number // EACH:03}"
@@ -43,7 +46,7 @@ def manifests(count: int, prefix: str) -> list[dict[str, Any]]:
 
 
 def manifest_files(objects: list[dict[str, Any]]) -> dict[str, str]:
-    """The same as twenty objects in each file."""
+    """Return the objects as files of twenty objects each."""
     found: dict[str, str] = {}
     for begin in range(0, len(objects), 20):
         part = objects[begin : begin + 20]

@@ -1,8 +1,8 @@
 """
-Requests in a process of their own, which counts what fails.
+Requests in a separate process, which counts failures.
 
-``python -m tools.load.requests SETTINGS``; see `tools.load.clients.Load`.  Nothing is
-repeated: a request that fails has failed.
+``python -m tools.load.requests SETTINGS``; see `tools.load.clients.Load`.  Failed
+requests are counted and not repeated.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from typing import Any
 
 from tools.load.connection import Connection, Failed, Stale
 
-#: For a whole request: longer than kas lets one wait for its agent.
+#: Timeout of a request in seconds: longer than kas lets a request wait for its agent.
 SECONDS = 40.0
 
-#: Failures that are told in full; of more, only the number.
+#: Maximum number of failures that are reported in full; of further ones, only the
+#: number.
 MAX_TOLD = 50
 
-#: Connections of one load to one port: what an open loop needs while answers take a
-#: second.
+#: Maximum number of connections of one load to one port: enough for an open loop while
+#: responses take a second.
 MAX_CONNECTIONS = 400
 
-#: Connections that are made to begin with.
+#: Number of connections that are opened at first.
 LEAST_CONNECTIONS = 12
 
 
 class Window:
     """
-    What was seen of the requests that were due in one span of time.
+    Results of the requests that were due in one period.
 
-    :param wanted: the outcome that is no failure.
+    :param wanted: the outcome of a successful request.
     """
 
     def __init__(self, wanted: str) -> None:
@@ -47,7 +48,7 @@ class Window:
         self._failures: list[dict[str, Any]] = []
 
     def note(self, number: int, outcome: str, took: float, why: str) -> None:
-        """One of them."""
+        """Record one request."""
         self._took.append(took)
         self._outcomes[outcome] += 1
         if outcome != self._wanted and len(self._failures) < MAX_TOLD:
@@ -62,7 +63,7 @@ class Window:
             )
 
     def summary(self) -> dict[str, Any]:
-        """How many there were, how many failed, and how long they took."""
+        """Return the numbers of requests and failures, and the latencies."""
         took = sorted(self._took)
 
         def at(part: float) -> float:
@@ -81,13 +82,13 @@ class Window:
 
 class Load:
     """
-    *rate* requests a second, however long the answers take.
+    *rate* requests per second, however long the responses take.
 
-    Latency is counted from when a request was due, so that a stall is seen in each of
-    the requests that it delays.
+    Latency is counted from the time when a request was due, so that a stall shows in
+    each request that it delays.
     """
 
-    #: The outcome that is no failure, unless the settings name another.
+    #: Outcome of a successful request, unless the settings name another one.
     wanted = "200"
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -107,13 +108,13 @@ class Load:
         self.begun = asyncio.Event()
 
     def window(self, name: str) -> None:
-        """Count what is due from now on under this name, too."""
+        """Count requests that are due from now on under this name, too."""
         window = self.windows.setdefault(name, Window(self.wanted))
-        #: Those that count what is due now.
+        #: Windows that count requests that are due now.
         self.now = [self.all, window]
 
     def request(self, method: str, target: str, *fields: str, body: str = "") -> bytes:
-        """A request as it is sent."""
+        """Return the bytes of a request."""
         lines = [
             f"{method} {target} HTTP/1.1",
             "Host: 127.0.0.1",
@@ -128,7 +129,7 @@ class Load:
         return ("\r\n".join(lines) + "\r\n\r\n" + body).encode()
 
     async def run(self, ended: asyncio.Event) -> dict[str, Any]:
-        """Until *ended*; what was seen."""
+        """Send requests until *ended*, and return the results."""
         rate: float = self.settings["rate"]
         begin = time.monotonic()
         running: set[asyncio.Task[None]] = set()
@@ -138,7 +139,8 @@ class Load:
             if wait > 0:
                 await asyncio.sleep(wait)
             if len(running) >= MAX_CONNECTIONS * len(self.ports):
-                # It is an open loop only as far as this: the rest counts as late.
+                # Beyond this number, the open loop waits, and later requests count as
+                # late.
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._one(self.count, due, self.now))
             running.add(task)
@@ -149,7 +151,7 @@ class Load:
         return self.summary(time.monotonic() - begin)
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What was seen."""
+        """Return the results."""
         return {
             **self.all.summary(),
             "seconds": seconds,
@@ -175,10 +177,10 @@ class Load:
             self.begun.set()
 
     def noted(self, number: int, outcome: str) -> None:
-        """For those who keep it."""
+        """Record an outcome, in subclasses."""
 
     async def ask(self, number: int) -> tuple[str, bytes]:
-        """GET; on a connection that is kept."""
+        """Send a GET on a kept connection."""
         port = self.ports[number % len(self.ports)]
         target = self.targets[(number // len(self.ports)) % len(self.targets)]
         request = self.request("GET", target)
@@ -188,8 +190,8 @@ class Load:
                 status, fields = await connection.head(request)
                 body = await connection.body(fields)
             except Stale:
-                # What every client does with an idle connection that was closed under
-                # its hands: this is no failure of the request.
+                # Every client repeats a request if the kept connection was closed
+                # before the response, so this is not a failure of the request.
                 self.resent += 1
                 connection.close()
                 continue
@@ -204,9 +206,9 @@ class Load:
 
     async def _connection(self, port: int) -> Connection:
         idle = self.idle[port]
-        # A balancer gives the first ones to all of its targets.
+        # A load balancer distributes the first connections over all its targets.
         while idle and self.count > LEAST_CONNECTIONS:
-            # In turn, so that each of them is used.
+            # Connections are used in turn, so that each of them is used.
             connection = idle.popleft()
             if connection.usable:
                 return connection
@@ -215,7 +217,9 @@ class Load:
 
 
 class Creations(Load):
-    """Each request makes an object with a name of its own, on a new connection."""
+    """
+    A load whose requests each create an object with its own name, on a new connection.
+    """
 
     wanted = "201"
 
@@ -227,7 +231,7 @@ class Creations(Load):
         return f"{self.settings['prefix']}-{number:06}"
 
     async def ask(self, number: int) -> tuple[str, bytes]:
-        """POST."""
+        """Send a POST."""
         body = json.dumps({"metadata": {"name": self._name(number)}})
         request = self.request("POST", self.targets[0], "Connection: close", body=body)
         connection = await Connection.make(self.ports[0], self.context)
@@ -239,20 +243,20 @@ class Creations(Load):
         return str(status), b"" if status == 201 else answer
 
     def noted(self, number: int, outcome: str) -> None:
-        """By the name that it would have made."""
+        """Record the outcome by the name of the object."""
         self.by_name[self._name(number)] = outcome
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What was seen, with the outcome of each name."""
+        """Return the results, with the outcome of each name."""
         return {**super().summary(seconds), "by_name": self.by_name}
 
 
 class Watchers(Load):
     """
-    Watch a list, each its own, and note every event.
+    Clients that each watch a list, and record every event.
 
-    An answer that ends between two events is followed by the next from where it ended,
-    as every client does; every other end is a broken watch.
+    If a response ends between two events, the client continues with another one, as
+    every client does; every other end is a broken watch.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -264,7 +268,7 @@ class Watchers(Load):
         self._watching = 0
 
     async def run(self, ended: asyncio.Event) -> dict[str, Any]:
-        """Until *ended*; what was seen."""
+        """Watch until *ended*, and return the results."""
         tasks = [
             asyncio.create_task(self._watch(number)) for number in range(len(self.seen))
         ]
@@ -334,7 +338,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Load]] = {
 
 
 async def main(settings: dict[str, Any]) -> None:
-    """Do what standard input says, until it ends."""
+    """Execute commands from standard input, until it ends."""
     load = KINDS[settings["kind"]](settings)
     commands: asyncio.Queue[list[Any]] = asyncio.Queue()
     loop = asyncio.get_running_loop()

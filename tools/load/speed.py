@@ -1,11 +1,11 @@
 """
-As fast as it goes: requests by wrk where it is found, the rest by ourselves.
+Requests at maximum speed, with wrk if it is installed; downloads and watches.
 
     python -m tools.load.speed requests URL CONNECTIONS SECONDS SETTINGS [PATH ...]
     python -m tools.load.speed downloads URL TOKEN BYTES
     python -m tools.load.speed watch URL TOKEN COUNT
 
-The first prints one JSON object; the others go on until they are stopped.
+The first command prints one JSON object; the others run until they are stopped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import attrs
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: The header field that tells requests apart, and what it says when each differs.
+#: Header field that identifies a request, and the format of its value if each differs.
 ID, FRESH_ID = "X-Request-Id", "b63bdc6b-8d2f-4a7f-a2f2-%012d"
 
-#: As a client such as kubectl sends them, beside Host and Authorization.
+#: Header fields of a client such as kubectl, except Host and Authorization.
 HEADERS = {
     "User-Agent": "kubectl/v1.36.3 (linux/amd64) kubernetes/unknown",
     "Accept": "application/json, */*",
@@ -46,7 +46,7 @@ HEADERS = {
 
 @attrs.frozen
 class Load:
-    """What a run of requests gave."""
+    """Results of a run of requests."""
 
     requests: int
     seconds: float
@@ -64,10 +64,12 @@ def requests(
     fresh: bool = False,
 ) -> Load:
     """
-    Closed loop: each connection sends its next request after each answer.
+    Run a closed loop: each connection sends its next request after each response.
 
-    :param nice: of the process that sends them; above 0 what it asks goes first.
-    :param fresh: no head is like another one: each request has an id of its own.
+    :param nice: niceness of the sending process; above 0, the measured programs go
+        first.
+    :param fresh: whether each request has an id of its own, so that no two heads are
+        equal.
     """
     wrk = shutil.which("wrk")
     headers = {**HEADERS, "Authorization": f"Bearer {token}"}
@@ -127,7 +129,7 @@ def _own(
     nice: int,
     fresh: bool,
 ) -> Load:
-    """Without wrk: a process of ours, slower, so the server is less loaded."""
+    """Run the loop without wrk, in a process of ours, which is slower."""
     settings = json.dumps({"headers": headers, "fresh": fresh})
     arguments = [url, str(connections), str(seconds), settings]
     text = subprocess.run(
@@ -145,7 +147,9 @@ def _own(
 
 
 def latencies(url: str, token: str, count: int) -> list[float]:
-    """Seconds of *count* requests, one after the other on one connection."""
+    """
+    Return the seconds of *count* requests, sent one after the other on one connection.
+    """
     where = urlsplit(url)
     head = _request(where.path, {**HEADERS, "Authorization": f"Bearer {token}"})
     found = []
@@ -159,7 +163,7 @@ def latencies(url: str, token: str, count: int) -> list[float]:
 
 
 def download(url: str, token: str, size: int) -> float:
-    """Seconds that a body of *size* bytes takes."""
+    """Return the seconds of a download of *size* bytes."""
     where = urlsplit(url)
     began = time.perf_counter()
     with _connect(where) as connection:
@@ -251,7 +255,7 @@ def _run_requests(arguments: list[str]) -> None:
 
 
 def _run_downloads(arguments: list[str]) -> None:
-    """Endless downloads of one URL, until the process is stopped."""
+    """Download one URL repeatedly, until the process is stopped."""
     url, token, size = arguments
     print("downloading", flush=True)
     while True:
@@ -259,7 +263,9 @@ def _run_downloads(arguments: list[str]) -> None:
 
 
 def _run_watches(arguments: list[str]) -> None:
-    """Open many watches; after each event, say how many saw it."""
+    """
+    Open many watches; after each event, print the number of watches that received it.
+    """
     import selectors
 
     url, token, count = arguments

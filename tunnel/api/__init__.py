@@ -1,11 +1,11 @@
 """
-The API of modules, by subject: their interfaces, and the interfaces that they get.
+The API for modules, by subject: what a module implements, and what it can use.
 
 A feature is one module with two halves: the server half runs in kas, the agent half in
-agentk.  Each half is found by name through a dropin (`tunnel.plugin`), made with one
-argument, the *module API* (`IServerModuleApi`, `IAgentModuleApi`), and from then on can
-reach what that API lists and nothing else.  docs/modules.rst walks through a complete
-one.
+agentk.  kas and agentk find each half by name through a dropin (`tunnel.plugin`), and
+create it with one argument, the *module API* (`IServerModuleApi`, `IAgentModuleApi`). A
+half can use the attributes of that API and nothing else.  docs/modules.rst explains a
+complete module.
 
     modules.py        the halves of a module, their factories, and the API of each half
     calls.py          calls of protobuf services
@@ -14,10 +14,10 @@ one.
     users.py          credentials, and the rights that they give
     audit.py          events of the audit log
     events.py         events inside one program
-    capabilities.py   what modules of one program offer to each other
+    capabilities.py   objects that modules of one program offer to each other
     configuration.py  agents' configuration in Git
     git.py            Git repositories
-    gitlab.py         GitLab: projects of agents, and requests to it
+    gitlab.py         GitLab: projects of agents, and requests to GitLab
     kubernetes.py     the API server next to agentk
     leadership.py     work that only one replica may do
     stores.py         small durable values that all kas share
@@ -25,9 +25,9 @@ one.
     network.py        listeners, and requests to other servers
     workers.py        limits that the workers of one kas share
     tracing.py        spans for OpenTelemetry
-    repositories.py   sections of kas' file that name Git repositories
+    repositories.py   sections of kas' configuration that name Git repositories
 
-Import names from this package; in which file each is may change.
+Import names from this package; the files that define them may change.
 """
 
 from tunnel.api.agents import ConnectedAgent, IAgents, KubernetesVersion

@@ -41,13 +41,15 @@ class ConnectedAgent:
     pod_namespace: str = ""
     pod_name: str = ""
     kubernetes_version: KubernetesVersion = KubernetesVersion()
-    #: The project that the agent belongs to; 0: none.
+    #: ID of the GitLab project that the agent belongs to; 0 without a project.
     project_id: int = 0
     services: frozenset[str] = frozenset()
-    #: Why the agent cannot reach its cluster, as text for users; empty: it can.
+    #: Reason why the agent cannot reach its cluster, as text for users; empty if it
+    #: can.
     cluster_problem: str = ""
-    #: Of its machine; known to the kas that it is connected to, as is *telemetry*: how
-    #: it was installed, by GitLab's names.
+    #: Architecture of the agent's machine.  Only the kas that holds the connection
+    #: knows this attribute and *telemetry*, GitLab's names for the way the agent was
+    #: installed.
     architecture: str = ""
     telemetry: tuple[tuple[str, str], ...] = ()
 
@@ -62,14 +64,15 @@ class IAgents(Interface):
         agent_id: str = "", project_id: int = 0
     ) -> Awaitable[list[ConnectedAgent]]:
         """
-        Return the connections of an agent, of a project's agents, or all, at any kas.
+        Return the connections of one agent, of the agents of a project, or of all
+        agents, to any kas.
 
-        :raises CallError: UNAVAILABLE, no kas can know.
+        :raises CallError: UNAVAILABLE if the agents of other kas cannot be looked up.
         """
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
         """
-        Have ``kasctl status`` show what is wrong with an agent.
+        Set the problem of an agent that ``kasctl status`` shows.
 
-        :param problem: at most 1000 characters; empty: nothing is wrong.
+        :param problem: at most 1000 characters; an empty text removes the problem.
         """

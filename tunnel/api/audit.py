@@ -20,7 +20,7 @@ __all__ = [
 
 
 class AuditLevel(Enum):
-    """Which events the operator wants in the audit log."""
+    """The operator's choice of events for the audit log."""
 
     NONE = "none"
     #: Requests that change something or run a command, and refused requests.
@@ -34,10 +34,10 @@ class AuditEvent:
     An entry of the audit log.
 
     :ivar action: a name that the module chooses, such as ``kubernetes.request``.
-    :ivar access: the credential and its agent; None: kas accepted no credential.
+    :ivar access: the credential and its agent; None if kas accepted no credential.
     :ivar outcome: a status code, or a word.
     :ivar details: further fields for programs; never a secret.
-    :ivar stranger: kas refused a client whose credential it did not accept.  Anyone can
+    :ivar stranger: whether kas refused a client because of its credential.  Anyone can
         cause such events, so the audit log limits their number and size.
     """
 
@@ -51,7 +51,7 @@ class AuditEvent:
 class IAudit(Interface):
     """The audit log: `IServerModuleApi.audit`."""
 
-    level: AuditLevel = Attribute("Which events the operator wants.")
+    level: AuditLevel = Attribute("The operator's choice of events.")
 
     def record(event: AuditEvent) -> None:
-        """Write one event to the audit log; never waits."""
+        """Write one event to the audit log, without waiting."""

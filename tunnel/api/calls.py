@@ -35,26 +35,30 @@ __all__ = [
 ]
 
 
-#: In ``call.metadata`` of calls of the external API: the client's address, as kas sees
-#: it; empty: the call came by a unix socket.
+#: Key of a call's metadata in the external API: the client's address as kas sees it;
+#: empty for a call through a Unix socket.
 CLIENT_ADDRESS = "client-address"
 
 
-#: Key of a call's metadata: the operating system's user of `kasctl`, according to
-#: `kasctl`.
+#: Key of a call's metadata: the operating system user of `kasctl`, as `kasctl` reports
+#: it.
 OPERATOR = "kasctl-operator"
 
 
 class IClientCall(Interface):
-    """One call under way: send requests, read responses, or give up."""
+    """A call in progress: sends requests, returns responses, and can be cancelled."""
 
-    metadata: Mapping[str, str] = Attribute("Of the answer, once it came.")
+    metadata: Mapping[str, str] = Attribute(
+        "Metadata of the response; empty until it arrives."
+    )
 
     def send(request: Message) -> Awaitable[None]:
-        """Send one request, once there is room; :raises CallError: it is over."""
+        """
+        Send one request, once there is room; :raises CallError: the call has ended.
+        """
 
     def finish() -> None:
-        """No more requests."""
+        """Note that no further request follows."""
 
     def response() -> Awaitable[Any]:
         """Return the response of a call that has exactly one."""
@@ -63,14 +67,14 @@ class IClientCall(Interface):
         """Iterate over the responses."""
 
     def cancel() -> None:
-        """Give up; does nothing once the call is over."""
+        """Cancel the call; does nothing once the call has ended."""
 
 
 class IServiceClient(Interface):
     """
-    Calls the methods of one service.
+    Client for the methods of one service.
 
-    Responses are messages of the method's type.  Every way to fail is a
+    Responses are messages of the method's type.  Every failure is a
     `tunnel.errors.CallError`.
     """
 
@@ -82,9 +86,9 @@ class IServiceClient(Interface):
         metadata: Mapping[str, str] | None = None,
     ) -> Awaitable[Any]:
         """
-        One request, one response.
+        Send one request and return its single response.
 
-        :param timeout: seconds until DEADLINE_EXCEEDED; 0: as long as it takes.
+        :param timeout: seconds until DEADLINE_EXCEEDED; 0 for no timeout.
         """
 
     def stream(
@@ -94,7 +98,9 @@ class IServiceClient(Interface):
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """One request, the responses one by one; leaving the loop cancels the call."""
+        """
+        Send one request and yield its responses; leaving the loop cancels the call.
+        """
 
     def open(
         method: str,
@@ -110,22 +116,23 @@ class ICalls(Interface):
 
     def handle(service: ServiceDescriptor, implementation: object) -> None:
         """
-        Answer calls of the other side.
+        Handle the calls that the other side makes to a service.
 
         :param implementation: has one method per method of the service, in snake_case.
             Unary: ``async def f(request, call) -> response``.  Streams are async
-            iterators: ``requests`` in place of ``request``, ``yield`` to answer.
-        :raises ValueError: a method is missing, or another module answers it.
+            iterators: ``requests`` instead of ``request``, ``yield`` for each response.
+        :raises ValueError: the implementation lacks a method, or another module handles
+            the service.
         """
 
     def handle_stream(
         method: str, accept: Callable[[IStream, IOpening], IStreamReceiver]
     ) -> None:
         """
-        Answer raw streams of the other side that name *method*.
+        Handle raw streams from the other side that name *method*.
 
-        :param accept: gets the stream and how it was opened, returns the receiver.
-        :raises ValueError: another module answers it.
+        :param accept: takes the stream and its opening, and returns the receiver.
+        :raises ValueError: another module handles this method.
         """
 
 
@@ -134,10 +141,11 @@ class IServerCalls(ICalls):
 
     def handle_external(service: ServiceDescriptor, implementation: object) -> None:
         """
-        Answer calls of GitLab and others, who come to the external API with a token.
+        Handle calls of clients of the external API, such as GitLab, which send a token.
 
-        As `handle`, and the same object may be given to both; here ``call.agent`` is
-        None.  Where the external API is not configured, no client can call.
+        Works like `handle`, and the same object may be passed to both; here
+        ``call.agent`` is None.  If the external API is not configured, no client can
+        call the service.
         """
 
     def client(
@@ -162,11 +170,11 @@ class IServerCalls(ICalls):
         """
         Open a raw stream to an agent at any kas.
 
-        It returns at once.  While no instance of the agent is connected, the stream
-        waits, up to the routing timeout; then the receiver's `stream_closed` gets a
+        Returns at once.  While no instance of the agent is connected, the stream waits,
+        up to the routing timeout; then kas calls the receiver's `stream_closed` with a
         `tunnel.errors.AgentUnavailable`.
 
-        :param receiver: an `IPathReceiver` is notified of the path, too.
+        :param receiver: an `IPathReceiver` is also notified of problems of the path.
         :param metadata: the first header block, at most 64 KiB.
         """
 
@@ -176,10 +184,10 @@ class IAgentCalls(ICalls):
 
     def handle_as_leader(service: ServiceDescriptor, implementation: object) -> None:
         """
-        As `handle`, where only the agentk that leads can answer.
+        Handle calls like `handle`, but only while this agentk is the leader.
 
-        Another refuses the call, and kas tries the next one; for as long as none leads
-        the call waits, up to the routing time limit.
+        Other replicas refuse the call, and kas tries the next one; while no replica is
+        the leader, the call waits, up to the routing timeout.
         """
 
     def client(service: ServiceDescriptor) -> IServiceClient:

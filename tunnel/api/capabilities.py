@@ -21,12 +21,13 @@ class ICapabilities(Interface):
         """
         Offer *implementation* to other modules, until this module stops.
 
-        :raises ValueError: it does not provide *interface*, or another module does.
+        :raises ValueError: *implementation* does not provide *interface*, or another
+            module already offers this interface.
         """
 
     def get(interface: Any) -> Any:
         """
-        Return the implementation of *interface*; None: no module offers one now.
+        Return the implementation of *interface*; None if no module offers one now.
 
-        Look again for each use: the other module may restart.
+        Call this method for each use, because the other module may restart.
         """

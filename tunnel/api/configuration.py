@@ -29,8 +29,9 @@ class IConfigurationDelivery(Interface):
         A module that sends other content from this commit waits, so that both take
         effect together.
 
-        :return: False: its file is in this repository, on a branch at another commit;
-            True: agentk has the configuration, or its file is not in this repository.
+        :return: True if agentk has the configuration, or its file is not in this
+            repository; False if the file is in this repository, but its branch is at
+            another commit.
         :raises CallError: the configuration cannot be sent now.
         """
 
@@ -44,18 +45,20 @@ class ISections(Interface):
         module stops: now with the current section, and after each change of the
         section.
 
-        A configuration takes effect as a whole or not at all: agentk first reads every
-        module's section with its schema, and if one is invalid, no module gets any.
-        *apply* must not fail.  agentk skips keys that an older schema does not have.
+        A configuration takes effect as a whole or not at all: agentk first reads the
+        section of every module with its schema, and if one is invalid, no module gets
+        its section. *apply* must not fail.  agentk ignores keys that its schema does
+        not know, because the file may be for a newer version.
 
-        :param section: its key in the file, such as ``gitops``.
+        :param section: the section's key in the file, such as ``gitops``.
         :param schema: an attrs class in which every attribute has a default; without
             the section, all defaults apply.
         """
 
     def apply(texts: Mapping[str, str]) -> None:
         """
-        Put a configuration into effect: the JSON text of each section that there is.
+        Put a configuration into effect.
 
+        :param texts: the JSON text of each section in the file.
         :raises ConfigurationError: a module refuses its section; nothing has changed.
         """

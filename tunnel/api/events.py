@@ -79,7 +79,7 @@ class GitPushed:
 
 @attrs.frozen
 class Draining:
-    """In both programs: the program stops; finish running work, and begin no other."""
+    """In both programs: the program stops, so finish running work and start none."""
 
 
 @attrs.frozen
@@ -98,9 +98,9 @@ class TunnelDisconnected:
 
 @attrs.frozen
 class ConfigurationRefused:
-    """In agentk: whether the file in Git is in effect."""
+    """In agentk: the configuration in Git was refused, or is in effect again."""
 
-    #: Why it is not; empty: it is.
+    #: Reasons why the configuration is not in effect; empty if it is.
     problems: tuple[str, ...]
 
 
@@ -108,7 +108,7 @@ class IEvents(Interface):
     """Events of this process: ``api.events`` of both halves."""
 
     def publish(event: object) -> None:
-        """Call each subscriber of the event's class now; none of them may wait."""
+        """Call each subscriber of the event's class now; subscribers must not wait."""
 
     def subscribe(
         kind: type[_E], callback: Callable[[_E], object]

@@ -25,13 +25,14 @@ __all__ = [
 @attrs.frozen(kw_only=True)
 class GitAddress:
     """
-    Where a Git repository is: in a folder of this machine, or at a Git server.
+    Place of a Git repository: a folder of this machine, or a URL of a Git server.
 
-    :ivar path: the folder, bare or with a working tree, which is not looked at.
+    :ivar path: the folder of a bare repository, or of one with a working tree, which is
+        ignored.
     :ivar url: ``https://...`` or ``http://...``, without user name and password.
-    :ivar credentials_file: one line, ``user:password``, for the server.
-    :ivar ca_certificate_file: PEM certificates that sign the server's, in place of the
-        system's.
+    :ivar credentials_file: a file with one line, ``user:password``, for the server.
+    :ivar ca_certificate_file: PEM certificates of CAs to trust for the server, instead
+        of the system's.
     """
 
     path: Path | None = None
@@ -43,10 +44,10 @@ class GitAddress:
 @attrs.frozen(kw_only=True)
 class GitalyAddress:
     """
-    A repository of GitLab, and the Gitaly that has it: as GitLab says it.
+    Place of a GitLab repository: its Gitaly server, as GitLab reports it.
 
     :ivar address: ``tcp://host:port``, ``tls://host:port`` or ``unix:/path``.
-    :ivar features: names and values of metadata that each call has.
+    :ivar features: names and values of metadata that kas sends with each call.
     """
 
     address: str
@@ -65,7 +66,7 @@ class TreeEntryKind(Enum):
 
     FILE = "file"
     FOLDER = "folder"
-    #: A symbolic link: a repository follows none by itself.
+    #: A symbolic link; the methods of `IRepository` do not follow it.
     LINK = "link"
     SUBMODULE = "submodule"
 
@@ -73,10 +74,11 @@ class TreeEntryKind(Enum):
 @attrs.frozen
 class TreeEntry:
     """
-    One path of a tree.
+    One entry of a tree.
 
-    :ivar path: from the root of the tree, with ``/``.
-    :ivar object_id: two files of one id have the same content.
+    :ivar path: path from the root of the tree, with ``/``.
+    :ivar object_id: Git's id of the content: files with the same id have the same
+        content.
     """
 
     path: str
@@ -86,14 +88,14 @@ class TreeEntry:
 
 class IRepository(Interface):
     """
-    One Git repository, read without a working tree: nothing in it ever runs.
+    One Git repository, read without a working tree: kas never runs anything from it.
 
-    All errors are a `tunnel.errors.CallError`: INVALID_ARGUMENT, for impossible refs,
-    paths and ids; NOT_FOUND, the ref or path does not exist; OUT_OF_RANGE, the commit
-    is not available any more: resolve again; FAILED_PRECONDITION, the path is not a
-    file; RESOURCE_EXHAUSTED, a limit was exceeded; PERMISSION_DENIED, the Git server
-    refuses kas; UNAVAILABLE, the Git server is unreachable; DEADLINE_EXCEEDED, a
-    timeout.
+    Every error is a `tunnel.errors.CallError`: INVALID_ARGUMENT for invalid refs, paths
+    and ids; NOT_FOUND if the ref or path does not exist; OUT_OF_RANGE if the commit is
+    not available any more, so resolve again; FAILED_PRECONDITION if the path is not a
+    file; RESOURCE_EXHAUSTED if a limit was exceeded; PERMISSION_DENIED if the Git
+    server refuses kas; UNAVAILABLE if the Git server is unreachable; DEADLINE_EXCEEDED
+    after a timeout.
 
     A commit from `resolve` can be read until many other commits have been resolved.
     """
@@ -105,14 +107,14 @@ class IRepository(Interface):
         Callers that wait for the same ref share one fetch, which begins after the call.
 
         :param ref: a branch, a full name (``refs/tags/v1``), ``HEAD`` (the default
-            branch), or the id of a commit; if it exists, it can be read from then on.
+            branch), or the id of a commit, which can be read afterwards if it exists.
         """
 
     def default_branch() -> Awaitable[str]:
         """
-        Return the whole name of the default branch (``refs/heads/main``).
+        Return the full name of the default branch (``refs/heads/main``).
 
-        ``HEAD`` if the repository does not say which branch that is.
+        Returns ``HEAD`` if the repository does not report its default branch.
         """
 
     def tree(
@@ -126,15 +128,16 @@ class IRepository(Interface):
         List the folder *path* of a commit, in Git's order.
 
         :param recursive: list all files, links and submodules below it, but no folders.
-        :param most: entries that the caller can use: of a larger folder, only the first
-            *most* + 1 are read and returned.
+        :param most: number of entries that the caller can use; of a larger folder, only
+            the first *most* + 1 are read and returned.
         """
 
     def read(commit: str, path: str, *, limit: int) -> Awaitable[bytes]:
         """
         Return the content of the file *path* of a commit.
 
-        :param limit: bytes; a larger file is RESOURCE_EXHAUSTED, and not read.
+        :param limit: maximum size in bytes; a larger file is not read, and causes
+            RESOURCE_EXHAUSTED.
         """
 
     def read_files(
@@ -144,42 +147,43 @@ class IRepository(Interface):
         Return the contents of *files*, in their order.
 
         :param files: entries that `tree` returned for *commit*.
-        :param limit: bytes of one file.
-        :param total: bytes of all of them; neither is read beyond its limit.
+        :param limit: maximum number of bytes of one file.
+        :param total: maximum number of bytes of all files; kas reads no more than
+            either limit.
         """
 
     def link(commit: str, path: str) -> Awaitable[str]:
         """
         Return the target of the symbolic link *path* of a commit, as written.
 
-        This method does not follow it; a caller that does must check that it stays
-        inside.
+        A caller that follows the link must check that the target is inside the
+        repository.
         """
 
     def changed(old: str, new: str, path: str = "") -> Awaitable[list[str]]:
         """
-        Paths of the files below *path* that differ between two commits.
+        Return the paths of the files below *path* that differ between two commits.
 
-        :raises CallError: OUT_OF_RANGE, one of the two is not here any more: take
-            everything for changed.
+        :raises CallError: OUT_OF_RANGE if one of the commits is not available any more;
+            treat every file as changed.
         """
 
     def contains(ref: str, commit: str) -> Awaitable[bool]:
         """
         Tell whether *commit* is in the history of *ref* now.
 
-        A commit that the repository does not have is in no history.
+        The result is False if the repository does not have the commit.
 
         :param ref: as for `resolve`.
-        :param commit: the whole id.
+        :param commit: the full id.
         """
 
 
 class IRepositories(Interface):
-    """Git repositories, which all modules share: each is fetched once for all."""
+    """Git repositories; all modules share them, so that kas fetches each only once."""
 
     def open(address: GitAddress | GitalyAddress) -> IRepository:
         """
-        Return the repository at *address*; equal addresses return the same object, and
-        no request is sent yet.
+        Return the repository at *address*, without sending a request yet; equal
+        addresses return the same object.
         """

@@ -25,9 +25,9 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class AgentProject:
-    """The project of GitLab that an agent is registered in."""
+    """The GitLab project in which an agent is registered."""
 
-    #: Empty where GitLab does not say it.
+    #: Path of the project with its groups; empty if GitLab does not report it.
     full_path: str
     default_branch: str
     repository: GitalyAddress
@@ -35,15 +35,17 @@ class AgentProject:
 
 class IGitLabResponse(Interface):
     """
-    Response of GitLab, whose body is read part by part, while GitLab waits.
+    A response of GitLab; its body is read part by part, while GitLab waits.
 
-    ``async for part in response`` yields all of it; close a response that you do not
-    read to its end.  Reading fails with a `tunnel.errors.CallError`.
+    ``async for part in response`` yields the whole body; close a response that you do
+    not read to its end.  Reading fails with a `tunnel.errors.CallError`.
     """
 
-    status: int = Attribute("Of the answer; redirects (3xx) are not followed.")
+    status: int = Attribute(
+        "Status code of the response; redirects (3xx) are not followed."
+    )
     headers: Mapping[str, tuple[str, ...]] = Attribute(
-        "By name in lower case, without cookies and connection fields."
+        "Header fields by name in lower case, without cookies and connection fields."
     )
 
     def __aiter__() -> AsyncIterator[bytes]:
@@ -53,15 +55,17 @@ class IGitLabResponse(Interface):
         """
         Return the rest of the body.
 
-        :raises CallError: RESOURCE_EXHAUSTED, it has more than *limit* bytes.
+        :raises CallError: RESOURCE_EXHAUSTED if the rest has more than *limit* bytes.
         """
 
     def close() -> None:
-        """Read no more; does nothing after the end."""
+        """Stop reading; does nothing after the end."""
 
 
 class IGitLab(Interface):
-    """GitLab, asked through kas: what it has for this module, and nothing else."""
+    """
+    GitLab's API for this module, reached through kas; no other path is accessible.
+    """
 
     def request(
         method: str,
@@ -75,18 +79,18 @@ class IGitLab(Interface):
         """
         Send a request to ``/api/v4/internal/kubernetes/modules/<module>`` and *path*.
 
-        It returns a response of any status.  kas adds its signature and the agent's
-        token; it does not forward credentials, cookies and upgrades in *headers*.
+        Returns a response of any status.  kas adds its signature and the agent's token;
+        it does not forward credentials, cookies and upgrades in *headers*.
 
         :param path: empty, or beginning with ``/``; percent-encoded, without a query.
-        :param body: bytes have a known length for GitLab.
+        :param body: with bytes, GitLab learns the length in advance.
         :param timeout: seconds until DEADLINE_EXCEEDED, at most an hour, including the
             response's body.
-        :raises CallError: GitLab did not respond, and the message names the place:
-            FAILED_PRECONDITION, kas has no ``gitlab`` in its configuration;
-            UNAVAILABLE, kas cannot reach GitLab, or agentk cannot reach kas;
-            RESOURCE_EXHAUSTED, too many requests of this agent; INVALID_ARGUMENT, the
-            request is invalid; DEADLINE_EXCEEDED.
+        :raises CallError: GitLab did not respond, and the message says where the
+            request failed: FAILED_PRECONDITION if kas has no ``gitlab`` in its
+            configuration; UNAVAILABLE if kas cannot reach GitLab, or agentk cannot
+            reach kas; RESOURCE_EXHAUSTED if the agent sent too many requests;
+            INVALID_ARGUMENT if the request is invalid; DEADLINE_EXCEEDED.
         """
 
 
@@ -94,7 +98,9 @@ class IProjects(Interface):
     """Projects of agents at GitLab: `IServerModuleApi.gitlab`."""
 
     def project(agent_id: str) -> AgentProject | None:
-        """Return GitLab's last information on an agent's project; None without any."""
+        """Return GitLab's latest data on an agent's project; None if there is none."""
 
     def register_configuration(agent_id: str, configuration: Mapping[str, Any]) -> None:
-        """Tell GitLab, where it has the agent, how the agent is configured."""
+        """
+        Report an agent's configuration to GitLab, if the agent is registered there.
+        """

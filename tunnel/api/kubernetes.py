@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tunnel.api.users import Access
 
 if TYPE_CHECKING:
-    # kasctl sends no requests to an API server: it does without Twisted's transports.
+    # kasctl sends no requests to an API server, and need not import Twisted's
+    # transports.
     from tunnel.http1 import UpstreamPool
 
 from collections.abc import (
@@ -40,50 +41,53 @@ __all__ = [
 
 
 class ICluster(Interface):
-    """The Kubernetes API server next to agentk, and how to speak to it."""
+    """
+    The Kubernetes API server next to agentk: its address, its TLS and agentk's
+    credential.
+    """
 
-    host: str = Attribute("Name or address.")
+    host: str = Attribute("Host name or address.")
     port: int = Attribute("TCP port.")
     path_prefix: str = Attribute("Prefix of every path; usually empty.")
     host_header: bytes = Attribute("Value of the Host header.")
 
     def tls_context() -> SSLContext | None:
-        """For the next connection; None for plain TCP."""
+        """Return the TLS settings for the next connection; None for plain TCP."""
 
     def tls_server_name() -> str:
-        """Return the name to verify, and to send as SNI."""
+        """Return the server name to verify and to send as SNI."""
 
     def endpoint() -> IStreamClientEndpoint:
-        """For one new connection, TLS included."""
+        """Return an endpoint for one new connection, including TLS."""
 
     def rejected() -> None:
-        """Look for a newer credential: the API server answered 401."""
+        """Look for a newer credential, because the API server responded with 401."""
 
     def authorization() -> bytes | None:
         """
-        Return the current Authorization value, which stays fresh in the background.
+        Return the current Authorization value, which is renewed in the background.
         """
 
 
 @attrs.frozen
 class KubernetesResponse:
-    """Response of the API server."""
+    """A response of the API server."""
 
     status: int
     body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
 
 
-#: An object as the API server's JSON has it: ``{"kind": "Pod", "metadata": ...}``.
+#: A Kubernetes object as parsed JSON: ``{"kind": "Pod", "metadata": ...}``.
 KubernetesObject = dict[str, Any]
 
 
 @attrs.frozen
 class KubernetesResource:
     """
-    A kind of objects that the API server has, as its discovery says.
+    A kind of objects, as the API server's discovery lists it.
 
     :ivar group: empty for the core group.
-    :ivar name: as in paths, the plural: ``pods``.
+    :ivar name: the plural, as in paths: ``pods``.
     :ivar verbs: ``get``, ``list``, ``watch``, ``patch`` ...
     """
 
@@ -96,7 +100,7 @@ class KubernetesResource:
 
     @property
     def api_version(self) -> str:
-        """``v1``, ``apps/v1``."""
+        """Return the group and version, such as ``v1`` or ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -105,13 +109,14 @@ class KubernetesWrite:
     """
     A request of a client of kas that changed an object, or may have changed it.
 
-    :ivar credential_id: whose, as `Access` has it.
-    :ivar manager: as which field manager.
-    :ivar time: seconds since 1970, by the API server's clock, to a second; without an
-        answer, the latest time at which the API server may have executed the request.
-    :ivar seconds: how long it took until then.
-    :ivar answered: the API server said that it made the change; False: agentk did not
-        get its answer, because the client left or a connection broke.
+    :ivar credential_id: the client's credential, as in `Access`.
+    :ivar manager: the field manager of the change.
+    :ivar time: seconds since 1970, by the API server's clock, in whole seconds; without
+        a response, the latest time at which the API server may have executed the
+        request.
+    :ivar seconds: duration of the request until then.
+    :ivar answered: whether the API server confirmed the change; False if agentk
+        received no response, because the client left or a connection broke.
     """
 
     credential_id: str
@@ -130,7 +135,7 @@ class KubernetesWrite:
 class WatchEventType(Enum):
     """Type of a `WatchEvent`."""
 
-    #: All objects follow, each as ADDED, until SYNCED: what was known before is void.
+    #: All objects follow, each as ADDED, until SYNCED; earlier events are obsolete.
     RESET = "RESET"
     SYNCED = "SYNCED"
     ADDED = "ADDED"
@@ -146,8 +151,8 @@ class WatchEvent:
     One event of a watch.
 
     :ivar object: None for RESET, SYNCED and BOOKMARK.
-    :ivar resource_version: how far the watch has come; empty for RESET, and for ADDED
-        before SYNCED.
+    :ivar resource_version: position of the watch after this event; empty for RESET, and
+        for ADDED before SYNCED.
     """
 
     type: WatchEventType
@@ -157,14 +162,15 @@ class WatchEvent:
 
 class IKubernetesClient(Interface):
     """
-    Requests to the API server next to agentk, all in one name.
+    Client of the API server next to agentk; all its requests act as the same user.
 
     *path* is percent-encoded, with its query: ``/api/v1/namespaces/a/pods?limit=500``.
-    Every way to fail is a `tunnel.errors.CallError`; PERMISSION_DENIED says, too, that
-    the access is read-only and the request is not.  Of the API server's own refusals
-    404 is NOT_FOUND, 409 ABORTED, 410 OUT_OF_RANGE, 429 RESOURCE_EXHAUSTED.
+    Every failure is a `tunnel.errors.CallError`; PERMISSION_DENIED can also mean that
+    the access is read-only and the request is not.  Status codes of the API server are
+    translated: 404 to NOT_FOUND, 409 to ABORTED, 410 to OUT_OF_RANGE, 429 to
+    RESOURCE_EXHAUSTED.
 
-    Objects have at most 16 MiB together in one answer.
+    The objects in one response have at most 16 MiB together.
     """
 
     def request(
@@ -176,7 +182,7 @@ class IKubernetesClient(Interface):
         timeout: float = 30.0,
     ) -> Awaitable[KubernetesResponse]:
         """
-        One request, whatever its status; an answer has at most 16 MiB.
+        Send one request and return its response, of any status and at most 16 MiB.
 
         :param timeout: seconds until DEADLINE_EXCEEDED.
         """
@@ -190,25 +196,25 @@ class IKubernetesClient(Interface):
         timeout: float = 30.0,
     ) -> Awaitable[Any]:
         """
-        One request with an object, and the object in the answer.
+        Send one request with an object, and return the object in the response.
 
-        A status other than 2xx is a `CallError` with the API server's message.
+        A status other than 2xx raises a `CallError` with the API server's message.
         """
 
     def resources() -> Awaitable[Sequence[KubernetesResource]]:
-        """Every kind of objects, as the API server's discovery says it now."""
+        """Return every kind of objects that the API server's discovery lists now."""
 
     def resource(api_version: str, kind: str) -> Awaitable[KubernetesResource]:
         """
-        Return a kind, looked up again at most once in some seconds.
+        Return a kind; discovery is repeated at most once in some seconds.
 
-        :raises CallError: NOT_FOUND, the API server does not have this kind (yet).
+        :raises CallError: NOT_FOUND if the API server does not have this kind (yet).
         """
 
     def get(
         resource: KubernetesResource, name: str, namespace: str = ""
     ) -> Awaitable[KubernetesObject]:
-        """One object."""
+        """Return one object."""
 
     def list(
         resource: KubernetesResource,
@@ -222,11 +228,11 @@ class IKubernetesClient(Interface):
         """
         List objects, page by page; each has its ``apiVersion`` and ``kind``.
 
-        :param namespace: empty: all namespaces.
-        :param limit: objects of one page.
+        :param namespace: empty for all namespaces.
+        :param limit: number of objects per page.
         :param metadata_only: as in `watch`.
-        :raises CallError: OUT_OF_RANGE, reading took so long that the API server no
-            longer has the state of the first page: start again.
+        :raises CallError: OUT_OF_RANGE if reading took so long that the API server no
+            longer has the state of the first page; start again.
         """
 
     def watch(
@@ -240,13 +246,14 @@ class IKubernetesClient(Interface):
         """
         Yield all objects, and then each change, for as long as the caller reads.
 
-        It handles closed connections, an unreachable API server, and expired resource
-        versions by itself, with growing pauses, and reports the last by a RESET.  A
-        slow reader slows the API server down: at most 1 MiB waits.
+        The watch recovers by itself, with backoff, from closed connections, an
+        unreachable API server, and expired resource versions; it reports the latter
+        with a RESET.  A slow reader slows the API server down: at most 1 MiB is
+        buffered.
 
-        :param metadata_only: only the ``metadata`` of each object, as a
-            PartialObjectMetadata: never the data of a Secret.
-        :raises CallError: errors that a retry does not fix: PERMISSION_DENIED,
+        :param metadata_only: request only the ``metadata`` of each object, as a
+            PartialObjectMetadata, which never contains the data of a Secret.
+        :raises CallError: an error that a retry does not fix: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """
 
@@ -258,10 +265,12 @@ class IKubernetesClient(Interface):
         dry_run: bool = False,
     ) -> Awaitable[KubernetesObject]:
         """
-        Server-side apply; *object* has ``apiVersion``, ``kind`` and ``metadata.name``.
+        Apply *object* server-side; it has ``apiVersion``, ``kind`` and
+        ``metadata.name``.
 
-        :param force: take fields that other managers own, too.
-        :raises CallError: ABORTED, they own some; the message says who and which.
+        :param force: take over fields that other managers own.
+        :raises CallError: ABORTED if other managers own some of the fields; the message
+            names the managers and the fields.
         """
 
     def patch(
@@ -289,42 +298,43 @@ class IKubernetesClient(Interface):
         """
         Delete one object; a missing object is not an error.
 
-        :param uid: delete only the object with this uid, not another one of the same
+        :param uid: delete only the object with this uid, not another one with the same
             name.
-        :raises CallError: ABORTED, it is another object, or has changed.
+        :raises CallError: ABORTED if it is another object, or has changed.
         """
 
 
 class IOwnNamespace(Interface):
     """
-    agentk's own namespace, where its Lease is, its token, and the records of modules.
+    agentk's own namespace, with its Lease, its token and the records of modules.
 
-    Clients that have agentk's own rights only read there, and no Secrets.
+    Clients that have agentk's own rights can only read in this namespace, except
+    Secrets.
     """
 
-    name: str = Attribute("Its name.")
+    name: str = Attribute("Name of the namespace.")
 
     def keep_records() -> str:
         """
-        Close the namespace to such clients, wherever agentk runs.
+        Restrict clients with agentk's rights in this namespace, wherever agentk runs.
 
-        :return: its name.
+        :return: the name of the namespace.
         """
 
     def acts_as_agentk(username: str) -> bool:
         """
-        Tell whether a request as *username* has agentk's rights, or may have.
+        Tell whether a request as *username* has agentk's rights, or may have them.
 
-        :param username: that it impersonates; empty: none.
+        :param username: the user that the request impersonates; empty for none.
         """
 
     def checked(method: bytes, target: bytes, upgrade: bool = False) -> bytes:
         """
-        Check a client's request with agentk's rights.
+        Check a request of a client with agentk's rights.
 
         :param target: as in `tunnel.kubernetes.request_info`.
-        :return: *target*, or for all Secrets of the cluster a target without the
-            Secrets of this namespace.
+        :return: *target*; for a list of all Secrets of the cluster, a target that
+            excludes this namespace.
         :raises tunnel.kubernetes.OwnNamespaceRefusal: the request is not permitted,
             with the reason.
         """
@@ -334,17 +344,18 @@ class IKubernetes(Interface):
     """Access to the API server: `IAgentModuleApi.kubernetes`."""
 
     own_namespace: IOwnNamespace = Attribute(
-        "agentk's own; a module that keeps records there calls `keep_records`."
+        "agentk's own namespace; a module that keeps records there calls "
+        "`keep_records`."
     )
 
     cluster_as_agentk: ICluster = Attribute(
-        "The API server with agentk's own credential, for a module that "
-        "speaks HTTP itself.  Nothing is checked: who uses it answers for each request."
+        "The API server with agentk's own credential, for a module that uses HTTP "
+        "itself.  No request is checked: the module is responsible for each of them."
     )
 
     upstream: UpstreamPool = Attribute(
-        "The connection pool, which all of agentk shares.  A module ends its requests "
-        "there when it stops (`give_up`); it never closes the pool."
+        "The connection pool, which all modules of agentk share.  A module ends its "
+        "requests when it stops (`give_up`); it never closes the pool."
     )
 
     def acting_for(access: Access | None) -> IKubernetesClient:
@@ -352,18 +363,20 @@ class IKubernetes(Interface):
         Return a client with the rights of a caller: ``acting_for(call.access)``.
 
         Requests run as the user that *access* names (``Impersonate-*``).  If the access
-        is read-only, requests that change something are refused.  Cheap; create one for
-        each call.
+        is read-only, requests that change something are refused.  The client is cheap;
+        create one for each call.
 
-        :raises CallError: PERMISSION_DENIED, *access* is None.
+        :raises CallError: PERMISSION_DENIED if *access* is None.
         """
 
     def as_service_account(namespace: str, name: str) -> IKubernetesClient:
         """
         Return a client with the rights of a ServiceAccount that agentk may impersonate.
 
-        For an operator's configuration, never for requests of a user.
+        Use it for the operator's configuration, never for requests of a user.
         """
 
     def as_agentk() -> IKubernetesClient:
-        """Return a client with all rights of agentk: never for requests of a user."""
+        """
+        Return a client with all rights of agentk; never use it for requests of a user.
+        """

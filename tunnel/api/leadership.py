@@ -1,4 +1,4 @@
-"""Election of the agentk that does the work which only one replica may do."""
+"""Election of one replica of an agent, for work that only one of them may do."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ class ILeadership(Interface):
     """Leader election among the replicas of an agent: `IAgentModuleApi.leadership`."""
 
     leads: bool = Attribute(
-        "Whether this agentk leads now, of all that connect as this agent.  Look again "
-        "before each change that two must not make: a process may have been frozen."
+        "Whether this agentk is the leader now among the replicas of its agent.  Check "
+        "again before each change that must not be made twice, because the process "
+        "may have been frozen."
     )
 
     lease: str = Attribute(
-        "``namespace/name`` of the Lease that says which agentk leads: replicas with "
-        "another one do not know of this.  Empty: kas has not named this agent yet."
+        "``namespace/name`` of the Lease that elects the leader; replicas with another "
+        "Lease have another leader.  Empty until kas has sent the agent's id."
     )
 
     def lead(run: Callable[[], Awaitable[None]]) -> None:
         """
-        Run *run* whenever this agentk leads, until the module stops.
+        Call *run* whenever this agentk is the leader, until the module stops.
 
-        agentk cancels it when another replica may lead, which waits for its end: let it
-        end soon then.  After a failure it runs again, with growing pauses.
+        When agentk stops being the leader, it cancels *run*, which should then end
+        soon, because the next leader waits for its end.  After a failure, agentk calls
+        *run* again, with backoff.
         """

@@ -37,13 +37,13 @@ __all__ = [
 
 
 class _IModule(Interface):
-    name: str = Attribute("The name under which the module is configured.")
+    name: str = Attribute("Name under which the module is configured.")
 
     def start() -> Awaitable[None]:
-        """Begin.  Handlers were registered while the module was made; raise to fail."""
+        """Start the module, whose handlers are already registered; raise to fail."""
 
     def stop() -> Awaitable[None]:
-        """Let go of everything `start` took."""
+        """Stop, and release everything that `start` acquired."""
 
 
 class IServerModule(_IModule):
@@ -55,45 +55,47 @@ class IAgentModule(_IModule):
 
 
 class IServerModuleFactory(Interface):
-    """Makes the server half; usually the module's class itself."""
+    """Factory of the server half; usually the module's class itself."""
 
     configuration: type[Any] = Attribute(
-        "An attrs class: the keys of the module's section (see `tunnel.config`)."
+        "An attrs class for the module's section (see `tunnel.config`)."
     )
 
     def __call__(api: IServerModuleApi) -> IServerModule:
-        """Make the module.  Called once per start; must not wait for anything."""
+        """Create the module, without waiting for anything.  Called once per start."""
 
 
 class IAgentModuleFactory(Interface):
-    """Makes the agent half; usually the module's class itself."""
+    """Factory of the agent half; usually the module's class itself."""
 
     configuration: type[Any] = Attribute("As in `IServerModuleFactory`.")
 
     def __call__(api: IAgentModuleApi) -> IAgentModule:
-        """Make the module.  Called once per start; must not wait for anything."""
+        """Create the module, without waiting for anything.  Called once per start."""
 
 
 class _IModuleApi(Interface):
     name: str = Attribute("The module's name.")
     configuration: Any = Attribute(
-        "Its section, an instance of the class that the factory names."
+        "The module's section, an instance of the class that the factory names."
     )
-    clock: IReactorTime = Attribute("The only source of time.")
-    reactor: IReactorCore = Attribute("For endpoints that the module dials itself.")
-    metrics: CollectorRegistry = Attribute("Where its collectors go.")
-    tracer: ITracer | None = Attribute("Makes spans; None: tracing is off.")
+    clock: IReactorTime = Attribute("The clock for all durations.")
+    reactor: IReactorCore = Attribute(
+        "The reactor, for endpoints to which the module itself connects."
+    )
+    metrics: CollectorRegistry = Attribute("Registry for the module's metrics.")
+    tracer: ITracer | None = Attribute("Factory of spans; None if tracing is off.")
     write: Callable[[ITransport, bytes], None] = Attribute(
-        "``write(transport, data)``: as ``transport.write``, but sent at once where "
+        "``write(transport, data)``: like ``transport.write``, but sends at once if "
         "possible; for a protocol that writes once per turn."
     )
     events: IEvents = Attribute("Events of this process.")
-    capabilities: ICapabilities = Attribute("What other modules offer to this one.")
+    capabilities: ICapabilities = Attribute("Objects that other modules offer.")
 
     def fail(reason: Exception) -> None:
         """
-        Report that the module cannot go on: kas or agentk stops it alone, and starts it
-        again with backoff.
+        Report that the module cannot continue: kas or agentk stops only this module,
+        and restarts it with backoff.
         """
 
 
@@ -115,8 +117,12 @@ class IServerModuleApi(_IModuleApi):
 class IAgentModuleApi(_IModuleApi):
     """API of an agent half in agentk: one attribute for each subject."""
 
-    agent_id: str = Attribute("Ours, as kas said it; empty before that.")
-    agent_name: str = Attribute("Likewise.")
+    agent_id: str = Attribute(
+        "The agent's id, as received from kas; empty before that."
+    )
+    agent_name: str = Attribute(
+        "The agent's name, as received from kas; empty before that."
+    )
     calls: IAgentCalls = Attribute("Calls and streams, in both directions.")
     kubernetes: IKubernetes = Attribute("The API server next to agentk.")
     gitlab: IGitLab = Attribute(

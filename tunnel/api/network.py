@@ -12,7 +12,7 @@ from zope.interface import Interface
 from tunnel.config import Listen
 
 if TYPE_CHECKING:
-    # agentk serves no pages: it does without twisted.web.
+    # agentk serves no pages, and need not import twisted.web.
     from twisted.web.iweb import IAgent
 
 __all__ = ["INetwork"]
@@ -28,20 +28,21 @@ class INetwork(Interface):
         Listen until the module stops.
 
         :param endpoint: a section, or a Twisted endpoint string.
-        :param path: what precedes every path there; `kasctl` tells clients of it.
+        :param path: prefix of every path at this listener; `kasctl` shows it to
+            operators.
         """
 
     def http_agent(
         setting: str, ca_certificate_file: Path | None = None, *, connections: int = 2
     ) -> IAgent:
         """
-        Return an HTTP client for another server; it follows no redirect.
+        Return an HTTP client for another server; it does not follow redirects.
 
-        It keeps connections, and uses the proxy in the environment of kas.
+        The client keeps connections open, and uses the proxy in the environment of kas.
 
         :param setting: the key in the configuration, for the log.
         :param ca_certificate_file: PEM certificates of CAs to trust in addition to the
-            system's.  Read again after a change.
-        :param connections: maximum number of kept connections.
+            system's.  It is read again after a change.
+        :param connections: maximum number of open connections that are kept for reuse.
         :raises tunnel.errors.ConfigurationError: the file or the proxy cannot be used.
         """

@@ -1,4 +1,4 @@
-"""Git repositories as kas' file names them, for each module that reads some."""
+"""Git repositories in kas' configuration, for each module that reads some."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tunnel.config import ExistingFile, Invalid, field
 
 __all__ = ["RepositorySettings", "agents_match", "is_period", "project_of"]
 
-#: Seconds between two looks, at the least: each is a fetch.
+#: Minimum number of seconds between two checks of a repository; each check is a fetch.
 MIN_PERIOD = 1.0
 
 
 def is_period(instance: object, attribute: object, value: float) -> None:
-    """Validate the time between two looks at a repository."""
+    """Validate the time between two checks of a repository."""
     if value <= 0:
         raise ValueError("must be more than 0")
     if value < MIN_PERIOD:
@@ -33,13 +33,13 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
         url = urlsplit(value)
         port = url.port
     except ValueError:
-        # Without what Python says of it: that repeats what stands for the port.
+        # Omit Python's message, because it repeats the text in place of the port.
         raise ValueError(
             "this is not a URL; write https://git.example.org/group/project.git"
         ) from None
     if not value:
         return
-    # Without the value in any message: there may be a password in it.
+    # Messages omit the value, because it may contain a password.
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError("write https://git.example.org/group/project.git")
     if url.username or url.password:
@@ -50,10 +50,11 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
 
 def project_of(api: IServerModuleApi, agent: ConnectedAgent) -> str | None:
     """
-    Return the path of an agent's project at GitLab; None: the agent is not GitLab's.
+    Return the path of an agent's project at GitLab; None if GitLab does not have the
+    agent.
 
-    The path is empty where this kas does not know it: the agent is connected to another
-    kas, or GitLab did not say it.
+    The path is empty if this kas does not know it: the agent is connected to another
+    kas, or GitLab did not report it.
     """
     project = api.gitlab.project(agent.agent_id)
     if project is not None:
@@ -65,9 +66,9 @@ def agents_match(
     patterns: Iterable[str], agent_name: str, project: str | None = None
 ) -> bool:
     """
-    Return whether one of *patterns* names an agent.
+    Tell whether one of *patterns* names an agent.
 
-    A name belongs to one agent in the identity file.  At GitLab each project may have
+    In the identity file, a name belongs to one agent.  At GitLab each project may have
     an agent of that name, so there a pattern counts only with the project's path.
 
     :param project: see `project_of`.
@@ -82,7 +83,7 @@ def agents_match(
 
 @attrs.frozen(kw_only=True)
 class RepositorySettings:
-    """One of ``repositories`` of a module."""
+    """One entry of ``repositories`` in the configuration of a module."""
 
     path: Path | None = field(default=None, doc="a folder with a Git repository")
     url: str = field(default="", doc="of a Git server over HTTP", validator=_is_url)
@@ -107,7 +108,7 @@ class RepositorySettings:
 
     @property
     def address(self) -> GitAddress:
-        """Where it is."""
+        """Return the address of the repository."""
         return GitAddress(
             path=self.path,
             url=self.url,
@@ -117,8 +118,9 @@ class RepositorySettings:
 
     def has(self, agent_name: str, project: str | None = None) -> bool:
         """
-        Whether the configuration of an agent of this name is here.
+        Tell whether this repository contains the configuration of an agent of this
+        name.
 
-        :param project: the path of its project at GitLab, see `project_of`.
+        :param project: path of the agent's project at GitLab, see `project_of`.
         """
         return agents_match(self.agents, agent_name, project)

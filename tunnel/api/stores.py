@@ -23,9 +23,9 @@ __all__ = [
 @attrs.frozen
 class StoredValue:
     """
-    Value at a key of an `IStore`.
+    Value of a key in an `IStore`.
 
-    :ivar version: differs after each change, and has no other meaning.
+    :ivar version: a number that differs after each change, and has no other meaning.
     """
 
     value: bytes = attrs.field(repr=lambda value: f"{len(value)} bytes")
@@ -33,22 +33,22 @@ class StoredValue:
 
 
 class StoreEventType(Enum):
-    """Kinds of a `StoreEvent`."""
+    """Kind of a `StoreEvent`."""
 
-    #: Start of the changes: changes before it may be missing.
+    #: Start of the events: changes before it may be missing.
     RESET = "RESET"
     SET = "SET"
-    #: Deleted, or expired.
+    #: The key was deleted, or has expired.
     DELETED = "DELETED"
 
 
 @attrs.frozen
 class StoreEvent:
     """
-    One event of a watch: that a key changed.  Read it for its value of now.
+    One event of a watch: a key has changed.  Get the key to learn its current value.
 
     :ivar key: empty for RESET.
-    :ivar version: of the change; 0 for RESET.
+    :ivar version: version of the value after the change; 0 for RESET.
     """
 
     type: StoreEventType
@@ -61,18 +61,18 @@ class IStore(Interface):
     Small durable values by key, in a namespace of one module.
 
     All kas that share Redis see the same values.  A key is text of 1 to 256 bytes in
-    UTF-8 without control characters, a value at most 64 KiB; a namespace has at most
-    10,000 keys and 16 MiB.
+    UTF-8 without control characters; a value has at most 64 KiB; a namespace has at
+    most 10,000 keys and 16 MiB.
 
     Every failure is a `tunnel.errors.CallError`: INVALID_ARGUMENT for invalid keys and
     values; RESOURCE_EXHAUSTED for an exceeded limit; UNAVAILABLE while the store cannot
-    be reached; DATA_LOSS when the file of the store is damaged.  After UNAVAILABLE a
-    change may have happened or not.  An operation that was begun completes, even if its
-    Deferred is cancelled.
+    be reached; DATA_LOSS if the file of the store is damaged.  After UNAVAILABLE, a
+    change may or may not have happened.  An operation that has begun completes even if
+    its Deferred is cancelled.
     """
 
     def get(key: str) -> Awaitable[StoredValue | None]:
-        """Return the value at *key*; None: it does not exist, or has expired."""
+        """Return the value of *key*; None if the key does not exist or has expired."""
 
     def set(
         key: str,
@@ -82,13 +82,13 @@ class IStore(Interface):
         expires_after: float | None = None,
     ) -> Awaitable[int]:
         """
-        Put *value* at *key*, and return its version.
+        Set the value of *key*, and return its version.
 
-        :param version: only if the key has this version (compare-and-set); 0: only if
-            the key does not exist (create); None: always.
+        :param version: set only if the key has this version (compare-and-set); 0: only
+            if the key does not exist (create); None: always.
         :param expires_after: seconds until the key expires, at most ten years; None:
             never.
-        :raises CallError: ABORTED, the key has another version: get it, and decide
+        :raises CallError: ABORTED if the key has another version; get it, and decide
             again.
         """
 
@@ -96,30 +96,31 @@ class IStore(Interface):
         """
         Delete *key*, and return whether it existed.
 
-        :param version: only if the key has this version.
-        :raises CallError: ABORTED, it has another version.
+        :param version: delete only if the key has this version.
+        :raises CallError: ABORTED if it has another version.
         """
 
     def keys(prefix: str = "", *, limit: int = 500) -> AsyncGenerator[list[str], None]:
         """
-        Keys that begin with *prefix*, sorted, page by page.
+        Yield the keys that begin with *prefix*, sorted, page by page.
 
-        Of keys that change meanwhile a page may have the old state or the new one.
+        If a key changes in the meantime, a page may contain its old or its new state.
 
-        :param limit: keys of one page, at most 1000.
+        :param limit: number of keys per page, at most 1000.
         """
 
     def watch(prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
         """
-        Iterate over changes of keys that begin with *prefix*.
+        Yield the changes of keys that begin with *prefix*.
 
-        The first event is RESET.  RESET comes again whenever changes may be missing:
-        Redis was away or lost its contents, or 1000 events waited for the reader.  So
-        one loop suffices: on RESET read all keys, on SET and DELETED read the key.  Own
-        changes are events as well.  The iteration ends when the module stops; to end it
-        earlier, close it (`contextlib.aclosing`) or cancel its reader.
+        The first event is RESET.  RESET is repeated whenever changes may be missing:
+        Redis was unavailable or lost its contents, or 1000 events waited for the
+        reader.  So one loop suffices: on RESET read all keys, on SET and DELETED read
+        the key.  The module's own changes are included.  The iteration ends when the
+        module stops; to end it earlier, close it (`contextlib.aclosing`) or cancel its
+        reader.
 
-        :raises CallError: RESOURCE_EXHAUSTED, the namespace has 100 watches.
+        :raises CallError: RESOURCE_EXHAUSTED if the namespace already has 100 watches.
         """
 
 
@@ -128,12 +129,13 @@ class IStores(Interface):
 
     def open(namespace: str) -> IStore:
         """
-        Return the small durable values of a namespace of this module.
+        Return the store of a namespace of this module.
 
-        No other module reaches them.  They are in a file of kas' state directory, or in
-        Redis where that is configured, and outlive the module.  Cheap; the same
-        namespace gives the same store.
+        Other modules have no access to it.  Its values are in a file of kas' state
+        directory, or in Redis if that is configured, and outlive the module.  Opening
+        is cheap; the same namespace returns the same store.
 
-        :param namespace: at most 63 of ``a-z 0-9 - _``; a module has at most 32.
-        :raises ValueError: it cannot be a namespace, or is one too many.
+        :param namespace: at most 63 of ``a-z 0-9 - _``; a module has at most 32
+            namespaces.
+        :raises ValueError: the namespace is invalid, or the module has too many.
         """

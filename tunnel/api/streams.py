@@ -1,7 +1,8 @@
-"""Raw streams between kas and agentk: bytes and header blocks in both directions.
+"""
+Raw streams between kas and agentk: bytes and header blocks in both directions.
 
-`IStream` and `IStreamReceiver` are the two faces of one stream: the first is what you
-call, the second is what calls you.
+The owner of a stream calls `IStream`, and the stream calls the owner's
+`IStreamReceiver`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ __all__ = [
 
 class IStream(Interface):
     """
-    Our end of one stream: bytes and header blocks, in order, in both directions.
+    One end of a stream: bytes and header blocks, in order, in both directions.
 
     It also provides Twisted's `IConsumer` (writing) and `IPushProducer` (reading), so
     back-pressure works as everywhere in Twisted: a registered streaming producer is
-    paused while what we write cannot leave, and `pauseProducing` stops the peer once
+    paused while written data cannot be sent, and `pauseProducing` stops the peer once
     its credit is used up.
     """
 
     agent: ConnectedAgent | None = Attribute(
-        "In kas: the `ConnectedAgent` at the other end, by its credential, or None "
-        "while it is not connected.  In agentk: None."
+        "In kas, the `ConnectedAgent` at the other end, according to its credential, "
+        "or None while it is not connected.  In agentk, None."
     )
 
     def send_headers(block: bytes, fin: bool = False) -> None:
@@ -49,7 +50,9 @@ class IStream(Interface):
         """Send bytes.  Never blocks; register a producer for back-pressure."""
 
     def finish() -> None:
-        """No more from this side (half-close).  Repeating it does nothing."""
+        """
+        Note that no further data follows (half-close).  Repeating it does nothing.
+        """
 
     def reset(code: int = 5, message: str = "") -> None:
         """Abort both directions.  *code* is an `tunnel.errors.ErrorCode`."""
@@ -58,7 +61,9 @@ class IStream(Interface):
         """Stop calling the receiver; the peer may still use up its credit."""
 
     def resumeProducing() -> None:
-        """Go on; what came meanwhile is delivered first."""
+        """
+        Continue to call the receiver, first with the data that arrived in the meantime.
+        """
 
     def registerProducer(
         producer: IPushProducer | IPullProducer, streaming: bool
@@ -73,31 +78,34 @@ class IWaitingStream(IStream):
     """A stream to an agent that may not be connected yet."""
 
     def absence() -> AgentUnavailable | None:
-        """Why it waits for its agent; None: it does not."""
+        """Return why the stream waits for its agent; None if it does not wait."""
 
 
 class IStreamReceiver(Interface):
     """
-    Receiver of the events of a stream, for the owner of our end.
+    Receiver of the events of one end of a stream.
 
-    An exception from any method resets this one stream with INTERNAL, is logged, and
-    does not affect other streams.  Return values are ignored.
+    An exception from any method is logged, resets this stream with INTERNAL, and does
+    not affect other streams.  Return values are ignored.
     """
 
     def headers_received(block: bytes) -> object:
-        """One header block."""
+        """Handle one header block."""
 
     def data_received(data: bytes) -> object:
-        """Bytes.  Returning means that they are consumed and credit goes back."""
+        """
+        Handle bytes.  They count as consumed on return, and the peer regains the
+        credit.
+        """
 
     def fin_received() -> object:
-        """Note that the peer sends no more; we still may."""
+        """Note that the peer sends no more; this end still may."""
 
     def stream_closed(reason: Exception | None) -> object:
         """
-        Handle the end of the stream; called exactly once, and nothing after it.
+        Handle the end of the stream; called exactly once, and the receiver's last call.
 
-        :param reason: None when both sides finished, else a TunnelError.
+        :param reason: None if both sides finished, otherwise a TunnelError.
         """
 
 
@@ -105,7 +113,7 @@ class IPathReceiver(IStreamReceiver):
     """A receiver that also follows the path of its stream."""
 
     def path_in_doubt() -> object:
-        """Note that the other end did not answer a ping; it may still be there."""
+        """Note that the other end did not answer a ping, but may still be connected."""
 
     def path_missing() -> object:
         """
@@ -122,14 +130,15 @@ class StreamOptions:
     """
     Options of a raw stream; create one instance for each kind of stream, and keep it.
 
-    :ivar fin: nothing follows the metadata.
+    :ivar fin: whether nothing follows the metadata.
     :ivar timeout: seconds after which the stream is reset; 0: no timeout.
-    :ivar idempotent: repeating the request is harmless: if the path breaks before the
-        first response, kas sends the request again.  kas always repeats a request that
-        the agent *refused*, because the agent did not process it.
-    :ivar resumable: if the path breaks, both ends keep the stream and continue it on
-        another path.  For long streams: it needs memory, and accepts push producers
-        only.
+    :ivar idempotent: whether repeating the request is harmless.  If so, and the path
+        breaks before the first response, kas sends the request again.  kas always
+        repeats a request that the agent *refused*, because the agent did not process
+        it.
+    :ivar resumable: whether both ends keep the stream if the path breaks, and continue
+        it on another path.  For long streams: it needs memory, and accepts push
+        producers only.
     """
 
     fin: bool = False
@@ -142,8 +151,10 @@ DEFAULT_OPTIONS = StreamOptions()
 
 
 class IOpening(Interface):
-    """How a raw stream was opened by the other side."""
+    """Metadata and origin of a raw stream that the other side opened."""
 
     method: str = Attribute("``/package.Service/Method``.")
     metadata: bytes = Attribute("The first header block.")
-    timeout_ms: int = Attribute("Milliseconds until it is reset; 0: no limit.")
+    timeout_ms: int = Attribute(
+        "Milliseconds until the stream is reset; 0: no timeout."
+    )

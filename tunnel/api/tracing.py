@@ -16,22 +16,22 @@ __all__ = [
 class SpanKind(Enum):
     """Kind of a span, as in OpenTelemetry."""
 
-    #: A request of another, answered here.
+    #: A received request.
     SERVER = "server"
-    #: A request to another.
+    #: A sent request.
     CLIENT = "client"
     INTERNAL = "internal"
 
 
 class ISpan(Interface):
-    """A span of OpenTelemetry: the work done here for one request."""
+    """A span of OpenTelemetry: the work of this program for one request."""
 
     traceparent: str = Attribute(
-        "Value of the header ``traceparent`` for requests on its behalf."
+        "Value of the header ``traceparent`` for requests that belong to the span."
     )
 
     def set(name: str, value: str | int | float | bool) -> None:
-        """Say something of it, by OpenTelemetry's name for that; never a secret."""
+        """Set an attribute of the span, by OpenTelemetry's name; never a secret."""
 
     def rename(name: str) -> None:
         """Give the span another name."""
@@ -40,12 +40,12 @@ class ISpan(Interface):
         """
         End the span; repeating it does nothing.
 
-        :param problem: why it failed.
+        :param problem: the reason of a failure; empty after a success.
         """
 
 
 class ITracer(Interface):
-    """Makes spans."""
+    """Factory of spans."""
 
     def begin(
         name: str,
@@ -53,8 +53,9 @@ class ITracer(Interface):
         parent: str | None = None,
     ) -> ISpan | None:
         """
-        Begin a span now; None: the request is not traced.
+        Begin a span now; return None if the request is not traced.
 
-        :param name: one of few different names: the method of a call, not its path.
-        :param parent: the caller's ``traceparent``; an invalid one is ignored.
+        :param name: a name of low cardinality, such as the method of a call, not its
+            path.
+        :param parent: the caller's ``traceparent``; an invalid value is ignored.
         """

@@ -30,8 +30,9 @@ __all__ = [
 ]
 
 
-#: The kind of credential that a browser has: its token is the CSRF token of a session
-#: of GitLab, a space, and the cookie of that session.  No bearer token can name it.
+#: Kind of a credential from a browser.  Its token consists of the CSRF token of a
+#: GitLab session, a space, and the cookie of that session.  No bearer token can name
+#: this kind.
 SESSION_COOKIE = "session cookie"
 
 
@@ -45,7 +46,7 @@ class Impersonation:
     extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
-#: Names of counters, in the format of GitLab's usage reports.
+#: Format of the names of counters, as in GitLab's usage reports.
 _USAGE_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
 
 
@@ -60,7 +61,7 @@ class Usage:
     """
     Counters that one use of a credential increments, for usage reports.
 
-    :ivar counters: names of counters that each increase by one.
+    :ivar counters: names of counters that increase by one.
     :ivar unique: names, each with the id of a user: kas counts the different ids.
     """
 
@@ -71,7 +72,7 @@ class Usage:
         _are_names(self, None, tuple(name for name, _ in self.unique))
 
 
-#: Kinds of owners whose names in messages differ from their keys.
+#: Kinds of owners that have another name in messages.
 _KINDS: Final = {"oidc_user": "user", "gitlab_user": "user of GitLab"}
 
 
@@ -79,23 +80,25 @@ _KINDS: Final = {"oidc_user": "user", "gitlab_user": "user of GitLab"}
 class Access:
     """An accepted credential: its user, its agent, and the user to impersonate."""
 
-    #: Stable, safe to log, never the token itself: ``user:alice``.
+    #: Stable id that is safe to log, never the token itself: ``user:alice``.
     credential_id: str
-    #: The agent that the credential opens.
+    #: Id of the agent that the credential gives access to.
     agent_id: str
     agent_name: str
-    #: None: requests run as agentk's own account, and may impersonate on their own.
+    #: User that requests impersonate; None: they run as agentk's own account, and may
+    #: themselves impersonate a user.
     impersonation: Impersonation | None = None
-    #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
+    #: Whether requests that change something are refused: writing verbs, and exec,
+    #: attach, port-forward and proxy.
     read_only: bool = False
-    #: Whether Secrets may be read, where it is read-only.
+    #: Whether a read-only credential may read Secrets.
     secrets: bool = False
-    #: Counters that a use of the credential increments.
+    #: Counters that one use of the credential increments.
     usage: Usage | None = None
-    #: Share of a busy kas and agent in relation to others: 4 for users, 2 for CI jobs.
+    #: Relative share of a busy kas and agent: 4 for users, 2 for CI jobs.
     weight: int = 4
     #: Owner of the credential.  Limits on concurrent requests count by owner, so that
-    #: several credentials of one user, or successive ones, have one share together.
+    #: several credentials of one user, concurrent or successive, share one limit.
     owner: str = attrs.field(
         default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
     )
@@ -109,34 +112,35 @@ class Access:
 
 @attrs.frozen
 class AgentIdentity:
-    """An accepted token of an agent: which agent it is."""
+    """Agent that an accepted token belongs to."""
 
     agent_id: str
     agent_name: str
-    #: Stable, safe to log, never the token itself: ``agent:<agent id>:<token id>``.
+    #: Stable id that is safe to log, never the token itself: ``agent:<agent id>:<token
+    #: id>``.
     credential_id: str
-    #: The project that the agent belongs to; 0: none.
+    #: ID of the GitLab project that the agent belongs to; 0 without a project.
     project_id: int = 0
 
 
 class HasPeer(Protocol):
-    """A connection, as far as it has another end."""
+    """A connection with a known address of its peer."""
 
     @property
     def peer_address(self) -> IAddress:
-        """Of the other end."""
+        """Return the address of the peer."""
 
 
 class IAuthenticator(Interface):
     """
     Checker of some kinds of credentials.
 
-    It returns a known result at once, so that a request waits for nothing, and
-    otherwise a Deferred, for which the request waits.  If the client leaves, kas
-    cancels the Deferred, which must release its resources.  kas also cancels a Deferred
-    that takes too long, and limits the number of checks and of refusals for each
-    address.  kas may cancel a Deferred as soon as it is returned: send the query in the
-    next turn of the reactor, so that such a check costs the queried server nothing.
+    Its methods return a known result at once, so that the request need not wait, and
+    otherwise a Deferred.  If the client leaves, kas cancels the Deferred, which must
+    release its resources.  kas also cancels a Deferred that takes too long, and limits
+    the number of checks and of refusals for each address.  kas may cancel a Deferred as
+    soon as it is returned: send the query in the next turn of the reactor, so that such
+    a check costs the queried server nothing.
 
     A refusal is a `tunnel.errors.CallError` with status UNAUTHENTICATED,
     PERMISSION_DENIED or NOT_FOUND, whose message the client sees.  Status UNAVAILABLE
@@ -144,12 +148,12 @@ class IAuthenticator(Interface):
     """
 
     user_kinds: Sequence[str] = Attribute(
-        "The kinds of users' credentials: the first part of <kind>:<agent>:<token>."
+        "Kinds of users' credentials: the first part of <kind>:<agent>:<token>."
     )
     agent_prefixes: Sequence[bytes] = Attribute("Prefixes of agents' tokens.")
 
     def authenticate_agent(token: bytes) -> AgentIdentity | Deferred[AgentIdentity]:
-        """Which agent a token belongs to."""
+        """Return the agent that a token belongs to."""
 
     def authorize_user(agent: str, token: str) -> Access | Deferred[Access]:
         """
@@ -163,7 +167,8 @@ class IUsers(Interface):
     """Credentials of users: `IServerModuleApi.users`."""
 
     count_usage: Callable[[Usage], None] | None = Attribute(
-        "Counts a use, for reports to GitLab; None: kas sends no such reports."
+        "Function that counts a use for reports to GitLab; None if kas sends no "
+        "reports."
     )
 
     def authorize(
@@ -172,17 +177,17 @@ class IUsers(Interface):
         """
         Check a credential of a user.
 
-        It returns a known result at once, and otherwise a Deferred, which the caller
-        should cancel when the client leaves.
-        ``await maybeDeferred(api.users.authorize, …)`` handles both.
+        Returns a known result at once, and otherwise a Deferred, which the caller
+        should cancel when the client leaves.  ``await
+        maybeDeferred(api.users.authorize, …)`` handles both.
 
-        :param kind: which authenticator checks it: ``user`` for the identity file;
-            empty if the client named none.
+        :param kind: the kind of the credential, which selects the authenticator:
+            ``user`` for the identity file; empty if the client named none.
         :param agent: id or name of the requested agent.
         :param peer: the client's connection: kas limits the refused credentials of its
             address, and further ones get RESOURCE_EXHAUSTED.
         :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
-            message may be shown, or UNAVAILABLE; at once, or as the failure of the
+            message may be shown, or UNAVAILABLE; raised at once, or the failure of the
             Deferred.
         """
 
@@ -195,11 +200,10 @@ class IUsers(Interface):
 
     def recheck(held: Callable[[], Collection[str]]) -> None:
         """
-        Check repeatedly the credentials that hold something open, until the module
-        stops.
+        Repeat the checks of the credentials in use, until the module stops.
 
-        Where one is not valid any more, kas publishes
+        If a credential is not valid any more, kas publishes
         `tunnel.api.events.CredentialRevoked`.
 
-        :param held: returns their current ids (`Access.credential_id`).
+        :param held: returns the ids of the credentials in use (`Access.credential_id`).
         """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
-    # agentk serves no pages: it does without twisted.web.
+    # agentk serves no pages, and need not import twisted.web.
     from twisted.web.resource import IResource
 
 __all__ = ["IWeb"]
@@ -25,10 +25,10 @@ class IWeb(Interface):
         """
         Serve *resource* below *prefix*, until the module stops.
 
-        Where ``web`` is not configured, no client can ask.  kas checks no credential
-        there: the resource does, with `IUsers.authorize` or its own.
+        If ``web`` is not configured, no client can reach it.  kas checks no credential
+        at this listener: the resource must, with `IUsers.authorize` or by itself.
 
         :param prefix: ``/name`` or deeper, without a slash at its end.
-        :raises ValueError: it is invalid, or a module has it, or one above or below
-            it, already.
+        :raises ValueError: the prefix is invalid, or a module already serves it, or a
+            prefix above or below it.
         """

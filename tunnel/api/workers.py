@@ -13,10 +13,10 @@ __all__ = [
 
 
 class ISharedCount(Interface):
-    """Amounts that the workers of one kas have in progress together, by key."""
+    """Amounts in progress at all workers of one kas together, by key."""
 
     elsewhere: Counter[str] = Attribute(
-        """How much other workers have under way, but for a small step of each."""
+        "Amounts in progress at other workers, accurate to a small step per worker."
     )
 
     def here(key: str, amount: int) -> None:
@@ -32,8 +32,8 @@ class IWorkers(Interface):
 
     def count_together(limit: str, most: int) -> ISharedCount | None:
         """
-        Count with the other workers of this kas what a limit allows *most* of.
+        Return a count that all workers of this kas share, for a limit of *most*.
 
-        :param limit: names it within this module.
-        :return: None: this process is the whole kas.
+        :param limit: name of the limit within this module.
+        :return: None if this kas has only one process.
         """

@@ -10,8 +10,8 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 
-#: How long before its expiry an operator is warned of a configured certificate:
-#: replacing it takes time.
+#: Time before the expiry of a configured certificate at which a warning is logged,
+#: because a replacement takes time.
 EXPIRY_NOTICE = timedelta(days=14)
 
 

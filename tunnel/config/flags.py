@@ -32,7 +32,7 @@ def read_flags(
     Paths start in the working directory.
 
     :param given: flag, without its dashes -> its text, a list of texts, or true or
-        false. None, and text without a visible character, stand for the default.
+        false. None, and text without a visible character, mean the default.
     :param names: key, with dots -> flag, for flags with another name, and for each key
         of a section.
     :raises ConfigurationError: with every problem: ``--flag: the problem, and the

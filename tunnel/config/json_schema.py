@@ -1,4 +1,7 @@
-"""A schema as JSON Schema, for editors; and a value in the form of its file."""
+"""
+Conversion of a schema to JSON Schema, for editors, and of a value to the form of its
+file.
+"""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["ANYWHERE", "BACKLOG", "DrainingListen", "Listen"]
 
-#: Connections that wait to be accepted: after an outage, thousands of agents reconnect
-#: within seconds, and with Twisted's limit of 50 most of them would need a
-#: retransmission.
+#: Maximum number of connections that wait to be accepted: after an outage, thousands of
+#: agents reconnect within seconds, and with Twisted's limit of 50 most of them would
+#: need a retransmission.
 BACKLOG = 4096
 
 #: Hosts to listen on that are not addresses for clients.
@@ -69,8 +69,8 @@ class Listen:
     Subclass it to give ``address`` a default.
     """
 
-    #: For listeners that receive credentials: they use TLS unless it is disabled
-    #: explicitly.
+    #: Whether TLS is on unless it is disabled explicitly; for listeners that receive
+    #: credentials.
     TLS_BY_DEFAULT: ClassVar[bool] = False
 
     network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
@@ -239,8 +239,8 @@ def _check_endpoint(text: str) -> None:
         )
     if kind not in _CHECKABLE:
         return
-    # Imported here, because kasctl listens nowhere, and starts faster without Twisted's
-    # transports.
+    # Imported here, because kasctl has no listeners, and starts faster without
+    # Twisted's transports.
     from twisted.internet.endpoints import serverFromString
 
     nowhere: Any = None  # created, but not listened on

@@ -13,7 +13,8 @@ __all__ = [
     "is_certificate_name",
 ]
 
-#: Names of one listener: every handshake sends the names of the certificate.
+#: Maximum number of names of one listener: every handshake sends the names of the
+#: certificate.
 MAX_CERTIFICATE_NAMES = 20
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")

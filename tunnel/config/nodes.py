@@ -26,17 +26,18 @@ from tunnel.toolkit.yaml_fault import yaml_fault
 # Every wheel of PyYAML includes the C parser; a build without libyaml works, too.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# Characters of a text. The configuration of a thousand modules is far smaller; a larger
-# file is a mistake.
+# Maximum number of characters of a text.  The configuration of a thousand modules is
+# far smaller; a larger file is a mistake.
 MAX_TEXT = 1024 * 1024
-# Nesting levels, more than any schema has; limits the recursion of functions that walk
-# the tree.
+# Maximum number of nesting levels, more than any schema has; limits the recursion of
+# functions that walk the tree.
 MAX_DEPTH = 32
-# Nodes, with every alias expanded, which protects against a "billion laughs" file.
+# Maximum number of nodes, counted with every alias expanded, as a protection against a
+# "billion laughs" file.
 MAX_NODES = 20_000
-# Characters of all keys and values, with every alias expanded. Without aliases a text
-# cannot have that many; with them, a few long values in a small file could become a
-# message of hundreds of MiB.
+# Maximum number of characters of all keys and values, counted with every alias
+# expanded. Without aliases a text cannot have that many; with them, a few long values
+# in a small file could become a message of hundreds of MiB.
 MAX_CHARACTERS = MAX_TEXT
 
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -67,7 +68,7 @@ class Mark:
 @attrs.frozen(eq=False)
 class Scalar:
     """
-    One value, as it was written.
+    One value, as written in the text.
 
     :ivar quoted: whether it has quotes; None if quotes do not exist, as on a command
         line.

@@ -13,7 +13,7 @@ from tunnel.toolkit.urls import quoted_address
 
 __all__ = ["Problem", "leaves", "likely", "message_of", "nearest", "shown"]
 
-# Longer values are truncated in messages: a message is one line of a terminal.
+# Maximum number of characters of a value in a message, which is one line of a terminal.
 _SHOWN = 60
 
 

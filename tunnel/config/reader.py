@@ -35,7 +35,7 @@ __all__ = ["PartlyRead", "Reader", "Remark", "Section", "camel_case"]
 T = TypeVar("T")
 
 
-#: Receives each remark that is not a problem, as one line.
+#: Function that receives each remark that is not a problem, as one line.
 Remark = collections.abc.Callable[[str], object]
 
 
@@ -95,7 +95,7 @@ class Section:
 
     @property
     def location(self) -> str:
-        """``file:line:column``, for the beginning of a message about the section."""
+        """Return ``file:line:column``, for the beginning of a message."""
         return str(self._key or self._node.mark)
 
     def keys(self) -> tuple[str, ...]:

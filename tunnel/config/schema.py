@@ -38,8 +38,8 @@ class Invalid(ValueError):
     """
     Raised by a schema's ``__attrs_post_init__`` to report a problem of one of its keys.
 
-    A plain ValueError is reported for the section, an `ExceptionGroup` for several
-    keys.
+    For a problem of the whole section, raise a plain ValueError; for problems of
+    several keys, an `ExceptionGroup`.
     """
 
     def __init__(self, message: str, key: str = "") -> None:

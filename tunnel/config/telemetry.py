@@ -13,7 +13,8 @@ from tunnel.config.urls import is_url
 
 __all__ = ["MAX_PROFILE_SECONDS", "Profile", "Sentry", "Tracing"]
 
-#: Seconds of one profile, which occupies a connection of the listener.
+#: Maximum number of seconds of one profile, which occupies a connection of the
+#: listener.
 MAX_PROFILE_SECONDS = 60
 
 
@@ -84,7 +85,7 @@ def _is_duration(instance: object, attribute: object, value: float) -> None:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """``observability.profile``."""
+    """``observability.profile``: profiles of the running process."""
 
     enabled: bool = field(
         default=False,

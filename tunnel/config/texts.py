@@ -20,20 +20,21 @@ __all__ = [
     "parse_size",
 ]
 
-# More digits than any number here needs; int() of a very long text would take seconds.
+# Maximum number of digits, more than any number here needs; int() of a very long text
+# would take seconds.
 _MAX_DIGITS = 18
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
-# Longer times are mistakes, and too long for a timer.
+# Maximum time in seconds; longer times are mistakes, and too long for a timer.
 MAX_DURATION = 100 * 365 * 86400.0
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)(d|h|ms|m|s)")
 _SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SIZE = re.compile(r"([0-9]+) ?(|B|KiB|MiB|GiB)")
-# Larger limits are mistakes.
+# Maximum size in bytes; larger limits are mistakes.
 _MAX_SIZE = 2**50
 
 

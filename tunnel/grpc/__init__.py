@@ -1,10 +1,10 @@
 """
 gRPC over `tunnel.http2`, both sides, with the calls of `tunnel.rpc`.
 
-    messages.py   messages with flags and a length before each
-    fields.py     metadata, time limits, and how a call went, as header fields
-    memory.py     what incomplete requests may hold, all together
-    server.py     the server side of a call, and what other protocols share with it
+    messages.py   messages, each preceded by its flags and length
+    fields.py     metadata, timeouts, and outcomes of calls, as header fields
+    memory.py     the memory limit of all incomplete requests
+    server.py     the server side of a call, and its parts for other protocols
     client.py     the client side: a channel to one server
 
 ::

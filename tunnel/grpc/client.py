@@ -70,24 +70,25 @@ _CLOSED = "the channel is closed"
 class ChannelLimits:
     """Limits on the resources that a server and our callers can use."""
 
-    #: The limits of its connection; `ping_after` is the keepalive.
+    #: Limits of the channel's connection; `ping_after` is the keepalive.
     http2: Http2Limits = CLIENT_LIMITS
-    #: Calls that wait for a connection, or for room on it: one head each.
+    #: Maximum number of calls that wait for a connection, or for room on it: one head
+    #: each.
     waiting: int = 1000
-    #: Seconds until the server's settings must have arrived, including TLS.
+    #: Maximum number of seconds until the server's settings arrive, including TLS.
     connect: float = 20.0
     #: First and longest pause between two attempts to connect, in seconds, as in other
     #: gRPC clients.
     backoff_first: float = 1.0
     backoff_most: float = 120.0
-    #: Bytes of a request that are kept until its response begins: a call that the
-    #: server refused without processing it is repeated with them.
+    #: Maximum number of bytes of a request that are kept until its response begins, to
+    #: repeat a call that the server refused without processing it.
     replay: int = 64 * 1024
     retries: int = 5
     #: Seconds without new calls after the server refused one because of its limit: the
     #: server still counts calls that have ended until it has cleaned up.
     refused: float = 0.05
-    #: Bytes of one response.
+    #: Maximum number of bytes of one response.
     message: int = MAX_MESSAGE
 
 
@@ -129,9 +130,10 @@ class GrpcChannel:
         self._attempt: Deferred[Any] | None = None
         #: Whether new calls pause, because the server has refused one.
         self._held = False
-        #: Why calls fail now; empty if they do not.
+        #: Reason why calls fail now; empty if they do not.
         self._broken = ""
-        #: After `close`, fires when the last connection is closed.
+        #: Deferred that fires when the last connection is closed after `close`; None
+        #: before.
         self._ended: Deferred[None] | None = None
 
     def client(self, service: ServiceDescriptor) -> ServiceClient:
@@ -338,7 +340,7 @@ class _CallStream:
     Before there is a connection, it waits, and its producer is paused.
     """
 
-    #: No agent is at the other end.
+    #: None, because the other end is not an agent.
     agent: ConnectedAgent | None = None
 
     def __init__(
@@ -477,7 +479,7 @@ class _CallStream:
             self._fail(http_error(int(status) if status.isdigit() else 0, kind))
             return
         metadata = metadata_from(headers)
-        # Otherwise it would look like the first line of trailers.
+        # `tunnel.rpc` would read such a field as the first line of trailers.
         metadata.pop("status", None)
         self._receiver.headers_received(encode_fields(metadata))
 

@@ -36,12 +36,13 @@ CONTENT_TYPES = ("application/grpc", "application/grpc+proto")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 
-#: Characters of a message: many clients accept 8 KiB for all trailers together, and
-#: each character may take three bytes.
+#: Maximum number of characters of a message: many clients accept 8 KiB for all trailers
+#: together, and each character may take three bytes.
 MAX_TEXT = 2048
 
-#: Bytes of a last header block, plus 32 for each field as in RFC 9113: the default
-#: limit of clients such as grpcio, which drop a larger block as a whole.
+#: Maximum number of bytes of a last header block, plus 32 for each field as in RFC
+#: 9113: the default limit of clients such as grpcio, which drop a larger block as a
+#: whole.
 MAX_TRAILERS = 8192
 
 _FIELD_OVERHEAD = 32

@@ -12,7 +12,7 @@ __all__ = ["RequestMemory", "RequestShare"]
 @attrs.define(eq=False)
 class RequestMemory:
     """
-    Bytes of all requests that are not complete, on any connection.
+    Memory of all incomplete requests, on any connection, in bytes.
 
     A message may have 4 MiB, a connection 100 calls, and there may be 1,000
     connections: together they would need far more memory than a machine has.

@@ -19,7 +19,7 @@ _ENVELOPE = struct.Struct(">BI")
 
 class Envelopes:
     """
-    Splits a body into messages, each with flags and length before it.
+    Splitter of a body into messages, each preceded by its flags and length.
 
     It holds at most one incomplete message.
     """

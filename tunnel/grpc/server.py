@@ -43,7 +43,7 @@ class CallTransport(Protocol):
         """End the response; HTTP/1.1 has no trailers."""
 
     def reset(self) -> None:
-        """Abort."""
+        """Abort the request."""
 
     def pauseProducing(self) -> None:
         """Pause delivery of the request."""
@@ -96,12 +96,12 @@ class Codec:
         self.transport = transport
         self.content_type = media_type(headers)
         self.encoding = headers.get(self.encoding_field, "identity")
-        #: The memory that this call holds for an incomplete request.
+        #: Memory that this call holds for an incomplete request.
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
-        #: Converts an error for the client, and logs it.
+        #: Function that logs an error, and returns it for the client.
         self.told: Callable[[CallError], CallError] = _as_it_is
-        #: Initial metadata of the response, until it has begun.
+        #: Initial metadata of the response; empty once the response has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
         #: The span, which ends with the call.
@@ -109,7 +109,9 @@ class Codec:
 
     @property
     def limit(self) -> int:
-        """The maximum of bytes of one request; a larger one ends the call."""
+        """
+        The maximum number of bytes of one request; a larger request ends the call.
+        """
         return MAX_MESSAGE
 
     # Methods for subclasses.

@@ -1,14 +1,14 @@
 """
-The modules of one program: found, made, started, restarted.
+The host of a program's modules, which creates, starts and restarts them.
 
-    modules.py      configured, made, started, and made again after a failure
-    scope.py        what one module registered, until it ends
+    modules.py      creates and starts configured modules, and restarts failed ones
+    scope.py        registrations of one module, until it ends
     api.py          the APIs of both halves, composed by subject
     calls.py        calls and streams
     events.py       events within one program
-    capabilities.py what modules offer to each other
+    capabilities.py objects that modules offer to each other
     sections.py     the agent's configuration from Git, for agent halves
-    gitlab_access.py  what modules of agentk ask GitLab, through kas
-    stores.py       stores of server halves: their limits and checks, wherever kept
-    pages.py        what server halves serve over HTTP, by prefix
+    gitlab_access.py  requests of modules in agentk to GitLab, through kas
+    stores.py       stores of server halves: limits and checks for every backend
+    pages.py        HTTP resources of server halves, by prefix
 """

@@ -40,14 +40,14 @@ __all__ = ["AgentModuleApi", "ServerModuleApi"]
 class _ModuleApi:
     scope: ModuleScope
     reactor: Any
-    #: The only source of time.
+    #: The clock for all durations.
     clock: Any = attrs.Factory(lambda self: self.reactor, takes_self=True)
     metrics: CollectorRegistry
     tracer: ITracer | None = None
     events: IEvents
     capabilities: ICapabilities
 
-    #: Writes at once if possible.
+    #: Writes data to a stream, at once if possible.
     write = staticmethod(eager.write)
 
     @property

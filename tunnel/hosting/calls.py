@@ -26,7 +26,7 @@ from tunnel.rpc.dispatch import Dispatcher
 
 __all__ = ["AgentCalls", "ServerCalls"]
 
-#: Opens a raw stream to an agent: see `IServerCalls.open_stream`.
+#: Function that opens a raw stream to an agent: see `IServerCalls.open_stream`.
 AgentOpener = Callable[..., IStream]
 
 
@@ -139,7 +139,7 @@ class AgentCalls(_Calls):
     def handle_as_leader(
         self, service: ServiceDescriptor, implementation: object
     ) -> None:
-        """Register a service whose calls need the agentk that leads."""
+        """Register a service whose calls only the leader can handle."""
         self._dispatcher.handle(self._name, service, implementation, self._must_lead)
 
     def _must_lead(self) -> None:

@@ -30,9 +30,9 @@ class EventBus:
         self, owner: str, kind: type[_E], callback: Callable[[_E], object]
     ) -> Callable[[], None]:
         """
-        Call *callback* with each event of a class; call the result to end that.
+        Call *callback* with each event of a class; return a function that unsubscribes.
 
-        :param owner: its name is logged if *callback* fails.
+        :param owner: name of the module, which is logged if *callback* fails.
         """
         subscribers = self._subscribers.setdefault(kind, {})
         key = object()
@@ -64,7 +64,7 @@ class EventBus:
 
 @implementer(IEvents)
 class ModuleEvents:
-    """The bus, for one module."""
+    """The event bus, for one module."""
 
     def __init__(self, scope: ModuleScope, bus: EventBus) -> None:
         self._scope = scope

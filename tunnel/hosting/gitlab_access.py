@@ -19,13 +19,13 @@ __all__ = ["MAX_TIME", "SERVICE", "GitLabAccess", "check_path"]
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GitlabAccess"]
 
-#: Seconds that one request may take, including its body and response.
+#: Maximum number of seconds of one request, including its body and response.
 MAX_TIME = 3600.0
 
-#: Characters of a path below a module's path.
+#: Maximum number of characters of a path below a module's path.
 MAX_PATH = 4096
 
-#: Bytes of one message with a part of a body.
+#: Maximum number of bytes in one message with a part of a body.
 CHUNK = 64 * 1024
 
 #: Characters that RFC 3986 permits in paths.
@@ -124,7 +124,7 @@ class GitLabResponse:
         self._call = call
         self._messages = aiter(call)
         self._sending = sending
-        #: The error of the body that the module sends.
+        #: Error while the module's request body was read; None without an error.
         self._broken: BaseException | None = None
         self._complete = False
         sending.addErrback(self._not_sent)

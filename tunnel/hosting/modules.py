@@ -36,7 +36,8 @@ from tunnel.toolkit.files import in_words
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
 
-#: Seconds that a module has to stop; then the program continues without it.
+#: Maximum number of seconds that a module has to stop; then the program continues
+#: without it.
 STOP_TIMEOUT = 10.0
 
 Plugin = ServerModule | AgentModule
@@ -122,19 +123,19 @@ class _Hosted:
         self.backoff = backoff
         self.module: Any = None
         self.scope: ModuleScope | None = None
-        #: Whether its `start` was called, and its `stop` was not.
+        #: Whether the module's `start` was called, and its `stop` was not.
         self.started = False
         self.started_at = 0.0
-        #: Whether it is being created or started.
+        #: Whether the module is being created or started.
         self.beginning = False
-        #: Whether it has started, and has neither failed nor been stopped.
+        #: Whether the module has started, and has neither failed nor been stopped.
         self.up = False
         #: The failure that the module reported while it started.
         self.refusal: Exception | None = None
         self.starting: Deferred[None] | None = None
         self.stopping: Deferred[None] | None = None
         self.restart: IDelayedCall | None = None
-        #: Why it failed; empty after it has restarted.
+        #: Reason of the last failure; empty after the module has restarted.
         self.problem = ""
 
 
@@ -208,7 +209,7 @@ class ModuleHost:
                 raise
             self._log.failure("module {name} did not start", name=name)
             if isinstance(error, PermissionError) and error.filename is not None:
-                # The module did not cause it, and may be needed.
+                # The module did not cause this error, and may be needed.
                 text = f"module {name} cannot start: {in_words(error)}"
                 raise ConfigurationError([text]) from error
             raise ConfigurationError(
@@ -233,7 +234,7 @@ class ModuleHost:
         """Stop a module that cannot continue, and start it again after a backoff."""
         hosted = self._hosted[name]
         if hosted.beginning:
-            # The caller that starts the module handles it.
+            # The code that starts the module handles the failure.
             hosted.refusal = hosted.refusal or reason
             if hosted.starting is not None:
                 hosted.starting.cancel()
@@ -254,8 +255,8 @@ class ModuleHost:
             reason=hosted.problem,
         )
         self.on_changed()
-        # Never run two of it at the same time: its resources may be free only after it
-        # has stopped.
+        # Two instances of a module must not run at the same time: the first one may
+        # hold resources until it has stopped.
         await self._stop(hosted)
         if not self._stopping:
             hosted.restart = self._clock.callLater(delay, self._again, hosted)
@@ -307,7 +308,7 @@ class ModuleHost:
         started, hosted.started = hosted.started, False
         hosted.beginning = hosted.up = False
         name = hosted.prepared.name
-        # Even if it was not created completely, it may have left handlers.
+        # Even a module that was not created completely may have registered handlers.
         if hosted.scope is not None:
             hosted.scope.release()
         if started:

@@ -15,10 +15,10 @@ from tunnel.hosting.scope import ModuleScope
 
 __all__ = ["ModuleWeb", "Mount", "Pages"]
 
-#: Names of visible characters that no client encodes.
+#: Format of a prefix: names of characters that no client percent-encodes.
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
-#: Names in a prefix, all of which are compared with a path.
+#: Maximum number of names in a prefix; all of them are compared with a path.
 MAX_DEPTH = 8
 
 

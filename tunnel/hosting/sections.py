@@ -46,7 +46,7 @@ class Sections:
         """
         See `ISections.follow`.
 
-        :raises ConfigurationError: what is known does not fit the schema.
+        :raises ConfigurationError: the current configuration does not fit the schema.
         """
         following = _Following(owner, section, schema, apply)
         if section in self._texts:
@@ -95,5 +95,6 @@ class ModuleSections:
 
 def _read(following: _Following, texts: Mapping[str, str]) -> Any:
     text = texts.get(following.section, "")
-    # kas may be newer, and has refused keys that it does not know.
+    # Unknown keys are no error here: kas may be newer, and has already refused keys
+    # that it does not know itself.
     return read(text, following.section, following.schema, unknown_keys="skip")

@@ -5,8 +5,9 @@ Stores of modules, `IStores`: limits, watches, and backends.
          ^                   │
          └──── Stores <──────┘  changes, for the watches
 
-A backend executes operations, and reports every change and every gap.  The checks of a
-module's requests are here, so that they are the same for every backend.
+A backend executes operations, and reports every change and every gap in the changes.
+This file checks the requests of modules, so that the checks are the same for every
+backend.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Minimum of seconds between two searches for expired values, so that the cost stays
-#: low however many keys expire one after the other.
+#: Minimum number of seconds between two searches for expired values, so that the cost
+#: stays low however many keys expire one after the other.
 MIN_SWEEP = 0.2
 
 #: Seconds until the next attempt after a failed sweep.
@@ -56,40 +57,43 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 class StoreLimits:
     """Limits on a module's use of a store, each with its reason."""
 
-    #: Bytes of a key: a path of several names and ids.
+    #: Maximum number of bytes of a key: a path of several names and ids.
     key: int = 256
 
-    #: Bytes of a value. A store is for state, not for content: one value crosses the
-    #: connection to Redis, which all modules share, in less than a millisecond.
+    #: Maximum number of bytes of a value.  A store is for state, not for content: one
+    #: value crosses the connection to Redis, which all modules share, in less than a
+    #: millisecond.
     value: int = 64 * 1024
 
-    #: Keys of a namespace: one for each agent of a large installation.
+    #: Maximum number of keys of a namespace: one for each agent of a large
+    #: installation.
     keys: int = 10_000
 
-    #: Bytes of all keys and values of a namespace: ten modules that fill their
-    #: namespaces fit into a small Redis.
+    #: Maximum number of bytes of all keys and values of a namespace: ten modules that
+    #: fill their namespaces fit into a small Redis.
     bytes: int = 16 * 1024 * 1024
 
-    #: Keys of one page: at most a quarter of a MiB, and Redis is free for others
-    #: between two pages.
+    #: Maximum number of keys per page: at most a quarter of a MiB, and Redis serves
+    #: other clients between two pages.
     page: int = 1000
 
-    #: Watches of a namespace: a module needs one or a few; more are due to watches that
-    #: were never closed.
+    #: Maximum number of watches of a namespace: a module needs one or a few; if there
+    #: are more, the module does not close its watches.
     watches: int = 100
 
-    #: Events that wait for the reader of one watch: at most 256 KiB of keys. A reader
-    #: that is further behind is better off reading everything again.
+    #: Maximum number of events that wait for the reader of one watch: at most 256 KiB
+    #: of keys. A reader that is further behind reads everything again faster.
     events: int = 1000
 
-    #: Operations of a namespace at the same time, each with a value: at most 6 MiB.
+    #: Maximum number of concurrent operations of a namespace, each with a value: at
+    #: most 6 MiB.
     pending: int = 100
 
-    #: Namespaces of a module: with several kas, each needs a query to Redis every ten
-    #: seconds.
+    #: Maximum number of namespaces of a module: with several kas, each needs a query to
+    #: Redis every ten seconds.
     namespaces: int = 32
 
-    #: Maximum seconds until a value expires: ten years.
+    #: Maximum number of seconds until a value expires: ten years.
     expiry: float = 10 * 365 * 86400.0
 
 
@@ -125,16 +129,17 @@ class StoreBackend(Protocol):
 
     @property
     def hears(self) -> bool:
-        """Whether changes arrive now; if not, a reset follows."""
+        """Whether changes are reported now; if not, a reset follows later."""
 
     @property
     def sweep_interval(self) -> float:
         """
-        The maximum of seconds between two sweeps; `math.inf` if only expiry matters.
+        The maximum number of seconds between two sweeps; `math.inf` if only the expiry
+        of values determines the next sweep.
         """
 
     def start(self, listener: BackendListener) -> None:
-        """Begin; called once, before anything else."""
+        """Start the backend; called once, before all other methods."""
 
     async def stop(self) -> None:
         """Release all resources."""
@@ -150,7 +155,7 @@ class StoreBackend(Protocol):
         version: int | None,
         expires_after: float | None,
     ) -> int:
-        """See `IStore`; what may be in a namespace is checked here, too."""
+        """See `IStore`; the backend also checks the limits of the namespace."""
 
     async def delete(self, name: str, key: str, version: int | None) -> bool:
         """See `IStore`."""
@@ -463,7 +468,7 @@ def _check_version(version: int | None) -> None:
 
 @attrs.define(eq=False)
 class _Watch:
-    """One reader, and the events that wait for it."""
+    """A reader of changes, and the events that wait for it."""
 
     prefix: str
     _limit: int
@@ -495,7 +500,7 @@ class _Watch:
             waiting.callback(None)
 
     async def next(self) -> StoreEvent | None:
-        """Return the next event; None if there are no more."""
+        """Return the next event; None after the end of the watch."""
         while not self._events and not self._ended:
             self._waiting = Deferred(self._cancelled)
             await self._waiting

@@ -14,7 +14,7 @@ from tunnel.http1.head import HeadError, clean_trailers
 
 __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 
-# Sixteen digits are 64 bits: more than any body needs, without risk of overflow.
+# Sixteen digits are 64 bits, more than any body needs, without risk of overflow.
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 # Atomic groups instead of possessive ones: see `tunnel.http1.head`. RFC 9112, 7.1.1:
 # each extension has a name, and optionally a value.

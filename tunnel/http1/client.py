@@ -48,7 +48,7 @@ _TO_THE_END: Final = 4  # the body ends with the connection
 _RAW: Final = 5  # after 101
 _DEAD: Final = 6
 
-# Methods that may be repeated without a further effect (RFC 9110, 9.2.1).
+# Methods that may be repeated without further effects (RFC 9110, 9.2.1).
 _SAFE: Final = frozenset([b"GET", b"HEAD", b"OPTIONS"])
 
 
@@ -182,7 +182,8 @@ class UpstreamRequest:
         self.target = target
         self.fields = fields
         self.receiver = receiver
-        #: Passes the lines that it removes from the response's head to *receiver*.
+        #: Parser of the response's head; it passes the lines that it cuts out to
+        #: *receiver*.
         self.parser = parser
         self.length = length
         self.upgrade = upgrade
@@ -195,7 +196,8 @@ class UpstreamRequest:
         self.sent = length == 0
         self._left = length
         self._closed = False
-        #: Whether delivery of the response is paused, and when it was last resumed.
+        #: Whether delivery of the response is paused; and the time at which it was last
+        #: resumed.
         self.answer_paused = False
         self.answer_resumed_at = 0.0
         self._connection: UpstreamConnection | None = None
@@ -323,7 +325,9 @@ class UpstreamRequest:
             producer.resumeProducing()
 
     def detached(self) -> None:
-        """Detach from a dead connection; the request may go on another one."""
+        """
+        Detach from a dead connection; the request may continue on another connection.
+        """
         self._connection = None
 
     def over(self) -> None:
@@ -332,7 +336,8 @@ class UpstreamRequest:
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
-            # It may be paused because of the upstream; its remaining data is dropped.
+            # The producer may be paused because of the upstream; its remaining data is
+            # dropped.
             producer.resumeProducing()
 
     def fail(self, reason: Exception) -> None:
@@ -376,7 +381,7 @@ class UpstreamConnection(HttpConnection):
         self._ended = False
         self._half_closed = False
         self._read_all = False
-        #: Whether it has carried a request before.
+        #: Whether the connection has carried a request before.
         self.used = False
 
     @property
@@ -464,8 +469,8 @@ class UpstreamConnection(HttpConnection):
                     self._body(data, False)
                     return b""
                 elif state == _IDLE:
-                    # A response without a request, or to text in a body that the
-                    # upstream took for a request.
+                    # The upstream sent a response without a request, or treated text in
+                    # a body as a request.
                     self.drop()
                     return b""
                 else:
@@ -632,7 +637,7 @@ class UpstreamConnection(HttpConnection):
             self._state = _DEAD
             if self._ended:
                 # The whole response was read, and may still be in delivery: only the
-                # other end of our half is lost.
+                # connection for further data of the request is lost.
                 request.over()
             else:
                 request.fail(UpstreamError(_why(broken)))
@@ -659,8 +664,8 @@ class UpstreamConnection(HttpConnection):
         Tell whether the upstream had closed the connection before it could read the
         request.
 
-        True only for requests that may be repeated, on a connection that was used
-        before.
+        Only requests that may be repeated, on a connection that was used before, return
+        True.
         """
         return (
             self.used

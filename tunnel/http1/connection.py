@@ -33,24 +33,24 @@ from tunnel.util.poller import Poller
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
-#: A function that writes to a transport, in place of its ``write``.
+#: Function that writes to a transport, in place of its ``write``.
 Writer = Callable[[Any, bytes], None]
 
 _FLUSH_AT: Final = 16 * 1024  # larger writes gain nothing from waiting
 _HOLD: Final = 64 * 1024  # bytes that a peer may send early: about one read
-#: Seconds of a turn for deferred connections, see `Turn.later`.
+#: Maximum number of seconds of a turn for deferred connections, see `Turn.later`.
 _LATER_SECONDS: Final = 0.005
-#: Networks of proxies that are remembered.
+#: Maximum number of networks of proxies that are remembered.
 MAX_PROXIES: Final = 1000
 _SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 0.2 us
 
 
 class Turn:
     """
-    The clock of one owner: it flushes at the end of a reactor turn, and sweeps
-    connections.
+    The clock of one owner: it flushes connections at the end of a reactor turn, and
+    checks their timeouts in sweeps.
 
-    :param connections: all connections of the owner, now and later.
+    :param connections: all present and future connections of the owner.
     """
 
     _log: ClassVar = Logger()
@@ -71,11 +71,11 @@ class Turn:
         self.writer = writer
         #: The time of the last sweep, which is precise enough and costs nothing.
         self.now = 0.0
-        #: Returns the present time.
+        #: Function that returns the current time.
         self.seconds = clock.seconds
         #: Networks with connections that several users share.
         self.proxies: Recent[str, bool] = Recent(MAX_PROXIES)
-        #: Connections that go on in a later turn.
+        #: Connections that continue in a later turn.
         self._later: deque[HttpConnection] = deque()
         self._goes_on = False
 
@@ -94,13 +94,13 @@ class Turn:
 
     def _go_on(self) -> None:
         until = self.seconds() + _LATER_SECONDS
-        # Each connection at most once: some pause themselves again.
+        # Each connection is resumed at most once, because some pause themselves again.
         for _ in range(len(self._later)):
             connection = self._later.popleft()
             try:
                 connection.go_on()
             except Exception:
-                # One connection must not stop the others.
+                # A failure of one connection must not stop the others.
                 self._log.failure("a connection failed")
                 connection.abort()
             if self.seconds() > until:
@@ -138,12 +138,13 @@ class HttpConnection(Protocol):
         self._write: Callable[[bytes], None] = lambda data: None
         self._pending: list[bytes] = []
         self._pending_size = 0
-        #: Bytes written; subclasses may reset it.
+        #: Number of bytes written; subclasses may reset it.
         self._written = 0
         self._scheduled = False
         self._producer: Any = None
         self._registered = False
-        #: Whether the peer accepts no data now; and since when it accepts data again.
+        #: Whether the peer accepts no data now; and the time since which it accepts
+        #: data again.
         self.write_paused = False
         self.write_resumed_at = 0.0
         self._buffer = b""
@@ -152,9 +153,10 @@ class HttpConnection(Protocol):
         self._stopped = False
         self._open = False
         self._may_half_close = False
-        #: The start of the phase that the sweep limits.
+        #: Start of the phase whose duration the sweep limits.
         self._since = 0.0
-        #: The owner of `limit_turns`, and whether other users' requests may follow.
+        #: Owner passed to `limit_turns`, and whether requests of other users may
+        #: follow.
         self._turns_of: Hashable = None
         self._is_shared = False
         #: Whether the turns of the last request have ended, see `end_turns`.
@@ -171,8 +173,9 @@ class HttpConnection(Protocol):
         self._write = tcp.write if writer is None else partial(writer, tcp)
         self._open = True
         self._since = self._turn.now
-        # Check the class: Twisted's TLS passes unknown names to the underlying socket,
-        # where a half-close would cut off records that are not written yet.
+        # The class is checked, because Twisted's TLS passes unknown names to the
+        # underlying socket, where a half-close would cut off records that are not
+        # written yet.
         self._may_half_close = hasattr(type(tcp), "loseWriteConnection")
         if hasattr(tcp, "setTcpNoDelay"):  # Unix sockets have none
             tcp.setTcpNoDelay(True)
@@ -180,7 +183,7 @@ class HttpConnection(Protocol):
         bound_unsent(tcp)
 
     def limit_turns(self, owner: Hashable) -> None:
-        """Handle no more of the peer in a turn than the share of *owner* permits."""
+        """Limit the work for the peer in a turn to the share of *owner*."""
         if owner == self._turns_of and not self._turns_ended:
             return
         if self._turns_of not in (None, owner) and not self._is_shared:
@@ -194,9 +197,9 @@ class HttpConnection(Protocol):
         """
         End the limit of one request, if requests of several users share the connection.
 
-        Otherwise the next request would wait for the turns of the user before. A client
-        that kas takes for a proxy, because another user behind its address says so,
-        keeps its turns.
+        Otherwise the next request would be limited by the turns of the previous user.
+        The limit remains for a client that is only considered a proxy because another
+        user at its address used one.
         """
         if self._is_shared and self._turns_of is not None and not self._turns_ended:
             self._turns_ended = True
@@ -232,8 +235,8 @@ class HttpConnection(Protocol):
         """Write the data that `send` collected."""
         self._scheduled = False
         pending = self._pending
-        # Register only here, so that a response that is complete at once need not
-        # register.
+        # The producer is registered only here, so that a response that is complete at
+        # once need not register it.
         if self._producer is not None and not self._registered and self._open:
             self._registered = True
             self._tcp.registerProducer(self, True)
@@ -265,7 +268,7 @@ class HttpConnection(Protocol):
             self._tcp.unregisterProducer()
 
     def pauseProducing(self) -> None:
-        """Stop writing: the socket accepts no more for now."""
+        """Stop writing: the socket accepts no more data for now."""
         self.write_paused = True
         if self._producer is not None:
             self._producer.pauseProducing()
@@ -335,11 +338,13 @@ class HttpConnection(Protocol):
             self._tcp.resumeProducing()
 
     def touched(self) -> None:
-        """Restart the time limit of the phase, because bytes arrived."""
+        """Restart the timeout of the phase, because bytes arrived."""
         self._since = self._turn.now
 
     def feed(self, data: bytes) -> bytes:
-        """Handle bytes; return those that must wait for more data or for their turn."""
+        """
+        Handle bytes; return the bytes that must wait for more data or for their turn.
+        """
         raise NotImplementedError
 
     def sweep(self, now: float) -> None:
@@ -377,7 +382,7 @@ class HttpConnection(Protocol):
         self.peer_finished()
 
     def writeConnectionLost(self) -> None:
-        # Our own half was closed by close_write; nothing is to be done.
+        # close_write closed this half; nothing else is to be done.
         pass
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

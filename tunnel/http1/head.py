@@ -5,15 +5,15 @@ A *block* is a start line and its header lines, each ended by CRLF, without the 
 line. *Fields* are header lines each **preceded** by CRLF (``b"\r\nA: b"``), so that
 they can be appended to a start line, and to each other, as they are.
 
-Neither is split into one object per header. One expression checks all of it, a second
-one cuts out the few lines that a proxy must read, and the rest is forwarded as one
-`bytes`. Request smuggling relies on two parsers that read the same bytes differently,
-so anything unusual is rejected: a bare CR or LF, folding, whitespace before a colon,
-two lengths, any coding but ``chunked``, an absolute target.
+Neither is split into one object per header. One expression checks the whole head, a
+second one cuts out the few lines that a proxy must read, and the rest is forwarded as
+one `bytes`. Request smuggling relies on two parsers that read the same bytes
+differently, so anything unusual is rejected: a bare CR or LF, folding, whitespace
+before a colon, two lengths, any coding but ``chunked``, an absolute target.
 
 A client repeats its header lines, byte for byte, in each request on a connection, and
-their parsed form is always the same. So the parsed form is cached by these bytes, for
-as long as the owner of the cache wants. The request line is parsed each time.
+their parsed form is always the same. So the parsed form is cached by these bytes, until
+the owner of the cache clears it. The request line is parsed each time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _VALUE: Final = re.compile(_TEXT + rb"*+")
 _TRAILERS: Final = re.compile(_FIELDS)
 _LINE: Final = re.compile(rb"\r\n(" + _TOKEN + rb"++):[^\r]*+")
 
-#: Characters of a method; the longest that is registered has 17.
+#: Maximum number of characters of a method; the longest registered method has 17.
 _MAX_METHOD: Final = 32
 _MAX_DIGITS: Final = 18  # of a length: more than any body has
 
@@ -100,12 +100,13 @@ _INSPECTED: Final = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
 
-#: Bytes of header lines that are cached: kubectl's have about 400, with a token of an
-#: OpenID provider up to 2,500.
+#: Maximum number of bytes of header lines that are cached: kubectl's have about 400,
+#: with a token of an OpenID provider up to 2,500.
 MAX_KNOWN: Final = 4096
 
-#: Lines taken out of a cached head: each takes a quarter of a KiB, however short it is.
-#: Requests of kubectl and of browsers have five, behind some proxies ten.
+#: Maximum number of lines that are cut out of a cached head: each takes a quarter of a
+#: KiB, however short it is.  Requests of kubectl and of browsers have five such lines,
+#: behind some proxies ten.
 MAX_TAKEN: Final = 16
 
 #: Names that Connection must not contain: the next hop would remove these fields, and
@@ -308,7 +309,7 @@ class RequestParser:
         names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
         self._spelled = re.compile(_one_of(names, underscores=False))
-        #: Spelled in the same way, and not inspected by `_inspect`.
+        #: Taken names in their usual spelling, except names that `_inspect` reads.
         self._plain = frozenset(names) - _INSPECTED
         refused = dict.fromkeys([*_PROTECTED, *protected])
         self._protected = re.compile(_one_of(refused, underscores=True))
@@ -404,7 +405,7 @@ class RequestParser:
         if b"expect" in taken and head.minor:
             if [value.lower() for value in taken[b"expect"]] != [b"100-continue"]:
                 raise HeadError(417, "an expectation other than 100-continue")
-            # Without a body, the client does not wait for a 100.
+            # A client that sends no body does not wait for a 100.
             head.expect_continue = head.length != 0
         if b"upgrade" in options and b"upgrade" in taken and head.minor:
             head.upgrade = _wanted_upgrade(taken[b"upgrade"])
@@ -514,7 +515,7 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
         + (rb"(?:" + of_ours + rb"*+))?" if taken else rb"()()")
         + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?" % _MAX_DIGITS
         + lines
-        # Servers in front of an API server add it, although it is the default.
+        # Servers in front of an API server add this field, although it is the default.
         + rb"(?:\r\n(?i:connection): ?((?i:keep-alive)))?"
         + lines
         + rb"\r\n"
@@ -688,7 +689,10 @@ _REQUEST_LINE: Final = re.compile(rb"([^ \r\n]+) ([^\r\n]*) HTTP/([0-9]+)\.([0-9
 
 
 def _explain(block: bytes) -> HeadError:
-    """Return the error for a malformed head; off the fast path."""
+    """
+    Return the error for a malformed head; called only after a failure, so it may be
+    slow.
+    """
     start, _, lines = block.partition(b"\r\n")
     match = _REQUEST_LINE.fullmatch(start)
     if match is None:

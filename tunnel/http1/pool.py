@@ -28,7 +28,7 @@ from tunnel.http1.head import ResponseParser
 
 __all__ = ["UpstreamPool"]
 
-#: A parser that cuts nothing out of heads.
+#: Parser that cuts no lines out of heads.
 _WHOLE: Final = ResponseParser()
 
 
@@ -274,5 +274,6 @@ class UpstreamPool:
             request = self._waiting.popleft()
             request.fail(UpstreamError("no connection was free in time", 503))
         if self._waiting:
-            # Connections may all be gone, and with them the reason to sweep.
+            # All connections may have been closed in the meantime, which ends the
+            # sweeps.
             self.turn.start()

@@ -43,7 +43,7 @@ _UNREAD_BYTES: Final = 64 * 1024  # responses that a pipelining client has not r
 _PIPELINED: Final = 2  # per connection and turn; others wait for them
 _KNOWN_SECONDS: Final = 10.0  # without a request, after which cached heads are dropped
 
-# Framing of the rest of a response that has no length.
+# Framing of the remaining body of a response without a length.
 _CHUNKS: Final = -1
 _TO_THE_END: Final = -2
 
@@ -142,7 +142,7 @@ class Exchange:
 
     @property
     def peer_address(self) -> IAddress:
-        """The address of the client."""
+        """Return the address of the client."""
         transport = self._connection.transport
         assert transport is not None
         return transport.getPeer()
@@ -158,7 +158,9 @@ class Exchange:
 
     @property
     def answer_resumed_at(self) -> float:
-        """When the client last resumed reading the response; 0 if it never paused."""
+        """
+        Return when the client last resumed reading the response; 0 if it never paused.
+        """
         return self._connection.write_resumed_at
 
     def informational(self, block: bytes) -> None:
@@ -273,7 +275,7 @@ class Exchange:
             raise ValueError("the request did not ask for an upgrade")
         self.head_sent = True
         self.upgraded = True
-        # From now on it means that the client has closed its half.
+        # From now on, `complete` means that the client has closed its half.
         self.complete = False
         self._connection.send(block + b"\r\n")
         self._connection.upgrade()
@@ -395,7 +397,7 @@ class HttpServerFactory(ServerFactory):
         return False
 
     def drain(self) -> None:
-        """Close idle connections now, and all others after their present response."""
+        """Close idle connections now, and all others after their current response."""
         self.draining = True
         for_each(
             list(self.connections),
@@ -424,8 +426,8 @@ class HttpServerConnection(HttpConnection):
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory
         self._state = _HEAD
-        #: The bytes of an incomplete head that were searched for its end; None between
-        #: heads.
+        #: Number of bytes of an incomplete head that were searched for its end; None
+        #: between heads.
         self._scanned: int | None = None
         #: Cached heads of this connection only, because they are secret.
         self._known: dict[bytes, RequestHead] = {}
@@ -433,8 +435,8 @@ class HttpServerConnection(HttpConnection):
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
         self._fresh = True
-        #: Whether the client pipelines requests without reading; and the bytes that the
-        #: transport held last.
+        #: Whether the client pipelines requests without reading; and the number of
+        #: bytes that the transport held at the last check.
         self._clogged = False
         self._held: int | None = None
 
@@ -549,7 +551,7 @@ class HttpServerConnection(HttpConnection):
             self._log.failure("a handler failed to handle a request")
             self._fail()
         else:
-            # After an upgrade, perhaps only our half is finished.
+            # After an upgrade, possibly only our half is finished.
             if not exchange.finished or self._state == _RAW:
                 exchange.receiver = receiver
         return data[end + 4 :]

@@ -1,11 +1,11 @@
 """
 HTTP/2 on the h2 library, both sides.
 
-    limits.py       every bound of a connection, with its reason
-    flood.py        what a peer may do, counted before h2 sees it
-    stream.py       one request and its answer, and what waits to be sent
-    connection.py   what both sides share: turns, windows, PINGs, the end
-    server.py       the server side: begins calls, and sends clients away
+    limits.py       limits of a connection, each with its reason
+    flood.py        budgets of a peer's frames, counted before h2 reads them
+    stream.py       one request and its response, and data that waits to be sent
+    connection.py   common parts of both sides: turns, windows, PINGs, the end
+    server.py       the server side: starts calls, and asks clients to leave
     client.py       the client side: opens streams
 
 The library is one of the server's extras: agentk never imports this package.

@@ -24,9 +24,9 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
 
-#: Limits on a server. It may send PINGs to measure our data, so each of our DATA frames
-#: permits one. We fill its windows with large responses. It closes connections of
-#: clients that send PINGs often; one PING in five minutes is not often.
+#: Limits on a server.  A server may send a PING for each of our DATA frames, to measure
+#: throughput.  Windows are large, because responses are.  Servers close connections of
+#: clients that send PINGs often; our PINGs are five minutes apart.
 CLIENT_LIMITS = Http2Limits(
     stream_window=256 * 1024,
     control=Rate(200, 20),
@@ -58,7 +58,8 @@ class ClientOwner(Protocol):
 
     def has_room(self, connection: Http2ClientConnection) -> None:
         """
-        Start waiting streams, because a stream has ended, or the server permits more.
+        Start waiting streams, because a stream has ended, or the server permits more
+        streams.
         """
 
     def leaving(self, connection: Http2ClientConnection) -> None:

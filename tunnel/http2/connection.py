@@ -72,7 +72,8 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self.limits = limits
         self._clock = clock
         self._h2 = _make_machine(limits, client_side)
-        #: Of all peers that have not proved who they are; None: this one has.
+        #: Budget of log lines that all unauthenticated peers share; None after
+        #: authentication.
         self.log_budget: LogBudget | None = None
         self._guard = FloodGuard(limits, clock.seconds, client_side)
         self._timers = Timers(clock)
@@ -88,7 +89,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._closing = False
         self._flushing: IDelayedCall | None = None
         self._last_seen = clock.seconds()
-        #: The reason for streams that have not ended when the connection does.
+        #: Reason for streams that have not ended when the connection does.
         self._why_closed = f"the connection with the {self.peer_is} was closed"
 
     def connectionMade(self) -> None:
@@ -281,7 +282,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
                 stream.sent = True
                 self._sent_all(stream)
             if collected >= self.limits.outgoing:
-                # The transport tells us when it is full.
+                # The transport calls `pauseProducing` when it is full.
                 collected = 0
                 self._flush()
 
@@ -318,12 +319,13 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._ready.update(blocked)
 
     def _flush(self) -> None:
-        """Write what h2 has for the peer."""
+        """Write the output that h2 has prepared."""
         data = self._h2.data_to_send()
         if not data:
             return
         if self._paused:
-            # Responses to PINGs and similar frames, which the peer has not read.
+            # The output contains responses to PINGs and similar frames, which the peer
+            # has not read.
             self._unread += len(data)
             if self._unread > self.limits.unread:
                 self._log.info(
@@ -419,7 +421,8 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._timers.cancel_all()
             self.transport.unregisterProducer()
             self.transport.loseConnection()
-            # Otherwise a peer that does not read would keep it open.
+            # The timer prevents a peer that does not read from keeping the connection
+            # open.
             self._timers.later("abort", self.limits.ping_timeout, self.abort)
 
     def abort(self) -> None:

@@ -1,10 +1,10 @@
 """
 Budgets for one connection's peer, checked before its frames are handled.
 
-The h2 library follows the protocol, which permits a peer to send frames that cost it
-nothing but us a lot: streams that are opened and reset at once, PINGs, SETTINGS,
-endless header blocks, frames of 16 MiB.  So this module first reads the headers of all
-frames.
+The h2 library follows the protocol, which permits a peer to send frames that are cheap
+for the peer but expensive here: streams that are opened and reset at once, PINGs,
+SETTINGS, endless header blocks, frames of 16 MiB.  So this module first reads the
+headers of all frames.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _HEADER = 9
 _DATA, _HEADERS, _RST_STREAM, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 8, 9
 _END_STREAM, _END_HEADERS, _PADDED = 0x1, 0x4, 0x8
 
-#: WINDOW_UPDATE frames that a peer may send for each of our DATA frames: for the stream
-#: and the connection, and twice that for peers that return their window in small steps.
+#: Maximum number of WINDOW_UPDATE frames that a peer may send for each of our DATA
+#: frames: for the stream and the connection, and twice that for peers that return their
+#: window in small steps.
 UPDATES_PER_DATA = 4
 
 
 class Flood(Exception):
-    """Raised if the peer exceeds a budget; *code* is sent to it."""
+    """Raised if the peer exceeds a budget; *code* is the error code to send to it."""
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class Flood(Exception):
 
 
 class Allowed:
-    """A `Rate`, and the rest of it."""
+    """A `Rate`, and the remaining budget."""
 
     def __init__(self, rate: Rate, what: str, seconds: Callable[[], float]) -> None:
         self._what = what
@@ -128,7 +129,7 @@ class FloodGuard:
 
     def _frame(self, length: int, kind: int, flags: int, stream_id: int) -> None:
         if length > self._limits.frame:
-            # Otherwise h2 would wait until the whole frame has arrived.
+            # h2 would wait until the whole frame has arrived.
             message = f"a frame of {length} bytes"
             raise Flood(ErrorCodes.FRAME_SIZE_ERROR, message)
         if kind == _DATA:

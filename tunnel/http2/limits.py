@@ -19,68 +19,73 @@ class Rate:
 class Http2Limits:
     """Limits of one connection; the defaults are for a server of calls."""
 
-    #: Streams at the same time, as with most gRPC servers; announced. Our client does
-    #: not open more either, even if its server would permit it.
+    #: Maximum number of concurrent streams, as with most gRPC servers; announced to the
+    #: peer. Our client opens no more either, even if its server would permit it.
     streams: int = 100
 
-    #: Bytes of one header list, counted as in RFC 9113; announced. A token has 300, all
-    #: other fields together are below 1 KiB.
+    #: Maximum number of bytes of one header list, counted as in RFC 9113; announced to
+    #: the peer.  A token has 300, all other fields together are below 1 KiB.
     header_list: int = 16 * 1024
 
-    #: Bytes of one header block as it arrives, including CONTINUATION frames:
-    #: compressed, it is smaller than the list.
+    #: Maximum number of bytes of one header block as it arrives, including CONTINUATION
+    #: frames: compressed, it is smaller than the list.
     header_block: int = 16 * 1024
 
-    #: Bytes of one frame: the smallest that a receiver may announce.
+    #: Maximum number of bytes of one frame: the smallest limit that a receiver may
+    #: announce.
     frame: int = 16 * 1024
 
-    #: Bytes in transit to us on one stream.
+    #: Maximum number of bytes in transit to us on one stream.
     stream_window: int = 64 * 1024
 
     @property
     def connection_window(self) -> int:
         """
-        Bytes in transit on all streams of one connection.
+        Return the maximum number of bytes in transit on all streams of one connection.
 
-        As much as all streams together need, and one more, so that streams that are not
+        It is large enough for all streams and one more, so that streams that are not
         read do not stop the others.
         """
         return self.stream_window * (self.streams + 1)
 
-    #: Bytes that wait on one stream for the peer before the producer is paused.
+    #: Maximum number of bytes that wait on one stream for the peer; then the producer
+    #: is paused.
     outgoing: int = 64 * 1024
 
-    #: PING, SETTINGS, PRIORITY, frames without content and unknown ones: a gRPC client
-    #: sends at most ten a second, and a few at the beginning.
+    #: Rate of PING, SETTINGS, PRIORITY, unknown frames and frames without content: a
+    #: gRPC client sends at most ten a second, and a few at the beginning.
     control: Rate = Rate(200, 20)
 
-    #: Additional control frames for each DATA frame that we sent.
+    #: Number of additional control frames for each DATA frame that we sent.
     control_per_data: float = 0
 
-    #: WINDOW_UPDATE frames, in addition to four for each DATA frame that we sent.
+    #: Rate of WINDOW_UPDATE frames, in addition to four for each DATA frame that we
+    #: sent.
     window_updates: Rate = Rate(1000, 50)
 
-    #: Streams that the peer reset. When a server is slow, all calls of a client may
-    #: reach their deadline at the same time, and so may the next ones.
+    #: Rate of streams that the peer resets.  When a server is slow, all calls of a
+    #: client may reach their deadline at the same time, and so may the next ones.
     resets: Rate = Rate(300, 20)
 
-    #: Streams that a server refused: no valid token, no such method, too many at the
-    #: same time. A client with an old secret retries forever.
+    #: Rate of streams that a server refuses, because the token or the method is
+    #: invalid, or too many streams are open.  A client with an old secret retries
+    #: forever.
     refusals: Rate = Rate(300, 20)
 
-    #: Of these, as many before the first call with a good token: a stranger can connect
-    #: again and again, and each refused call takes half a millisecond.
+    #: Rate of refused streams before the first call with a valid token: a stranger can
+    #: connect again and again, and each refused call takes half a millisecond.
     refusals_unproven: Rate = Rate(5, 1)
 
-    #: Seconds in which a client may finish a request that already has its response. A
-    #: client that sends more than a last frame is stopped earlier.
+    #: Maximum number of seconds in which a client may finish a request that already has
+    #: its response.  A client that sends more than a last frame is stopped earlier.
     linger: float = 1.0
 
-    #: Bytes of responses to control frames that wait while the peer does not read.
+    #: Maximum number of bytes of responses to control frames that wait while the peer
+    #: does not read.
     unread: int = 64 * 1024
 
-    #: Seconds until the first call with a valid token. A connection without one
-    #: occupies a place that another client may need.
+    #: Maximum number of seconds until the first call with a valid token.  A connection
+    #: without one occupies a place that another client may need.
     unproven: float = 60.0
 
     #: Seconds of silence after which we send a PING, and within which a response has to
@@ -92,10 +97,11 @@ class Http2Limits:
     #: connections that were opened together do not end together.
     age_jitter: float = 0.1
 
-    #: Extra time for running calls when a connection is too old, as a part of its age.
+    #: Extra time for running calls when a connection is too old, as a fraction of its
+    #: age.
     age_grace: float = 0.5
 
-    #: Seconds from the first GOAWAY, after which calls are still accepted, to the
-    #: second: streams that the client opened before it read the first arrive in
+    #: Seconds between the first GOAWAY, after which calls are still accepted, and the
+    #: second: streams that the client opened before it read the first one arrive in
     #: between.
     goaway: float = 1.0

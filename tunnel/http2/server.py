@@ -24,14 +24,15 @@ from tunnel.util.poller import Poller
 
 __all__ = ["Begin", "Http2ServerConnection"]
 
-#: The last stream in a GOAWAY that permits everything in transit.
+#: Id of the last stream in a GOAWAY that still accepts all streams in transit.
 _EVERY_STREAM = 2**31 - 1
 
-#: New streams of a client without a valid token that h2 reads at once.
+#: Maximum number of new streams of a client without a valid token that h2 reads at
+#: once.
 STRANGERS_STREAMS = 4
 
-#: A function that starts a call for a new stream; None if it has already responded. It
-#: never raises CallError: errors are part of the response.
+#: Function that starts a call for a new stream; it returns None if it has already
+#: responded.  It never raises CallError: errors are part of the response.
 Begin = Callable[
     ["Http2ServerConnection", Http2Stream, RawHeaders], StreamReader | None
 ]
@@ -65,7 +66,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._age_grace = age * limits.age_grace
         self._refusals = self._allowed_refusals(limits.refusals_unproven)
         self._proven = False
-        #: The last stream that is served, after it was announced.
+        #: Id of the last stream that is served; None until it was announced to the
+        #: client.
         self._last_stream: int | None = None
         #: Streams that are complete, or have ended again, within the data that has just
         #: arrived.
@@ -112,7 +114,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         if isinstance(event, RequestReceived):
             stream_id = event.stream_id or 0
             if stream_id in self._dead:
-                # It has already ended, and need not start.
+                # The stream has already ended, and need not start.
                 self._guard.ended(stream_id)
             else:
                 self._request(stream_id, event.headers)
@@ -141,8 +143,8 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         """
         self.forget(stream, None)
         if stream.receiving:
-            # Not at once: curl treats a reset as a failure although the response is
-            # complete, and most clients have sent everything.
+            # The reset is delayed: curl treats a reset as a failure although the
+            # response is complete, and most clients have sent everything by then.
             stream_id = stream.stream_id
             self._timers.later(
                 f"linger {stream_id}",

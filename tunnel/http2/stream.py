@@ -50,14 +50,14 @@ class Http2Stream:
     def __init__(self, connection: StreamOwner, stream_id: int) -> None:
         self.stream_id = stream_id
         self.reader: StreamReader | None = None
-        #: Whether the peer may send more.
+        #: Whether the peer may send more data.
         self.receiving = True
         #: Whether our side is complete.
         self.sent = False
         #: Bytes that arrived while the reader was paused; they reduce the window.
         self.unread = 0
         self.paused = False
-        #: Whether the connection has forgotten it.
+        #: Whether the connection has forgotten the stream.
         self.over = False
         self._connection = connection
         self._out = bytearray()
@@ -73,7 +73,7 @@ class Http2Stream:
         self._connection.send_headers(self, head, end)
 
     def write(self, data: bytes) -> None:
-        """Send a part of the body, when there is room."""
+        """Send a part of the body as soon as there is room."""
         self._out += data
         self._connection.ready(self)
         if (
@@ -150,7 +150,8 @@ class Http2Stream:
         reader, self.reader = self.reader, None
         try:
             if reason is not None and reader is not None:
-                # It may unregister the producer, and continue with another stream.
+                # The reader may unregister the producer, and continue with another
+                # stream.
                 reader.gone(reason)
         except Exception:
             # Other streams of the connection may end in the same turn.

@@ -23,31 +23,32 @@ __all__ = [
     "unavailable",
 ]
 
-#: Prefix of errors that did not come from the API server itself.
+#: Prefix of errors that occurred between agentk and the API server.
 HOP = "agent -> API server: "
 
-#: Bytes of a response that is read as a whole. A list of five thousand pods has about
-#: as much; larger lists are requested in pages, or watched.
+#: Maximum number of bytes of a response that is read as a whole.  A list of five
+#: thousand pods is about as large; larger lists are requested in pages, or watched.
 MAX_BODY = 16 * 1024 * 1024
 
-#: Bytes of lines that wait to be read before the API server is paused.
+#: Maximum number of bytes of lines that wait to be read; then the API server is paused.
 MAX_WAITING = 1024 * 1024
 
-#: Bytes of one line: etcd accepts objects of 1.5 MiB, and API servers requests of 3.
+#: Maximum number of bytes of one line: etcd accepts objects of 1.5 MiB, and API servers
+#: requests of 3 MiB.
 MAX_LINE = 8 * 1024 * 1024
 
-#: Levels of an object. API servers accept ten thousand, but copying an object in Python
-#: takes two frames for each level, and there are only a thousand. Definitions of kinds
-#: have sixty.
+#: Maximum number of nesting levels of an object.  API servers accept ten thousand, but
+#: copying an object in Python takes two frames for each level, of about a thousand
+#: frames in total.  Definitions of kinds have sixty levels.
 MAX_DEPTH = 200
 
-#: Characters of its error messages, which may quote megabytes of an object, and are
-#: copied into logs, annotations and errors.
+#: Maximum number of characters of an error message of the API server, which may quote
+#: megabytes of an object, and is copied into logs, annotations and errors.
 MAX_MESSAGE = 4000
 
 _STATUSES = {
     400: Status.INVALID_ARGUMENT,
-    # About agentk's own credential: kas has authenticated the caller.
+    # A 401 concerns agentk's own credential, because kas has authenticated the caller.
     401: Status.UNAVAILABLE,
     403: Status.PERMISSION_DENIED,
     404: Status.NOT_FOUND,
@@ -55,7 +56,8 @@ _STATUSES = {
     410: Status.OUT_OF_RANGE,
     422: Status.INVALID_ARGUMENT,
     429: Status.RESOURCE_EXHAUSTED,
-    # About one object: the webhook that converts or checks it does not respond.
+    # A 500 concerns one object: the webhook that converts or checks it does not
+    # respond.
     500: Status.INTERNAL,
     504: Status.DEADLINE_EXCEEDED,
 }
@@ -129,7 +131,7 @@ def error_of(status: int, found: Any) -> CallError:
     if status == 500 and words.startswith(_NO_STORAGE):
         meaning = Status.UNAVAILABLE
     if status == 504 and _has_cause(found, "ResourceVersionTooLarge"):
-        # As with 410, the state to go on from is not there.
+        # As with 410, the state from which to continue does not exist.
         meaning = Status.OUT_OF_RANGE
     if len(words) > MAX_MESSAGE:
         words = words[:MAX_MESSAGE] + "…"
@@ -150,7 +152,7 @@ def unavailable(error: UpstreamError) -> CallError:
 
 
 class WholeAnswer:
-    """Reads one response as a whole; cancelling `done` aborts the request."""
+    """Reader of one response as a whole; cancelling `done` aborts the request."""
 
     def __init__(self) -> None:
         self.done: Deferred[KubernetesResponse] = Deferred(self._cancelled)

@@ -56,12 +56,13 @@ from tunnel.toolkit.texts import json_for_yaml
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
-#: The default timeout of a response, in seconds; API servers give up after 60.
+#: Default timeout of a response, in seconds; API servers give up after 60.
 TIMEOUT = 30.0
 
 _JSON = "application/json"
 
-#: Requests only the metadata of objects; API servers since 1.15 support it.
+#: Media type that requests only the metadata of objects; API servers since 1.15 support
+#: it.
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
@@ -83,9 +84,9 @@ class KubernetesClients:
     See `tunnel.api.IKubernetes`.
 
     :param cluster: the API server, and agentk's credential for it.
-    :param pool: the connections to it; what made the pool closes it.
-    :param jitter: a factor between 0 and 1, for pauses and for how long watches last.
-    :param own_namespace: of agentk; None: it has none.
+    :param pool: the connections to the API server; the creator of the pool closes it.
+    :param jitter: a factor between 0 and 1, for pauses and for the duration of watches.
+    :param own_namespace: agentk's own namespace; None if it has none.
     """
 
     def __init__(
@@ -101,9 +102,10 @@ class KubernetesClients:
         self.upstream = pool
         self.clock = clock
         self.jitter = jitter
-        #: The same for every caller.
+        #: Kinds of objects, which are the same for every caller.
         self.discovery = Discovery(clock.seconds)
-        #: So is what the API server streams.
+        #: API groups without streamed initial objects, which are also the same for
+        #: every caller.
         self.initial_events = InitialEvents()
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
@@ -142,8 +144,10 @@ class KubernetesClient:
     """
     See `tunnel.api.IKubernetesClient`.
 
-    :param access: whose rights requests have; None: agentk's.
-    :param of_a_caller: what they ask is not agentk's own work.
+    :param access: the user whose rights the requests have; None for agentk's own
+        rights.
+    :param of_a_caller: whether the requests are made for a caller, and not for agentk's
+        own work.
     """
 
     def __init__(
@@ -261,8 +265,8 @@ class KubernetesClient:
         timeout: float = TIMEOUT,
     ) -> Any:
         """Send one request and return the object in its response."""
-        # For every content type: the API server reads a body of
-        # application/apply-patch+yaml as YAML.
+        # JSON that is also YAML suits every content type: the API server reads a body
+        # of application/apply-patch+yaml as YAML.
         data = b"" if body is None else json_for_yaml(body).encode()
         response = await self.request(
             method, path, data, content_type=content_type, timeout=timeout
@@ -282,8 +286,8 @@ class KubernetesClient:
             if answer.get("kind") == "APIGroupDiscoveryList":
                 found += parse_discovery(answer)
                 continue
-            # For Kubernetes before 1.30, and for programs that only imitate an API
-            # server.
+            # These requests are for Kubernetes before 1.30, and for programs that only
+            # imitate an API server.
             versions = [f"{root}/{one}" for one in answer.get("versions", ())]
             versions += [
                 f"{root}/{version['groupVersion']}"
@@ -351,7 +355,7 @@ class KubernetesClient:
             answer = object_in(response)
             objects = answer.get("items") or []
             for one in objects:
-                # A list contains it only once, for all of them.
+                # A list contains the version and kind only once, for all its objects.
                 one.setdefault("apiVersion", resource.api_version)
                 one.setdefault("kind", resource.kind)
             metadata = answer.get("metadata", {})

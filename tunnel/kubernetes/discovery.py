@@ -13,7 +13,8 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "path_of"]
 
-#: With this, an API server of Kubernetes 1.30 or newer returns all kinds at once.
+#: Media type with which an API server of Kubernetes 1.30 or newer returns all kinds at
+#: once.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 #: Seconds for which a missing kind is not looked up again: a loop over a hundred
@@ -47,7 +48,7 @@ def parse_discovery(answer: Any) -> Iterator[KubernetesResource]:
         name = group.get("metadata", {}).get("name", "")
         for version in group.get("versions", ()):
             for one in version.get("resources", ()):
-                # An aggregated API server that is unavailable.
+                # The aggregated API server of this group is unavailable.
                 if "responseKind" not in one:
                     continue
                 yield KubernetesResource(

@@ -1,5 +1,5 @@
 """
-Writes ``Impersonate-*`` fields, which make the API server run a request as a user.
+Writer of ``Impersonate-*`` fields, which make the API server run a request as a user.
 
 `modules.kubernetes_api` decides which of these fields a client may send.
 """

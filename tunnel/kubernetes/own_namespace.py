@@ -1,10 +1,10 @@
 """
-Protects agentk's own namespace against requests with agentk's own permissions.
+Protection of agentk's own namespace against requests with agentk's own permissions.
 
-The agent's token, orders, kept states and inventories are there. agentk needs
-permissions there that clients must not get through it: these records decide what agentk
-applies, and a program that runs there can use agentk's token. In other namespaces, the
-permissions of agentk's account apply unchanged.
+The namespace contains the agent's token, orders, kept states and inventories.  agentk
+needs permissions there that clients must not get through it: these records decide what
+agentk applies, and a program that runs there can use agentk's token. In other
+namespaces, the permissions of agentk's account apply unchanged.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class OwnNamespaceRefusal(Exception):
 @attrs.define(eq=False)
 class OwnNamespace:
     """
-    The namespace of one agentk, and the requests that are refused there.
+    The namespace of one agentk, and the requests that are refused in it.
 
     :param name: the namespace of the Lease and the records.
-    :param is_closed: whether agentk runs there. If it runs outside of the cluster,
-        `name` may be the namespace of anything, and is closed when a module keeps
-        records there.
+    :param is_closed: whether agentk runs in the namespace.  If it runs outside of the
+        cluster, `name` may be the namespace of any other program, and is closed when a
+        module keeps records there.
     :param may_close: whether to protect the namespace; the operator may disable it.
     """
 
@@ -106,7 +106,7 @@ class OwnNamespace:
         Exclude the Secrets of the own namespace from a list or watch of all Secrets.
         """
         path, _, query = target.partition(b"?")
-        # Put our selector first, so that no earlier text can absorb it.
+        # Our selector is first, so that no earlier text can absorb it.
         selector = b"metadata.namespace!=" + self.name.encode()
         if asked := query_value(query, _SELECTOR):
             selector += b"," + asked

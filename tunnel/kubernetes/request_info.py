@@ -228,17 +228,17 @@ def escapes_root(path: bytes) -> bool:
 class Lasts(Enum):
     """The reason why a response may continue until one side ends it."""
 
-    #: It ends when the API server has responded.
+    #: The response ends as soon as the API server has responded.
     NO = 0
     #: The response consists of events.
     WATCH = 1
-    #: ``logs -f``
+    #: The response is a log that is followed: ``logs -f``.
     LOG = 2
 
 
 def lasts(method: bytes, target: bytes) -> Lasts:
     """
-    Return whether a response continues, and why.
+    Return whether and why a response may continue until one side ends it.
 
     :param target: as in `request_info`.
     """
@@ -259,11 +259,12 @@ def lasts(method: bytes, target: bytes) -> Lasts:
 
 _READING_VERBS: Final = frozenset({"get", "list", "watch"})
 
-#: The others run programs, open connections, or belong to servers whose GET may have
-#: effects.
+#: Subresources that can be read without effects.  Others run programs, open
+#: connections, or belong to servers whose GET may have effects.
 _READABLE: Final = frozenset({"", "log", "status", "scale"})
 
-#: Non-resource paths: ClusterRole ``system:discovery`` of Kubernetes, and its probes.
+#: Non-resource paths that the ClusterRole ``system:discovery`` of Kubernetes permits,
+#: and probes.
 _DISCOVERY: Final = re.compile(
     r"/(?:api|apis|openapi)(?:/.*)?|/version/?|/(?:healthz|livez|readyz)(?:/.*)?"
 )
@@ -283,12 +284,12 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
     """
     Tell whether a request certainly changes nothing.
 
-    Only these are known to be harmless: get, list and watch of resources and of their
-    subresources log, status and scale; discovery, OpenAPI, version and health; and
-    reviews of the client's own permissions.  Only a watch may be upgraded.
+    Only these requests are known to be harmless: get, list and watch of resources and
+    of their subresources log, status and scale; discovery, OpenAPI, version and health;
+    and reviews of the client's own permissions.  Only a watch may be upgraded.
 
     :param target: as in `request_info`.
-    :param upgrade: the client wants to speak another protocol behind the answer.
+    :param upgrade: whether the client requests an upgrade to another protocol.
     """
     info = request_info(method, target)
     segments = info.path.strip("/").split("/")
@@ -318,9 +319,7 @@ def why_refused(
     access: Access, method: bytes, target: bytes, upgrade: bool = False
 ) -> str | None:
     """
-    Return why *access*, which is read-only, does not include a request.
-
-    None if it does.
+    Return why *access*, which is read-only, does not permit a request; None if it does.
 
     :param target: as in `request_info`; *upgrade* as in `only_reads`.
     """

@@ -1,13 +1,13 @@
 """
-A watch that goes on: reads the initial objects, follows, and begins again when needed.
+A watch that reads the initial objects, follows changes, and restarts when necessary.
 
-The initial objects come in one of two ways:
+There are two ways to read the initial objects:
 
     streamed   the watch itself begins with all objects, and a bookmark with an
                annotation ends them (Kubernetes: "watch-list").  The API server holds
                no list of them in memory.
     listed     page by page, then the watch begins at the version of the list; for API
-               servers, or API groups of an aggregated one, that do not stream
+               servers, or API groups of an aggregated API server, that do not stream
 
 Source: client-go, tools/cache/reflector.go.
 """
@@ -39,33 +39,33 @@ __all__ = [
     "watch_events",
 ]
 
-#: Objects of one page of a list: the page size of client-go.
+#: Number of objects of one page of a list: the page size of client-go.
 PAGE = 500
 
-#: Seconds of one request of a watch: between this and twice as much, so that watches
-#: that began together do not restart together (as in client-go).
+#: Minimum duration of one request of a watch in seconds.  The maximum is twice as long,
+#: so that watches that began together do not restart together (as in client-go).
 LASTS = 300.0
 
-#: More seconds until a connection is given up that should have ended by itself.
+#: Additional seconds after which a connection that should have ended by itself is cut.
 LATE = 30.0
 
-#: Seconds before the end of a request at which an end is not early any more.
+#: Seconds before the planned end of a request from which its end is not early any more.
 EARLY = 5.0
 
-#: Seconds between attempts, at first and at most.
+#: First and longest pause between attempts, in seconds.
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 
-#: Seconds without an event, before the end of the initial objects: the API server does
-#: not stream them.  Some aggregated ones ignore the parameter.
+#: Seconds without an event before the end of the initial objects after which the
+#: objects are listed instead, because some aggregated API servers ignore the parameter.
 MARKER_SECONDS = 10.0
 
 #: Seconds of internal errors after which the watch reads all objects again.
 INTERNAL_SECONDS = 60.0
 
-#: The annotation of the bookmark that ends the initial objects.
+#: Annotation of the bookmark that ends the initial objects.
 _MARKER = "k8s.io/initial-events-end"
 
-#: Errors of an API server that may be about to restart, with an older etcd.
+#: Errors of an API server that may soon restart, with an older state of etcd.
 _OF_THE_SERVER = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL)
 
 #: Errors that a retry does not fix.
@@ -82,7 +82,7 @@ _CHANGES = {
 }
 
 
-#: Changes that no initial object is.
+#: Types of changes that are never initial objects.
 _NEVER_INITIAL = (WatchEventType.MODIFIED, WatchEventType.DELETED)
 
 
@@ -99,11 +99,11 @@ class InitialEvents:
         self._without: set[str] = set()
 
     def are_streamed(self, group: str) -> bool:
-        """Tell whether a group may stream them."""
+        """Tell whether a group may stream initial objects."""
         return group not in self._without
 
     def refuse(self, group: str) -> None:
-        """Note that a group does not stream them."""
+        """Note that a group does not stream initial objects."""
         if group not in self._without:
             self._without.add(group)
             self._log.info(
@@ -118,7 +118,7 @@ class ObjectPage:
     """
     A part of a list.
 
-    :ivar resource_version: of the state that all its pages show.
+    :ivar resource_version: version of the state that all pages of the list show.
     """
 
     objects: list[KubernetesObject]
@@ -128,12 +128,12 @@ class ObjectPage:
 @attrs.frozen
 class WatchRequests:
     """
-    The requests of one watch.
+    Functions that send the requests of one watch.
 
     :ivar group: the API group of its kind.
     :ivar pages: lists all objects.
-    :ivar changes: begins one request that watches, with these parameters.
-    :ivar newest: returns the present version, as etcd has it.
+    :ivar changes: starts one watch request with the given parameters.
+    :ivar newest: returns the current version, read from etcd.
     :ivar rejected: reports that the API server did not accept the credential.
     """
 
@@ -149,7 +149,7 @@ class _Change:
     """
     One event of a request.
 
-    :ivar is_marker: it ends the initial objects.
+    :ivar is_marker: whether the event ends the initial objects.
     """
 
     event: WatchEvent
@@ -159,14 +159,15 @@ class _Change:
 @attrs.define(eq=False)
 class _Progress:
     """
-    How far a watch has come.
+    Position and state of a watch.
 
-    :ivar version: where it goes on; empty: with all objects.
+    :ivar version: the version from which to continue; empty to begin with all objects.
     :ivar known: the last version, which streamed objects must not precede.
-    :ivar lists: this watch lists all objects.
-    :ivar broke: a request failed, or did not end by itself, and nothing came since.
-    :ivar internal_since: when internal errors of the API server began; None: it has
-        none.
+    :ivar lists: whether this watch lists all objects.
+    :ivar broke: whether a request failed, or did not end by itself, and no event
+        arrived since.
+    :ivar internal_since: the time since which the API server has had internal errors;
+        None without errors.
     """
 
     version: str = ""
@@ -181,7 +182,7 @@ class _Progress:
         self.broke, self.internal_since = False, None
 
     def came_to(self, version: str) -> None:
-        """Go on from a version."""
+        """Continue from a version."""
         self.version = self.known = version
         self.broke, self.internal_since = False, None
 
@@ -195,7 +196,7 @@ async def watch_events(
     """
     See `tunnel.api.IKubernetesClient.watch`.
 
-    :param initial: which groups stream initial objects, for all watches.
+    :param initial: the groups without streamed initial objects, shared by all watches.
     """
     progress = _Progress()
     backoff = Backoff(jitter, RETRY_FIRST, RETRY_MOST)
@@ -227,7 +228,7 @@ async def watch_events(
                     backoff.reset()
                 is_reset = False
                 yield event
-            # A watch that ends at once, again and again, has failed, too.
+            # A watch that ends at once, again and again, counts as failed, too.
             failed = reading.lasted < 1 and not reading.refused
             progress.broke = reading.was_cut or reading.is_early
             if not failed:
@@ -244,10 +245,11 @@ async def watch_events(
 
 
 def _note_error(progress: _Progress, error: CallError, now: float) -> None:
-    """Decide where to go on after an error of the API server."""
+    """Decide where to continue after an error of the API server."""
     if error.status is Status.OUT_OF_RANGE:
-        # 410, or a version that the API server does not have yet: streamed objects may
-        # begin at the version before, but if not even that works, anywhere.
+        # The error is 410, or a version that the API server does not have yet: streamed
+        # objects may begin at the previous version, or, if that fails as well, at any
+        # version.
         progress.begin_again(known=progress.version)
     elif error.status is Status.INTERNAL:
         if progress.internal_since is None:
@@ -258,10 +260,11 @@ def _note_error(progress: _Progress, error: CallError, now: float) -> None:
 
 async def _check_version(requests: WatchRequests, progress: _Progress) -> None:
     """
-    Begin again if the versions went back: etcd was restored from a backup.
+    Restart the watch if versions have decreased, because etcd was restored from a
+    backup.
 
-    The API server would accept the version from the future, and send nothing until its
-    own versions have passed it.
+    The API server would accept the higher version, and send nothing until its own
+    versions have passed it.
     """
     newest = await requests.newest()
     try:
@@ -278,8 +281,8 @@ class _Request:
     """
     One request of a watch.
 
-    :ivar streams: it begins with all objects.
-    :ivar seconds: how long it lasts.
+    :ivar streams: whether it begins with all objects.
+    :ivar seconds: its planned duration.
     """
 
     _requests: WatchRequests
@@ -288,31 +291,31 @@ class _Request:
     _streams: bool
     _seconds: float
     _progress: _Progress
-    #: The API server does not stream initial objects.
+    #: Whether the API server does not stream initial objects.
     refused: bool = attrs.field(default=False, init=False)
-    #: agentk gave the connection up.
+    #: Whether agentk cut the connection.
     was_cut: bool = attrs.field(default=False, init=False)
     _begun: float = attrs.field(default=0.0, init=False)
-    #: When the wait for the next line began; None: nobody waits.
+    #: Time at which the wait for the next line began; None if no caller waits.
     _waits_since: float | None = attrs.field(default=None, init=False)
     _marker_call: IDelayedCall | None = attrs.field(default=None, init=False)
     _lines: AnswerLines = attrs.field(init=False)
 
     @property
     def lasted(self) -> float:
-        """Seconds since the request began."""
+        """Return the seconds since the request began."""
         return self._clock.seconds() - self._begun
 
     @property
     def is_early(self) -> bool:
-        """Whether the request has not lasted yet as long as it should."""
+        """Tell whether the request has lasted less than planned."""
         return self.lasted < self._seconds - EARLY
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """
-        Yield the events, until the request ends.
+        Yield the events until the request ends.
 
-        :raises CallError: the API server ended it with an error.
+        :raises CallError: the API server ended the request with an error.
         :raises UpstreamError: the connection broke.
         """
         asked = {
@@ -329,7 +332,8 @@ class _Request:
             del asked["resourceVersion"]
         self._lines = lines = self._requests.changes(asked)
         self._begun = self._clock.seconds()
-        # A connection that was lost without a packet would be read forever.
+        # Without this timer, a connection that was lost without a packet would be read
+        # forever.
         late = self._clock.callLater(self._seconds + LATE, self._cut)
         if self._streams:
             self._await_marker()
@@ -344,11 +348,12 @@ class _Request:
                     self._progress.came_to(version)
                     yield WatchEvent(WatchEventType.SYNCED, None, version)
                 elif change.event.type in _NEVER_INITIAL:
-                    # It ignores the parameter, and goes on without an end.
+                    # The API server ignores the parameter, and never ends the initial
+                    # objects.
                     self._refuse()
                     break
                 elif change.event.type is not WatchEventType.BOOKMARK:
-                    # Versions of initial objects come in any order.
+                    # The versions of initial objects are in no order.
                     yield attrs.evolve(change.event, resource_version="")
             if self._streams and not self.is_early:
                 self._refuse()
@@ -361,9 +366,9 @@ class _Request:
             if lines.status == 422:
                 self._refuse()
             elif refused:
-                # Perhaps the selector is invalid: the list decides.
+                # The selector may be invalid: a list shows whether it is.
                 self.refused = self._progress.lists = True
-            # Begin anywhere; the next attempt is another request.
+            # The next attempt may begin at any version, and is another request.
             self._progress.begin_again()
         finally:
             self._end_of_initial()
@@ -378,7 +383,7 @@ class _Request:
         self._marker_call = None
 
     def _await_marker(self) -> None:
-        """List the objects instead if nothing comes for some time."""
+        """List the objects instead if no event arrives for some time."""
         since = self._waits_since
         now = self._clock.seconds()
         silent = 0.0 if since is None else now - since
@@ -413,9 +418,9 @@ class _Request:
 
 def _change_in(line: bytes, status: int) -> _Change | None:
     """
-    Return the change in a line of an answer; None: its object is nested too deeply.
+    Return the change in a line of a response; None if its object is nested too deeply.
 
-    :raises CallError: it is an error of the API server.
+    :raises CallError: the line is an error of the API server.
     """
     try:
         said: Any = json.loads(line)
@@ -433,8 +438,8 @@ def _change_in(line: bytes, status: int) -> _Change | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CallError(Status.UNAVAILABLE, "API server: a malformed event") from None
     except RecursionError:
-        # The watch would read it again from here forever: skip it, and report all
-        # others.
+        # Otherwise the watch would read this object from here again and again.  It is
+        # skipped, and all other objects are reported.
         return None
     return _Change(
         WatchEvent(kind, None if is_bookmark else changed, version), is_marker

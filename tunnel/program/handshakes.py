@@ -17,11 +17,12 @@ __all__ = ["INTERVAL", "FailedHandshakes"]
 #: Seconds between two log lines of one listener, because scanners connect all the time.
 INTERVAL = 60.0
 
-#: Not a failure: load balancers close connections to check that a port is open.
+#: Reason that is not a failure: load balancers close connections to check that a port
+#: is open.
 _ORDINARY = "closed"
 
 
-#: Every label exists from the beginning, so that rates can be computed.
+#: Initial counts; every label exists from the beginning, so that rates can be computed.
 _NONE = dict.fromkeys(HANDSHAKE_LABELS, 0)
 
 
@@ -35,7 +36,7 @@ class FailedHandshakes:
 
     what: str
     clock: IReactorTime
-    #: By the label of the reason.
+    #: Numbers of failed handshakes, by the label of the reason.
     counts: Counter[str] = attrs.field(factory=lambda: Counter(_NONE))
     _unsaid: int = 0
     _last: NegotiationError | None = None

@@ -32,7 +32,7 @@ __all__ = ["InheritedPort"]
 #: on the same socket may have room.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: Errors of a connection before it was accepted, which Linux reports here.
+#: Errors of a connection before it was accepted, which Linux reports from `accept`.
 _PENDING = (
     errno.ENETDOWN,
     errno.EPROTO,
@@ -56,9 +56,10 @@ GIVE_WAY = 0.5
 @implementer(IListeningPort)
 class InheritedPort(FileDescriptor):
     """
-    Accepts one connection at a time from a socket that already listens.
+    A port that accepts one connection at a time from a socket that already listens.
 
-    :param descriptor: stays open, and belongs to the caller: the port has a copy.
+    :param descriptor: the descriptor of the socket; the caller keeps it, and the port
+        uses a copy.
     """
 
     _log = Logger()
@@ -94,7 +95,8 @@ class InheritedPort(FileDescriptor):
         try:
             accepted, _ = self._socket.accept()
         except (BlockingIOError, ConnectionAbortedError, PermissionError):
-            # Another process was faster, the client gave up, or a firewall refused.
+            # Another process was faster, the client left, or a firewall refused the
+            # connection.
             return
         except OSError as error:
             if error.errno in _FULL:

@@ -1,4 +1,6 @@
-"""Opens the ports of ``listen`` sections: the endpoint, and TLS if configured."""
+"""
+The ports of ``listen`` sections: opened with an endpoint, and with TLS if configured.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,10 @@ class Listening(Part):
     #: TLS contexts by the purpose of their listener.
     contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
-    #: Certificates that we present as a client, by their purpose; see `follow`.
+    #: Certificates that this program presents as a client, by their purpose; see
+    #: `follow`.
     shown: dict[str, Path] = attrs.Factory(dict)
-    #: Certificates that operators replace.
+    #: Configured certificates, which operators replace.
     _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
     #: Inherited descriptors, by the ports that accept from them.
@@ -85,12 +88,13 @@ class Listening(Part):
         path: str = "",
     ) -> IListeningPort:
         """
-        Listen for *what*.
+        Open a port for *what*, and listen on it.
 
         :param listen: a section, or a Twisted endpoint string.
         :param setting: the setting of the address, for errors.
-        :param room: returns how many connections may be in a TLS handshake now.
-        :param path: the prefix of every path there.
+        :param room: returns the number of connections that may be in a TLS handshake
+            now.
+        :param path: the prefix of every path at this listener.
         :raises ConfigurationError: the address is not available, or a certificate is
             invalid.
         """

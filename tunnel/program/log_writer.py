@@ -1,5 +1,5 @@
 """
-Writes log lines without ever blocking the reactor.
+A writer of log lines that never blocks the reactor.
 
 A pipe whose reader stalls, a stopped terminal, or a hanging disk block a program that
 writes to them. So lines go through a queue of limited size to a separate thread; lines
@@ -21,11 +21,12 @@ from typing import Protocol
 
 __all__ = ["MAX_QUEUED", "FileSink", "LogWriter", "Sink", "StreamSink"]
 
-#: Characters that wait to be written: two or three thousand lines, more than an
-#: incident causes in a second; agentk must need little memory.
+#: Maximum number of characters that wait to be written: two or three thousand lines,
+#: more than an incident causes in a second; agentk must need little memory.
 MAX_QUEUED = 512 * 1024
 
-#: Seconds that the end of the process may wait for a blocked reader.
+#: Maximum number of seconds for which the end of the process waits for a blocked
+#: reader.
 LAST_WORDS = 1.0
 
 
@@ -76,7 +77,9 @@ class StreamSink:
                 self._is_partial = bool(rest) and data[written - 1 : written] != b"\n"
 
     def _is_empty(self) -> bool:
-        """Tell whether it is a file that was truncated, for example by logrotate."""
+        """
+        Tell whether the sink is a file that was truncated, for example by logrotate.
+        """
         status = os.fstat(self._descriptor)
         return stat.S_ISREG(status.st_mode) and status.st_size == 0
 
@@ -227,9 +230,9 @@ class LogWriter:
 
     def last_words(self) -> None:
         """
-        Wait for each line from now on, because the process ends soon.
+        Wait until each line is written from now on, because the process ends soon.
 
-        All of them together take at most `LAST_WORDS`.
+        All these waits together take at most `LAST_WORDS` seconds.
         """
         self._patience = LAST_WORDS
         self._do(self._say_dropped)

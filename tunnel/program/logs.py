@@ -30,10 +30,10 @@ from zope.interface import implementer
 from tunnel.errors import ConfigurationError
 from tunnel.program.log_writer import FileSink, LogWriter, Sink, StreamSink
 
-#: Bytes of a log file after which it is renamed, as in twistd.
+#: Size of a log file in bytes at which it is renamed, as in twistd.
 ROTATE_AT = 1_000_000
 
-#: Characters of one field; a log is not the place for payloads.
+#: Maximum number of characters of one field; a log is not the place for payloads.
 MAX_FIELD = 2048
 
 
@@ -42,7 +42,8 @@ _TWISTEDS = re.compile(
     r".* starting on .*|\(.* Port .* Closed\)|(Starting|Stopping) factory .*"
 )
 
-#: Returns a line with its line feed; None for events that are not logged.
+#: Function that formats an event as a line with its line feed, or returns None for
+#: events that are not logged.
 Format = Callable[[LogEvent], str | None]
 
 
@@ -222,7 +223,7 @@ class LoggingService:
             self.log_is_output = False
             path = Path(file or "twistd.log")
             try:
-                # JSON is for collectors, which rotate the file themselves.
+                # JSON is for log collectors, which rotate the file themselves.
                 sink = FileSink(path, None if kind == "json" else ROTATE_AT)
             except OSError as error:
                 message = (

@@ -22,7 +22,8 @@ class ProgramMaker(ServiceMaker):
     @property
     def options(self) -> Any:
         """Return its options; twistd calls this after it has parsed its own."""
-        # First, because many imports of a program install the default reactor.
+        # The reactor is installed first, because many imports of a program install the
+        # default reactor.
         if "twisted.internet.reactor" not in sys.modules and hasattr(select, "epoll"):
             from tunnel.program.reactor import install
 

@@ -19,9 +19,9 @@ class Opened:
     what: str
     #: ``host:port``, or the path of a Unix socket.
     address: str
-    #: The certificate; None if there is no TLS.
+    #: The certificate; None without TLS.
     certificate_file: Path | None = None
-    #: The prefix of every path there, such as ``/k8s-proxy``.
+    #: The prefix of every path at this port, such as ``/k8s-proxy``.
     path: str = ""
 
     def to_json(self) -> dict[str, str | None]:

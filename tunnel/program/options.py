@@ -17,7 +17,7 @@ from tunnel.program.startup import refuse_unless
 
 __all__ = ["ProgramOptions"]
 
-#: The message of Python's getopt.
+#: The message of Python's getopt for an unknown option.
 _UNKNOWN = re.compile(r"option --(\S+) not recognized")
 
 

@@ -50,7 +50,7 @@ class Part:
 
     def start(self) -> object:
         """
-        Start.
+        Start the part.
 
         :raises Exception: the program cannot run; the tree stops the started parts,
             including this one.

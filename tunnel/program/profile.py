@@ -21,16 +21,18 @@ from tunnel.program.site import Page, plain
 
 __all__ = ["Profiler"]
 
-#: Samples in a second of CPU time: a prime, to avoid synchronization with other timers.
+#: Number of samples per second of CPU time: a prime, to avoid synchronization with
+#: other timers.
 RATE = 97
 
-#: Callers of a function that are recorded; outer ones are omitted.
+#: Maximum number of recorded frames of a stack; outer frames are omitted.
 MAX_DEPTH = 100
 
-#: Different stacks; a busy kas has some hundred. Further ones are counted as one.
+#: Maximum number of different stacks; a busy kas has some hundred.  Further stacks are
+#: counted as one.
 MAX_STACKS = 5_000
 
-#: Parts of a file's path that are displayed.
+#: Number of displayed parts of a file's path.
 _SHOWN = 3
 
 _Stack = tuple[CodeType, ...]
@@ -65,7 +67,7 @@ class Profiler:
             return plain("another profile is in progress; try again later", 409)
         stacks: Counter[_Stack] = Counter()
         self._stacks = stacks
-        # Kept installed, because a late signal would end the process.
+        # The handler stays installed, because a late signal would end the process.
         signal.signal(signal.SIGPROF, self.sample)
         signal.siginterrupt(signal.SIGPROF, False)
         self._set_timer(1 / RATE)

@@ -38,7 +38,10 @@ class PollerReactor(EPollReactor):
         poller.lead(self._poller.fileno())
 
     def doIteration(self, timeout: float | None) -> None:
-        """Poll until there is work other than for sockets, at most *timeout* s."""
+        """
+        Poll until there is work other than events of sockets, for at most *timeout*
+        seconds.
+        """
         self._changed = False
         end = self.seconds() + (timeout or 0)
         while not self._sockets.turn(timeout):
@@ -82,7 +85,7 @@ class PollerReactor(EPollReactor):
         super().stop()
 
     def crash(self) -> None:
-        """Stop after this turn, whatever is left."""
+        """Stop after this turn, without shutdown triggers."""
         self._changed = True
         super().crash()
 
@@ -105,5 +108,5 @@ class PollerReactor(EPollReactor):
 
 
 def install() -> None:
-    """Install it as the reactor of this process."""
+    """Install `PollerReactor` as the reactor of this process."""
     installReactor(PollerReactor())

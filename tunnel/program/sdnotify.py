@@ -1,4 +1,6 @@
-"""Reports the state of the service to systemd (`sd_notify(3)`, only the datagram)."""
+"""
+Reports of the state of the service to systemd (`sd_notify(3)`, only the datagram).
+"""
 
 from __future__ import annotations
 

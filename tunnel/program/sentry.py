@@ -1,5 +1,5 @@
 """
-Reports failures to Sentry: log events of level error and above, with their tracebacks.
+Reports of failures to Sentry: log events of level error and above, with tracebacks.
 
 Sentry's SDK sends them in a separate thread; while Sentry is slow or unavailable they
 are dropped, and nothing blocks.
@@ -29,13 +29,14 @@ from tunnel.program.shutdown import SHUTDOWN_SECONDS, run_at_shutdown
 
 __all__ = ["ErrorReports"]
 
-#: Events in a minute: an error of every request need be reported only once.
+#: Maximum number of events per minute: an error of every request need be reported only
+#: once.
 PER_MINUTE: Final = 30
 
 #: Fields of an event by which Sentry can search.
 _TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
 
-#: The port of a client differs each time, and would make each error a new one.
+#: A port number of a client, which differs each time, so that each error would be new.
 _PORT: Final = re.compile(r"(?<=\d|\])(:\d{1,5})(?=\D|$)")
 
 
@@ -86,7 +87,7 @@ class ErrorReports:
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
-        # Threads also log, even while it stops.
+        # Threads also log, even while this method runs.
         client = self._client
         if client is None or level not in (LogLevel.error, LogLevel.critical):
             return

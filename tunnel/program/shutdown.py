@@ -1,4 +1,4 @@
-"""Runs the last work of a library in a thread at shutdown, with a short timeout."""
+"""The last work of a library at shutdown, run in a thread with a short timeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 
 __all__ = ["SHUTDOWN_SECONDS", "run_at_shutdown"]
 
-#: Seconds for remaining work at the end.
+#: Maximum number of seconds for remaining work at shutdown.
 SHUTDOWN_SECONDS = 3.0
 
 
@@ -18,7 +18,7 @@ async def run_at_shutdown(
     reactor: Any, call: Callable[[], object], seconds: float = SHUTDOWN_SECONDS
 ) -> None:
     """
-    Wait for *call*, for at most *seconds*.
+    Run *call* in a thread of its own, and wait for it for at most *seconds*.
 
     A thread of the reactor's pool would delay the end of the process.
     """

@@ -36,12 +36,12 @@ __all__ = [
     "plain",
 ]
 
-#: Connections from other machines at the same time. Probes and scrapes need a handful;
-#: more would take a few KiB each, and descriptors that agents need.
+#: Maximum number of concurrent connections from other machines.  Probes and scrapes
+#: need a handful; more would take a few KiB each, and descriptors that agents need.
 MAX_CONNECTIONS = 256
 
-#: Connections from this machine at the same time, for probes and kasctl, independent of
-#: others.
+#: Maximum number of concurrent connections from this machine, for probes and kasctl, in
+#: addition to the others.
 RESERVED = 32
 
 LIMITS = HttpServerLimits(
@@ -63,7 +63,7 @@ class Page:
     fields: bytes = b""
 
 
-#: Creates the page for one request, at once or later.
+#: Function that creates the page for one request, at once or later.
 Make = Callable[[], Page | Coroutine[Any, Any, Page]]
 
 

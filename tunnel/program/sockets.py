@@ -1,8 +1,9 @@
 """
 Listening sockets without a Twisted port.
 
-A port accepts connections, shuts its socket down for all processes that share it, and
-removes the path of a Unix socket, even if another process listens there by then.
+A Twisted port accepts connections, shuts its socket down for all processes that share
+it, and removes the path of a Unix socket, even if another process listens there by
+then.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def _remove_left(path: str) -> None:
 
 
 def _asked(path: str) -> int:
-    """Return the kernel's result for a client: a number of `errno`."""
+    """Return the result of a connection attempt to the path: a number of `errno`."""
     with socket.socket(socket.AF_UNIX) as client:
         # Otherwise a socket without room for more connections would block us.
         client.setblocking(False)

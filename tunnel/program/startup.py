@@ -1,4 +1,4 @@
-"""Reports why a service cannot start, in every state of twistd."""
+"""Reports of the reason why a service cannot start, in every state of twistd."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = Logger()
 
 class CannotStart(SystemExit, Exception):
     """
-    Ends the process with its reason and status 1.
+    Exception that ends the process with its reason and status 1.
 
-    It is also an `Exception`, because twistd reports that to the parent of a daemon;
-    the command would wait forever otherwise.
+    It is also an `Exception`, because twistd reports exceptions to the parent process
+    of a daemon; the command would wait forever otherwise.
     """
 
 

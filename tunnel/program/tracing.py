@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracer"]
 
-#: Spans that wait to be sent: a busy kas creates as many in a second. Further ones are
-#: dropped.
+#: Maximum number of spans that wait to be sent, as many as a busy kas creates in a
+#: second. Further spans are dropped.
 MAX_WAITING: Final = 2048
 
 #: Timeout of the collector, in seconds.
 TIMEOUT: Final = 10.0
 
-#: Characters of a text in a span.
+#: Maximum number of characters of a text in a span.
 MAX_TEXT: Final = 1000
 
 
@@ -118,7 +118,7 @@ class Tracer(Collector):
         self.sent = self.failed = self.dropped = 0
         #: The number of spans that have ended and were not counted yet.
         self._waiting = 0
-        #: Why the last spans were not accepted; empty if they were.
+        #: Reason why the last spans were not accepted; empty if they were.
         self._problem = ""
 
     def collect(self) -> Iterator[Metric]:
@@ -152,7 +152,7 @@ class Tracer(Collector):
             TraceContextTextMapPropagator,
         )
 
-        # It would log failures that are counted here.
+        # The library would log failures that are counted here.
         library = logging.getLogger("opentelemetry")
         library.addHandler(logging.NullHandler())
         library.propagate = False

@@ -19,8 +19,8 @@ _PR_SET_DUMPABLE = 4
 
 _MIB = 1024 * 1024
 
-#: Open files that suffice for a small installation.  The usual soft limit of 1,024 is
-#: for programs that call ``select``, which neither kas nor agentk does.
+#: Number of open files that suffices for a small installation.  The usual soft limit of
+#: 1,024 is for programs that call ``select``, which neither kas nor agentk does.
 ENOUGH_FILES = 4096
 
 
@@ -45,7 +45,8 @@ def tune_allocator() -> bool:
 
 def hide_memory() -> bool:
     """
-    Close this process to others of its user: its memory, environment and files.
+    Prevent other processes of the same user from reading this one: its memory,
+    environment and files.
 
     ``/proc/PID/fd``, ``environ`` and ``mem`` then belong to root, and no core is
     dumped. Return False if the kernel does not support it.
@@ -69,7 +70,8 @@ def allow_many_files(enough: int = ENOUGH_FILES) -> str | None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError):
-            # The kernel does not permit that many (fs.nr_open was lowered since).
+            # The kernel does not permit this number (fs.nr_open was lowered in the
+            # meantime).
             pass
     if soft == resource.RLIM_INFINITY or soft >= enough:
         return None

@@ -1,5 +1,5 @@
 """
-Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's own.
+Calls over streams: services from ``.proto`` descriptors, without generated stubs.
 
     fields.py     metadata and trailers as one block of bytes
     status.py     how a call ended, as trailers and as exceptions
@@ -14,6 +14,6 @@ Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's 
                   limit of the memory that requests of one agent take
 
 A call is one stream (specification section 10): OPEN names the method and carries the
-metadata, DATA carries messages with a four-byte length before each, and the answering
-side ends with a header block of trailers that say how it went.
+metadata, DATA carries messages, each preceded by its length in four bytes, and the
+responding side ends with a header block of trailers that contain the status.
 """

@@ -19,16 +19,16 @@ RESERVED: Final = "txkas-"
 
 _FIELD: Final = "txkas-access"
 
-#: Used instead of `_FIELD` for a long access. A peer that does not know it finds no
-#: access, and refuses calls that need one.
+#: Reserved name that replaces `_FIELD` for a long access.  A peer that does not know
+#: the name finds no access, and refuses calls that need one.
 _PACKED: Final = "txkas-access-packed"
 
-#: Characters of an access that are sent uncompressed: all metadata of a call has to fit
-#: into one frame.
+#: Maximum number of characters of an access that is sent uncompressed: all metadata of
+#: a call has to fit into one frame.
 PLAIN: Final = 16 * 1024
 
-#: Bytes of an access: a GitLab user may have 3,000 groups, which take about 50 bytes
-#: each.
+#: Maximum number of bytes of an access: a GitLab user may have 3,000 groups, which take
+#: about 50 bytes each.
 MAX_ACCESS: Final = 512 * 1024
 
 

@@ -119,8 +119,8 @@ class ServiceClient:
     ) -> ClientCall:
         """Begin a call with streams of requests and responses."""
         descriptor = self._service.methods_by_name[method]
-        # Fields that a module forwards from its own callers must not be treated as an
-        # access.
+        # A module may forward fields of its own callers; these must not be treated as
+        # an access.
         fields = {
             name: value
             for name, value in (metadata or {}).items()
@@ -151,7 +151,7 @@ class ClientCall:
         metadata: bytes,
         timeout: float,
     ) -> None:
-        #: Initial metadata of the response, after it arrived.
+        #: Initial metadata of the response; empty until it arrives.
         self.metadata: dict[str, str] = {}
         #: Further fields of the trailers, once the call has ended.
         self.trailers: dict[str, str] = {}
@@ -184,7 +184,8 @@ class ClientCall:
             await self._outlet.send(request)
         except CallError:
             if self._outlet.closed:
-                # Report why the call ended, not that its stream is missing.
+                # Raise the reason why the call ended instead of an error about the
+                # missing stream.
                 await self._inbox.next()
             raise
 
@@ -197,7 +198,7 @@ class ClientCall:
         data = await self._inbox.next()
         if data is None:
             raise CallError(Status.INTERNAL, "the call ended without a response")
-        # The trailers decide: a response of a failed call does not count.
+        # The trailers decide: a response does not count if the call failed.
         if await self._inbox.next() is not None:
             raise CallError(Status.INTERNAL, "more than one response")
         return self._parse(data)

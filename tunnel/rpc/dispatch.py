@@ -1,4 +1,4 @@
-"""Assigns streams from the other side to the handlers of their methods."""
+"""Assignment of streams from the other side to the handlers of their methods."""
 
 from __future__ import annotations
 

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-#: Other characters are percent-encoded, so that no value can end a line.
+#: Characters that need no percent-encoding; other characters could end a line.
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
 
-#: Fields of a block: each takes 150 bytes in addition to its text, and few are needed.
+#: Maximum number of fields of a block: each takes 150 bytes in addition to its text,
+#: and few are needed.
 MAX_FIELDS = 256
-#: Lines of a block that are read.
+#: Maximum number of lines of a block that are read.
 MAX_LINES = 2 * MAX_FIELDS
 
 _NAME = re.compile(r"[!-9;-~]+")

@@ -6,7 +6,8 @@ import attrs
 
 __all__ = ["CALL_SIZE", "MAX_HELD", "MAX_HELD_BY_ALL", "MIN_PART", "HeldRequests"]
 
-#: Bytes that an open call counts in addition to its request: the size of its objects.
+#: Number of bytes that an open call counts in addition to its request: the size of its
+#: objects.
 CALL_SIZE = 8192
 
 #: Bytes of all unfinished requests and open calls of one agent: 1,000 sources of

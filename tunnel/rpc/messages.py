@@ -14,18 +14,21 @@ from tunnel.api import IStream
 from tunnel.errors import CallError, Status
 from tunnel.rpc.message_buffer import MessageBuffer
 
-#: Bytes of the largest message, in both directions. Larger data needs a raw stream.
+#: Maximum size of a message in bytes, in both directions.  Larger data needs a raw
+#: stream.
 MAX_MESSAGE = 4 * 1024 * 1024
 
-#: Bytes of complete messages that wait for their reader before the peer is paused.
+#: Maximum number of bytes of complete messages that wait for their reader; then the
+#: peer is paused.
 MAX_PENDING = 256 * 1024
 
-#: Cost of a message in addition to its bytes: empty messages fill memory, too.
+#: Number of bytes that a message counts in addition to its size, because empty messages
+#: fill memory, too.
 OVERHEAD = 64
 
 _LENGTH = struct.Struct(">I")
 
-#: Bytes before each message.
+#: Number of bytes of the length that precedes each message.
 LENGTH_SIZE = _LENGTH.size
 
 

@@ -41,8 +41,8 @@ from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 from tunnel.toolkit.timers import cancel_call
 from tunnel.toolkit.traces import CURRENT, TRACEPARENT, trace_id_of
 
-# Matches before a capital after a small letter, and before the last of several
-# capitals, unless it is only followed by the s of a plural.
+# Position before a capital after a small letter, and before the last of several
+# capitals, unless only the s of a plural follows it.
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?![a-z]))[a-z])")
 
 
@@ -59,7 +59,8 @@ _TOO_MUCH = (
     f"part of {MAX_HELD_BY_ALL // 1024**2} MiB for all agents; wait for their responses"
 )
 
-#: Bytes of the metadata of an agent's call: agentk sends the id of a trace.
+#: Maximum number of bytes of the metadata of an agent's call: agentk sends the id of a
+#: trace.
 MAX_AGENT_METADATA = 8192
 
 
@@ -96,9 +97,9 @@ def acceptor(
 @implementer(IStreamReceiver)
 class ServerCall:
     """
-    One call, as its handler sees it, and its stream.
+    A call in progress, as its handler sees it, and its stream.
 
-    The handler runs as soon as the call is open.  When the caller gives up, or the
+    The handler starts as soon as the call is open.  When the caller leaves, or the
     deadline passes, the handler is cancelled where it waits.
     """
 
@@ -112,11 +113,11 @@ class ServerCall:
         open_: pb.Open,
         settings: CallSettings,
     ) -> None:
-        #: ``/package.Service/Method``
+        #: The method, as ``/package.Service/Method``.
         self.method = open_.method
         #: The caller's metadata, with names in lower case.
         self.metadata: dict[str, str] = {}
-        #: In agentk, the user for whom kas calls; see `IKubernetes.acting_for`.
+        #: In agentk, the user on whose behalf kas calls; see `IKubernetes.acting_for`.
         self.access: Access | None = None
         self._from_kas = settings.from_kas
         self._descriptor = method
@@ -124,7 +125,7 @@ class ServerCall:
         self._stream = stream
         self._clock = clock = settings.clock
         self._memory = settings.memory
-        #: Bytes of requests that are counted for the agent.
+        #: Number of bytes of this call that count towards the agent's limit.
         self._counted = 0
         #: Bytes of the call itself that are counted for the agent.
         self._call_size = 0
@@ -154,8 +155,9 @@ class ServerCall:
         """
         Count and read the metadata of the call.
 
-        :raises ProtocolError: kas takes no such call of an agent.  Its stream ends at
-            once: nothing would count what its caller leaves open.
+        :raises ProtocolError: the metadata of an agent's call is too large, or the
+            agent's requests exceed its limit.  The stream ends at once, because
+            otherwise nothing would count the data that the caller leaves open.
         """
         if self.agent is not None and len(block) > MAX_AGENT_METADATA:
             text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
@@ -186,7 +188,8 @@ class ServerCall:
     @property
     def agent(self) -> ConnectedAgent | None:
         """
-        The calling agent, by its credential and not by its own claim; only in kas.
+        The calling agent, according to its credential, not its own claim; None in
+        agentk.
         """
         agent: ConnectedAgent | None = self._stream.agent
         return agent

@@ -32,16 +32,17 @@ _BY_CODE = {
 }
 
 
-#: Bytes of all details of one call. They must fit, in base64, into trailers, and HTTP/2
-#: clients accept trailers of 8 KiB including the text; larger details are omitted.
+#: Maximum number of bytes of all details of one call.  They must fit, in base64, into
+#: trailers, and HTTP/2 clients accept trailers of 8 KiB including the text; larger
+#: details are omitted.
 MAX_DETAILS = 4096
 
-#: Characters of a message, in both directions.  Longer trailers would not fit into a
-#: block of headers, and a call does not end without trailers.
+#: Maximum number of characters of a message, in both directions.  Longer trailers would
+#: not fit into a block of headers, and a call does not end without trailers.
 MAX_TEXT = 4096
 
-#: Seconds before a call for a disconnected agent is worth repeating: kas has already
-#: waited for the agent, and agentk tries to connect every few seconds.
+#: Seconds after which a client should repeat a call to a disconnected agent: kas has
+#: already waited for the agent, and agentk tries to connect every few seconds.
 RETRY_AFTER = 5.0
 
 
@@ -74,7 +75,7 @@ def error_from_trailers(block: bytes) -> CallError | None:
     if status is Status.OK:
         return None
     try:
-        # Padding may be missing; too much of it is ignored.
+        # Padding may be missing, so some is added; the decoder ignores excess padding.
         details = base64.b64decode(fields.get("details", "") + "==")
     except ValueError:
         details = b""

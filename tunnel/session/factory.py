@@ -20,8 +20,8 @@ class TunnelFactory(Factory):
     Factory that creates the tunnel of each connection.
 
     :param owner: the owner of every tunnel.
-    :param timing: how long tunnels may be silent; the owner chooses the timing that it
-        announces to the other side.
+    :param timing: the keepalive timing before the greeting; the owner chooses the
+        timing that it announces to the other side.
     """
 
     noisy = False

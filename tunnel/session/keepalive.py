@@ -19,28 +19,30 @@ from twisted.internet.task import LoopingCall
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.toolkit.for_each import for_each
 
-#: Seconds between two sweeps.  A timer for each of 5,000 agents costs more.
+#: Seconds between two sweeps.  A timer for each of 5,000 agents would cost more.
 SWEEP: Final = 2.0
 
 #: Maximum number of sweeps that skip a connection: one more than fit into the longest
 #: silence that kas allows an agent before it sends a ping.
 LONGEST_REST: Final = 16
 
-#: Seconds of silence after a request at which the peer is in doubt. The peer was pinged
-#: one sweep earlier, so a path that took longer is bad; requests use another path, or
-#: wait until this one responds.
+#: Seconds of silence after a request at which the peer is in doubt.  The peer was
+#: pinged one sweep earlier, so a path without a response is bad; requests use another
+#: path, or wait until this one responds.
 DOUBTED: Final = 4.0
 
 #: Seconds between two checks after `Keepalive.ask`: the round trip of a path around the
 #: world.
 LOOK: Final = 0.3
 
-#: Checks after which a silent connection is in doubt: two such round trips. As with
-#: sweeps, a process that was paused reads received bytes before it continues to count.
+#: Number of checks after which a silent connection is in doubt: two such round trips.
+#: As with sweeps, a process that was paused reads received bytes before it continues to
+#: count.
 LOOKS_TO_DOUBT: Final = 2
 
-#: Checks after which it is closed, five seconds: longer than networks need to find
-#: another route, and than a healthy process is without a processor.
+#: Number of checks after which a silent connection is closed, five seconds: longer than
+#: networks need to find another route, and than a healthy process waits for a
+#: processor.
 LOOKS_TO_END: Final = 17
 
 #: Seconds after which a connection without a greeting is closed: this limits how long a
@@ -58,17 +60,17 @@ class Timing:
     The timing of a connection's keepalive; kas chooses it and sends it with WELCOME.
     """
 
-    #: Seconds of silence after which a side sends a PING. Less than the 30 s after
+    #: Seconds of silence after which a side sends a PING: less than the 30 s after
     #: which the strictest load balancers close an idle connection.
     ping_interval: float = 14.0
-    #: Seconds of silence after which the other side is considered dead: two pings were
-    #: not answered.
+    #: Seconds of silence after which the other side is considered dead, because it
+    #: answered neither of two pings.
     dead_after: float = 28.0
-    #: Minimum and maximum of seconds before a new attempt to connect (with full
+    #: Minimum and maximum number of seconds before a new attempt to connect (with full
     #: jitter).
     reconnect_min: float = 0.5
     reconnect_max: float = 30.0
-    #: Seconds that a resumable stream may be without a path.
+    #: Maximum number of seconds that a resumable stream waits for another path.
     resume_grace: float = 0.0
 
     def message(self) -> pb.Timing:
@@ -104,7 +106,7 @@ def _seconds(sent: int, default: float, least: float) -> float:
 
 
 class Watched(Protocol):
-    """A connection, as the sweep uses it."""
+    """A connection, as far as the sweep uses it."""
 
     liveness: Liveness
 
@@ -170,8 +172,8 @@ class Liveness:
 
     @property
     def _patience(self) -> float:
-        # Both sides would ping at the same moment. The side that dialled pings first,
-        # and its PING suffices for the other side.
+        # If the intervals were equal, both sides would ping at the same moment.  The
+        # side that dialled pings first, and its PING suffices for the other side.
         return self.timing.ping_interval * (1.0 if self._dialler else 1.25)
 
     @property
@@ -221,7 +223,7 @@ class Liveness:
         """
         Handle a sweep: send a ping to *connection*, doubt it or end it, if due.
 
-        :param sweeps: the number of sweeps since the last check of it.
+        :param sweeps: the number of sweeps since the last check of the connection.
         """
         if self._heard and connection.greeted:
             self._heard = False
@@ -238,7 +240,8 @@ class Liveness:
         self._judge()
         asks = before < self._patience <= self.silence
         if self.expecting:
-            # A request must not wait until a dead peer is given up: ping now.
+            # A request must not wait until a dead peer is detected, so it causes a ping
+            # now.
             asks = asks or not self.doubt
             self._doubt_longer(connection)
         if not connection.greeted:
@@ -310,7 +313,7 @@ class Keepalive:
 
     def ask(self, connection: Watched) -> None:
         """
-        Ping *connection* now, because a caller has reason to think that it is dead.
+        Ping *connection* now, because a caller has a reason to believe that it is dead.
 
         All callers share one ping at a time, which lasts until the peer has responded
         or is in doubt: a healthy connection gets at most two pings a second.

@@ -50,28 +50,29 @@ __all__ = [
     "TunnelProtocol",
 ]
 
-#: Seconds that a peer gets to read our last bytes before its connection is cut.
+#: Maximum number of seconds that a peer has to read our last bytes; then its connection
+#: is cut.
 CLOSE_TIMEOUT: Final = 5.0
 
-#: Seconds that the bytes passed to a socket at once may take to leave, because
-#: responses that arrive in the meantime have to wait.
+#: Maximum number of seconds for the socket to send the bytes that are passed to it at
+#: once, because responses that arrive in the meantime have to wait.
 PORTION: Final = 0.004
 
-#: Bytes that are first written at once to an unknown path; doubled each time.
+#: Number of bytes that are first written at once to an unknown path; doubled each time.
 FIRST: Final = 2 * SLICE
 
 #: Seconds without progress after which a path counts as slow: the kernel then buffers
 #: only the smallest portion for it.
 SLOW: Final = 0.02
 
-#: Number of consecutive times that the socket must accept more in less time before a
-#: path counts as fast: a path that loses packets is fast between two losses.
+#: Number of consecutive portions that the socket must accept in less time before a path
+#: counts as fast: a path that loses packets is fast between two losses.
 QUICK: Final = 16
 
-#: Renewals of budgets, which take five minutes, after which a stream that both sides
-#: have finished is reset if its peer granted no credit for its last bytes. Credit
-#: arrives for half a window at a time: a peer that reads 30 KB/s of the largest window
-#: has not stopped.
+#: Number of budget renewals, five minutes in total, after which a stream that both
+#: sides have finished is reset if its peer granted no credit for its last bytes.
+#: Credit arrives for half a window at a time: a peer that reads 30 KB/s of the largest
+#: window has not stopped.
 STUCK: Final = 30
 
 
@@ -81,7 +82,8 @@ class TunnelOwner(typing.Protocol):
     Callbacks of a tunnel's owner: the listener in kas, the dialler in agentk.
 
     A listener implements `hello_received`, a dialler `welcome_received`; the session
-    never calls the other one.  Only the return value for streams is used.
+    calls only the one that applies.  Return values are ignored, except the receivers of
+    streams.
     """
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> object:
@@ -131,7 +133,7 @@ class TunnelProtocol(Protocol):
     Its `TunnelWriter` sends in the other direction.
     """
 
-    #: The id of the kas at the other end, if a kas dialled; otherwise empty.
+    #: Id of the kas at the other end, if a kas dialled; otherwise empty.
     kas_id = b""
     #: Whether the owner has ended the tunnel because of a flood of streams.
     _flooded = False
@@ -151,10 +153,9 @@ class TunnelProtocol(Protocol):
         timing: Timing,
     ) -> None:
         self.session = session
-        #: The agent at the other end; visible to the streams that it opens.
+        #: Agent at the other end; visible to the streams that the agent opens.
         self.agent: ConnectedAgent | None = None
-        #: The log budget of all unauthenticated peers; None after the peer has
-        #: authenticated.
+        #: Log budget that all unauthenticated peers share; None after authentication.
         self.log_budget: LogBudget | None = None
         self.liveness = Liveness(timing, dialler=session.dialler)
         self._owner = owner
@@ -162,7 +163,8 @@ class TunnelProtocol(Protocol):
         self._keepalive = keepalive
         self._streams: dict[int, StreamTransport] = {}
         self.writer = TunnelWriter(session, self._streams, flusher, clock)
-        # Called for each frame of each stream, so it is stored to save a call.
+        # Stored as an attribute to save a call, because each frame of each stream uses
+        # it.
         self.has_output = self.writer.has_output
         self.flush = self.writer.flush
         self._estimator: WindowEstimator | None = None
@@ -213,7 +215,7 @@ class TunnelProtocol(Protocol):
 
     def limit_turns(self, owner: Hashable, group: str = "") -> None:
         """
-        Handle no more of the peer in a turn than the share of *owner* permits.
+        Limit the work for the peer in a turn to the share of *owner*.
 
         :param group: see `tunnel.util.poller.Poller.limit`.
         """
@@ -260,9 +262,10 @@ class TunnelProtocol(Protocol):
     @property
     def alive(self) -> bool:
         """
-        Whether the connection is greeted, not ending, and was heard from recently.
+        Whether the connection is greeted, not ending, and bytes arrived recently.
 
-        Within one and a half ping intervals; much sooner after a request or `ask`.
+        Recently means within one and a half ping intervals; after a request or `ask`,
+        much less time.
         """
         session = self.session
         return session.ready and not session.going and self.liveness.alive
@@ -275,7 +278,8 @@ class TunnelProtocol(Protocol):
     @property
     def settled(self) -> bool:
         """
-        Whether the connection is greeted, and no stream's last bytes wait for credit.
+        Whether the connection is greeted, and no stream has last bytes that wait for
+        credit.
         """
         session = self.session
         return session.ready and session.open_streams <= len(self._streams)
@@ -378,9 +382,9 @@ class TunnelProtocol(Protocol):
             closed = SessionClosed(
                 ErrorCode.NONE,
                 reason.getErrorMessage(),
-                # Only for agents: another kas that dies does not take an agent with it.
-                # An agent that was silent before may have been cut off, whatever ended
-                # the connection.
+                # This applies only to agents: if another kas dies, its agents do not
+                # die with it.  An agent that was silent before may have been cut off,
+                # whatever ended the connection.
                 peer_closed=self.agent is not None and self.liveness.heard_lately,
             )
             self.session.end(ErrorCode.NONE)
@@ -401,7 +405,7 @@ class TunnelProtocol(Protocol):
             for stream in self._streams.values()
             if IPathReceiver.providedBy(stream.receiver)
         ]
-        # If no stream waits for it, this is normal: of thousands of agents that connect
+        # Without a waiting stream, this is normal: of thousands of agents that connect
         # in the same seconds, half respond late.
         log = self._log.info if waiting else self._log.debug
         log("{peer} did not respond to a ping", peer=self.peer)
@@ -563,8 +567,8 @@ class TunnelTransport(typing.Protocol):
 
 class TunnelWriter:
     """
-    Writes a session's bytes once per turn while the socket accepts them, and ends the
-    connection.
+    Writer of a session's bytes, once per turn while the socket accepts them, which also
+    ends the connection.
 
     It is the streaming producer of its connection: while the socket accepts no data,
     the session keeps its frames, control frames first, and reading continues.
@@ -599,17 +603,17 @@ class TunnelWriter:
         clock: IReactorTime,
     ) -> None:
         self._session = session
-        #: Notified when their written data has left.
+        #: Streams to notify when their written data has been sent.
         self._streams = streams
         self._flusher = flusher
         self._clock = clock
         self.marked = False
         self.lost = False
-        #: Streams whose producer provides one piece at a time, and may provide one now.
-        #: (An empty set takes four times the memory.)
+        #: Streams whose pull producer may provide a piece now.  A dict is used because
+        #: an empty set takes four times the memory.
         self.pulling: dict[StreamTransport, None] = {}
-        #: Bytes that are written at once, and the time since which the socket accepts
-        #: no data.
+        #: Number of bytes that are written at once; and the time since which the socket
+        #: accepts no data.
         self._portion = FIRST
         self._blocked = False
         self._blocked_at = 0.0
@@ -650,7 +654,7 @@ class TunnelWriter:
             for stream in tuple(self.pulling):
                 stream.pull()
         if session.has_output and not self._blocked:
-            # Write the rest in the next turn: reading comes first.
+            # The rest is written in the next turn, because reading comes first.
             self.has_output()
 
     def pull_from(self, stream: StreamTransport) -> None:
@@ -667,7 +671,8 @@ class TunnelWriter:
     def resumeProducing(self) -> None:
         """Resume writing: the socket accepts data again."""
         self._blocked = False
-        # Write the number of bytes that leaves in about `PORTION` seconds.
+        # The next portion has the number of bytes that the socket sends in about
+        # `PORTION` seconds.
         blocked = self._clock.seconds() - self._blocked_at
         if blocked > PORTION:
             self._portion = max(self._portion // 2, SLICE)
@@ -696,7 +701,7 @@ class TunnelWriter:
             return
         connection = self._connection
         self._closing = self._clock.callLater(CLOSE_TIMEOUT, self.abort)
-        # Ignore the pause: these are the last bytes, and few.
+        # The last bytes are few, so they are written even while the socket is full.
         last = self._session.bytes_to_send()
         connection.unregisterProducer()
         if last:

@@ -33,8 +33,8 @@ from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]
 
-#: Small pieces in a buffer are joined, because each takes a hundred bytes in addition
-#: to its data.
+#: Bytes below which a piece of a buffer is joined with others, and maximum bytes of a
+#: joined piece: each piece takes a hundred bytes in addition to its data.
 SMALL, JOINED = 1 * KIB, 4 * KIB
 
 
@@ -42,28 +42,31 @@ SMALL, JOINED = 1 * KIB, 4 * KIB
 class ResumeLimits:
     """Limits on the memory and time of resumable streams."""
 
-    #: Bytes in the retransmission buffer of one stream; when it is full, its producer
-    #: waits. Enough for 300 ms at 100 Mbit/s, and far more than short paths need.
+    #: Maximum number of bytes in the retransmission buffer of one stream; when it is
+    #: full, the producer waits.  Enough for 300 ms at 100 Mbit/s, and far more than
+    #: short paths need.
     kept_per_stream: int = 4 * MIB
 
-    #: Bytes in the buffers of all streams of the process. A stream that would exceed it
-    #: loses its buffer and continues, but ends with its connection.
+    #: Maximum number of bytes in the buffers of all streams of the process.  A stream
+    #: that would exceed it loses its buffer and continues, but ends with its
+    #: connection.
     kept: int = 32 * MIB
 
-    #: Bytes in the buffers of one owner's streams (in kas: of one agent): a peer that
-    #: never acknowledges must not use up the whole space.
+    #: Maximum number of bytes in the buffers of one owner's streams (in kas: of one
+    #: agent): a peer that never acknowledges must not use up the whole space.
     kept_per_owner: int = 32 * MIB
 
-    #: Consumed bytes that are acknowledged at once...
+    #: Number of consumed bytes that are acknowledged at once.
     ack_every: int = 256 * KIB
 
-    #: ... and seconds after which fewer bytes are acknowledged.
+    #: Seconds after which fewer bytes are acknowledged.
     ack_delay: float = 1.0
 
-    #: Seconds that a stream may be without a path if the system of its agent closed the
-    #: connection. A living agentk dials again within 0.5, 1.5, 3.5 and 7.5 seconds at
-    #: the latest, which is long enough for a load balancer that restarts; later, the
-    #: process has probably died. Silence proves less: see `Keeper.grace`.
+    #: Maximum number of seconds that a stream waits for another path if the system of
+    #: its agent closed the connection.  A living agentk dials again within 0.5, 1.5,
+    #: 3.5 and 7.5 seconds at the latest, which is long enough for a load balancer that
+    #: restarts; later, the process has probably died.  Silence proves less: see
+    #: `Keeper.grace`.
     closed_grace: float = 15.0
 
     #: Seconds after which the receiver is notified that the path may not come back
@@ -71,8 +74,8 @@ class ResumeLimits:
     #: watch, should end then.
     closed_notice: float = 5.0
 
-    #: Finished streams that an opener may still resume because it has not read their
-    #: end. The oldest are dropped first.
+    #: Maximum number of finished streams that an opener may still resume because it has
+    #: not read their end.  The oldest are dropped first.
     lingering: int = 1_000
 
 
@@ -82,11 +85,11 @@ DEFAULT_RESUME_LIMITS = ResumeLimits()
 @implementer(IStream, IConsumer, IPushProducer, IPathReceiver)
 class ResumableStream:
     """
-    One end of a stream that moves from path to path.
+    One end of a stream that can move from path to path.
 
     Written data goes into a retransmission buffer until the other end acknowledges it.
-    Without a path, it goes only there: the producer notices nothing before
-    `ResumeLimits.kept_per_stream`.
+    Without a path, it only goes there: the producer continues until the buffer has
+    `ResumeLimits.kept_per_stream` bytes.
 
     :ivar received: the number of bytes from the other end that our receiver consumed.
     :ivar buffer: data that the other end has not acknowledged yet.
@@ -112,7 +115,7 @@ class ResumableStream:
         self._keeper = keeper
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
-        #: Bytes of the other end that we have acknowledged.
+        #: Number of bytes from the other end that we have acknowledged.
         self._told = 0
         self._dirty = False
         self._finished = False
@@ -122,7 +125,7 @@ class ResumableStream:
         self._path_full = False
         self._producer: Any = None
         self._timer: IDelayedCall | None = None
-        #: The reason of the lost path, while the stream waits for less than the whole
+        #: Reason of the lost path, while the stream waits for less than the whole
         #: grace.
         self._lost_for: TunnelError | None = None
 
@@ -139,7 +142,7 @@ class ResumableStream:
 
     @property
     def full(self) -> bool:
-        """Whether written data has to leave before more should be written."""
+        """Whether further writes should wait until written data has been sent."""
         return self._path_full or self.buffer.full
 
     @property
@@ -167,7 +170,9 @@ class ResumableStream:
             path.reset(ErrorCode.CANCELLED, "replaced by a newer path")
 
     def goes_on(self, received: int) -> bool:
-        """Tell whether everything that the other end lacks is still buffered."""
+        """
+        Tell whether the buffer still contains everything that the other end lacks.
+        """
         return self.buffer.covers(received)
 
     def go_on(self, path: StreamTransport, received: int) -> None:
@@ -178,8 +183,8 @@ class ResumableStream:
         self._timer = None
         self._keeper.resumed += 1
         self.buffer.drop(received)
-        # Before the path is attached, because a resumed producer must not write in
-        # between.
+        # The pieces are sent before the path is attached, because a resumed producer
+        # must not write in between.
         for is_headers, data in self.buffer.pieces:
             if is_headers:
                 path.send_headers(data)
@@ -216,7 +221,7 @@ class ResumableStream:
 
     def lives(self) -> None:
         """
-        Wait for the usual grace, because the process of the other end was seen alive.
+        Wait for the usual grace, because the other end's process proved to be alive.
         """
         timer = self._timer
         if timer is not None and timer.active() and self._lost_for is not None:
@@ -427,8 +432,9 @@ class Keeper:
     """
     All streams of this process that may outlive their connection.
 
-    :ivar grace: returns the seconds that a stream may be without a path; called when a
-        path is lost, because kas announces them with each greeting.
+    :ivar grace: returns the maximum number of seconds that a stream waits for another
+        path; called when a path is lost, because kas announces this time with each
+        greeting.
     """
 
     clock: IReactorTime
@@ -455,7 +461,7 @@ class Keeper:
 
     def hold(self, owner: str, size: int) -> bool:
         """
-        Count bytes of a retransmission buffer; return False if there are too many.
+        Count bytes of a retransmission buffer; return False if they exceed a limit.
         """
         self.held += size
         mine = self._held_by[owner] = self._held_by.get(owner, 0) + size
@@ -485,8 +491,8 @@ class Keeper:
             raise ProtocolError(ErrorCode.PROTOCOL, "invalid resume_id")
         stream = ResumableStream(self, open_.resume_id)
         stream.attach(path)
-        # Register the stream before its receiver exists, because the receiver may write
-        # at once.
+        # The stream is registered before its receiver exists, because the receiver may
+        # write at once.
         self._accepted[open_.resume_id] = stream
         try:
             stream.receiver = accept(stream, open_)
@@ -537,7 +543,10 @@ class Keeper:
         stream.buffer.give_up()
 
     def ack_later(self, stream: ResumableStream) -> None:
-        """Acknowledge soon the bytes that *stream* consumed, together with others."""
+        """
+        Schedule the acknowledgement of bytes that *stream* consumed, together with
+        others.
+        """
         self._dirty.append(stream)
         if self._ack_call is None:
             self._ack_call = self.clock.callLater(self.limits.ack_delay, self._ack)

@@ -19,8 +19,9 @@ from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.wire.limits import SLICE
 from tunnel.wire.session import Session
 
-#: Frames that are kept for a paused receiver: twice as many as the largest window holds
-#: when small ones are joined. Each costs far more than a byte, and credit counts bytes.
+#: Maximum number of frames that are kept for a paused receiver: twice as many as the
+#: largest window holds when small frames are joined.  A frame costs far more memory
+#: than a byte, and credit counts only bytes.
 MAX_HELD_FRAMES: Final = 4_096
 
 
@@ -68,12 +69,13 @@ class StreamTransport:
     def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
-        #: Receives ACK and RESUMED; see `tunnel.session.resume`.
+        #: Receiver of ACK and RESUMED; see `tunnel.session.resume`.
         self.resumable: Resumable | None = None
-        #: Called instead of a producer when `full` changes.
+        #: Function that is called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
-        # Used for each write: one step less than through the tunnel.
+        # Stored, because each write uses the session, and access through the tunnel
+        # takes longer.
         self._session = tunnel.session
         # A list, because an empty deque takes 700 bytes, and most are empty.
         self._held: list[tuple[bool, bytes, bool]] = []
@@ -82,7 +84,7 @@ class StreamTransport:
         self._producer: Any = None
         self._streaming = True
         self._full = False
-        #: Whether the peer sent nothing after OPEN.
+        #: Whether the peer finished the stream with OPEN, and sends no data.
         self.opened_finished = False
         self._finished = finished
         self._fin_received = False
@@ -90,7 +92,7 @@ class StreamTransport:
 
     @property
     def agent(self) -> ConnectedAgent | None:
-        """The agent at the other end, by its credential; None in agentk."""
+        """The agent at the other end, according to its credential; None in agentk."""
         return self._tunnel.agent
 
     @property
@@ -101,7 +103,7 @@ class StreamTransport:
     def charge(self, holder: str) -> None:
         """
         Count the stream's bytes for *holder*, because a session may carry streams of
-        several.
+        several holders.
         """
         self._session.charge(self.stream_id, holder)
 
@@ -126,7 +128,7 @@ class StreamTransport:
         self.write(b"".join(data))
 
     def finish(self) -> None:
-        """Half-close."""
+        """Finish this side of the stream (half-close)."""
         if self._closed or self._finished:
             return
         self._finished = True
@@ -136,7 +138,7 @@ class StreamTransport:
             self.close(None)
 
     def loseWriteConnection(self) -> None:
-        """As `finish`."""
+        """Do the same as `finish`."""
         self.finish()
 
     def reset(
@@ -159,16 +161,19 @@ class StreamTransport:
         self.close(StreamReset(code, message, by_peer=False))
 
     def abortConnection(self) -> None:
-        """Reset the stream, because no more data is wanted."""
+        """Reset the stream, because its data is not needed any more."""
         self.reset()
 
     @property
     def full(self) -> bool:
-        """Whether written data has to leave before more should be written."""
+        """Whether further writes should wait until written data has been sent."""
         return self._full
 
     def ack(self, received: int) -> None:
-        """Acknowledge bytes that the other end of a resumable stream need not keep."""
+        """
+        Acknowledge bytes, which the other end of a resumable stream need not keep any
+        longer.
+        """
         self._session.ack(self.stream_id, received)
         self._tunnel.has_output()
 
@@ -227,7 +232,7 @@ class StreamTransport:
                 self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
-        """Note, for the tunnel, that the written data has left."""
+        """Note that written data has been sent; called by the tunnel."""
         self._full = False
         if self._producer is None and self.full_changed is None:
             return
@@ -237,7 +242,7 @@ class StreamTransport:
             self._tunnel.pull_from(self)
 
     def pull(self) -> None:
-        """Let a pull producer produce one piece, for the tunnel."""
+        """Request one piece from a pull producer; called by the tunnel."""
         if self._producer is not None:
             self._resume_producer()
 
@@ -248,7 +253,7 @@ class StreamTransport:
             else:
                 self._producer.resumeProducing()
         except Exception:
-            # A faulty producer must not affect the connection, which others share.
+            # A faulty producer must not affect the other streams of the connection.
             self._log.failure("the producer of a stream failed")
             self.reset(ErrorCode.INTERNAL, "the producer failed")
 
@@ -268,7 +273,7 @@ class StreamTransport:
         self.reset(ErrorCode.CANCELLED)
 
     def arrived(self, is_headers: bool, data: bytes, fin: bool) -> None:
-        """Take one frame of this stream from the tunnel."""
+        """Handle one frame of this stream; called by the tunnel."""
         if self._paused or self._delivering or self._held:
             self._hold(is_headers, data, fin)
             return
@@ -279,7 +284,10 @@ class StreamTransport:
             self._deliver()
 
     def noted(self, received: int, is_ack: bool) -> None:
-        """Take the position of the other end of a resumable stream from the tunnel."""
+        """
+        Handle the position of the other end of a resumable stream; called by the
+        tunnel.
+        """
         if self.resumable is None:
             return
         try:
@@ -288,14 +296,14 @@ class StreamTransport:
             else:
                 self.resumable.resumed(self, received)
         except Exception:
-            # It may resume a producer; see `_resume_producer`.
+            # The callback may resume a producer; see `_resume_producer`.
             self._log.failure("a stream failed when its other end resumed it")
             self.reset(ErrorCode.INTERNAL, "the producer failed")
 
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
         """
-        Hold a frame; small frames are joined, so that their cost is about that of their
-        bytes.
+        Hold a frame; small frames are joined, so that the memory is about the size of
+        the data.
         """
         held = self._held
         if held and not is_headers:
@@ -335,7 +343,7 @@ class StreamTransport:
                 if self._finished:
                     self.close(None)
         except Exception:
-            # A faulty receiver must not affect the connection, which others share.
+            # A faulty receiver must not affect the other streams of the connection.
             self._log.failure("the receiver of a stream failed")
             self.reset(ErrorCode.INTERNAL, "the receiver failed")
 
@@ -348,8 +356,8 @@ class StreamTransport:
         self._tunnel.forget(self)
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
-        # Break the reference cycle between the two streams of a relay, for the garbage
-        # collector.
+        # This breaks the reference cycle between the two streams of a relay, so that
+        # the garbage collector need not.
         self.resumable = self.full_changed = None
         try:
             try:

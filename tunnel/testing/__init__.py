@@ -1,18 +1,19 @@
 """
 Both ends of a tunnel in memory, with back-pressure, for tests of modules.
 
-    memory.py   `Pipe`: a connection of two transports that hold a bounded number of
-                bytes and pause a writer of more
-    ends.py     `connected` joins two greeted tunnels by one
+    memory.py   `Pipe`: a connection of two transports that hold a limited number of
+                bytes and pause the writer beyond that
+    ends.py     `connected`: two tunnels joined by a pipe, after the greeting
     agents.py, users.py, audit.py, gitlab.py, network.py, leadership.py, calls.py
-                what each half of a module gets, by subject as in `tunnel.api`
-    cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
-    objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
-    store.py    `FakeStore` keeps what modules store
-    repositories.py  `FakeRepository`: Git as a test has it, commit by commit
-    web.py      requests of modules' pages
-    spans.py    `FakeTracer` keeps the spans of modules
-    pair.py     `ModulePair` runs both halves of a module against each other
+                fakes of the attributes of a module's API, by subject as in `tunnel.api`
+    cluster.py  `FakeCluster`: a Kubernetes API whose responses a test sets
+    objects.py  `FakeObjects`: the objects of that cluster; requests create, apply and
+                watch them
+    store.py    `FakeStore`: the values that modules store
+    repositories.py  `FakeRepository`: a Git repository with commits from the test
+    web.py      requests for modules' pages
+    spans.py    `FakeTracer`: the spans of modules
+    pair.py     `ModulePair`: both halves of a module, connected to each other
 
 For example::
 

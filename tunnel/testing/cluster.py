@@ -26,7 +26,7 @@ from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
 __all__ = ["FakeCluster", "FakeRequest"]
 
-#: Response to a request for which the test set none.
+#: Response to a request for which the test set no response.
 _NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 
@@ -85,7 +85,7 @@ class FakeCluster:
         self._answers[method, path] = (status, body)
 
     def cut(self) -> None:
-        """End every connection, as an API server that stops does."""
+        """End every connection, like an API server that stops."""
         for one in tuple(self._open):
             one.loseConnection()
 

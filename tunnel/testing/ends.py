@@ -36,7 +36,8 @@ class RecordingReceiver:
     headers: list[bytes] = attrs.Factory(list)
     data: bytearray = attrs.Factory(bytearray)
     finished: bool = False
-    #: One entry when the stream is closed: the reason.
+    #: Reason for the end of the stream, as the only entry; empty while the stream is
+    #: open.
     closed: list[Exception | None] = attrs.Factory(list)
 
     def headers_received(self, block: bytes) -> None:
@@ -57,7 +58,7 @@ class End(TunnelOwner):
 
     def __init__(self, clock: Clock, *, dialler: bool, limits: Limits) -> None:
         self.clock = clock
-        # agentk dials: its peer is kas.
+        # agentk dials, so the dialler's peer is kas.
         self.dispatcher = Dispatcher(clock, from_kas=dialler)
         self.bus = EventBus()
         self.capabilities = CapabilityTable()

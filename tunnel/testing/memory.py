@@ -17,7 +17,7 @@ __all__ = ["MemoryTransport", "Pipe"]
 
 @implementer(ITransport, IConsumer, IPushProducer)
 class MemoryTransport:
-    """One end of a `Pipe`, which pauses and is paused as a socket is."""
+    """One end of a `Pipe`; it pauses producers, and can be paused, like a socket."""
 
     def __init__(self, pipe: Pipe, capacity: int, port: int) -> None:
         self.pipe = pipe
@@ -124,7 +124,7 @@ class Pipe:
             if source.disconnected:
                 continue
             if self.cut:
-                # A connection that was aborted has ended on this side only.
+                # An aborted connection has ended on this side only.
                 if source.disconnecting and not source.buffer:
                     self._lose(index)
                     moved = True
@@ -145,7 +145,9 @@ class Pipe:
             self.protocols[index].connectionLost(connectionDone)
 
     def flush(self, rounds: int = 100_000) -> None:
-        """Deliver until nothing moves; timers that are due now run, too."""
+        """
+        Deliver data until none is in transit, and run the timers that are due now.
+        """
         for _ in range(rounds):
             moved = self.step()
             due = [

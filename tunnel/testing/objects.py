@@ -1,6 +1,6 @@
 """
-Objects of a Kubernetes API in memory, which can be read, changed and watched as in a
-real one.
+Objects of a Kubernetes API in memory, which requests read, change and watch as in a
+real API.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["FakeObjects", "Refusal", "Watcher"]
 
 _VERBS = frozenset("get list watch create update patch delete".split())
 
-#: Initial kinds: group and version, and the kind for each plural; lower-case letters at
-#: its end mark a cluster-wide kind.
+#: Initial kinds: group and version, and the kind for each plural; a slash after a kind
+#: marks it as cluster-wide.
 _KINDS = {
     "v1": "configmaps=ConfigMap secrets=Secret pods=Pod services=Service "
     "serviceaccounts=ServiceAccount events=Event namespaces=Namespace/ nodes=Node/",
@@ -35,10 +35,11 @@ _KINDS = {
     "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
 }
 
-#: Events from which a watch can resume; etcd keeps them for some minutes.
+#: Maximum number of events from which a watch can resume; etcd keeps them for some
+#: minutes.
 MAX_EVENTS = 1000
 
-#: Lists that clients have begun and not read to their end.
+#: Maximum number of lists that clients have begun and not read to their end.
 MAX_LISTS = 100
 
 _LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
@@ -92,12 +93,12 @@ class Watcher:
     def tell(
         self, kind: str, resource: KubernetesResource, found: KubernetesObject
     ) -> None:
-        """Send the change of an object to the watch."""
+        """Send the change of an object to the client of the watch."""
         if self._wanted(resource, found):
             self._write(kind, _metadata_of(found) if self._partial else found)
 
     def mark(self, version: int) -> None:
-        """End the initial objects, at a version."""
+        """Mark the end of the initial objects, at a version."""
         metadata = {
             "resourceVersion": str(version),
             "annotations": {"k8s.io/initial-events-end": "true"},
@@ -145,7 +146,7 @@ class FakeObjects:
         self._forgotten = 0
         #: Whether watches may begin with all objects, as since Kubernetes 1.34.
         self.streams = True
-        #: Pages of lists that were begun, by what continues them.
+        #: Remaining pages of lists that clients have begun, by ``continue`` token.
         self._pages: Recent[str, list[KubernetesObject]] = Recent(MAX_LISTS)
         self._lists = 0
         self.watchers: set[Watcher] = set()
@@ -467,7 +468,7 @@ class FakeObjects:
         Store *found*.
 
         :param applied: the fields that *manager* owns from now on; None to add the
-            changed fields to those that it owns.
+            changed fields to the fields that *manager* already owns.
         """
         stored = self._stored.get(key)
         before = stored.object if stored is not None else {"metadata": {}}
@@ -577,7 +578,7 @@ def _validate(
     """
     Check ConfigMaps and Secrets as API servers do.
 
-    :raises Refusal: *found* is invalid, or *before* must not be changed to it.
+    :raises Refusal: *found* is invalid, or the change from *before* is not permitted.
     """
     if resource.group or resource.kind not in ("ConfigMap", "Secret"):
         return

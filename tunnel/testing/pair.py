@@ -41,7 +41,8 @@ __all__ = ["ModulePair"]
 
 _T = TypeVar("_T")
 
-#: Seconds that a coroutine may take: longer than kas waits for an agent.
+#: Maximum number of seconds that a coroutine may take: longer than kas waits for an
+#: agent.
 PATIENCE = 60.0
 
 
@@ -73,12 +74,12 @@ class ModulePair:
         self._modules: list[tuple[ModuleScope, Any]] = []
         #: The failures that modules have reported.
         self.failures: list[Exception] = []
-        # Client and server of the external API.
+        # Client and server of the external API, and the pipe between them.
         self._outside, self.door, self._street = connected(clock)
         self.door.tunnel.agent = None
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
-        """Create a server half; if it keeps its API, that is ``.api`` of the result."""
+        """Create a server half; if it keeps its API, tests can reach it as ``.api``."""
         return self._make(self.server, self._server_api, factory, configuration)
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:

@@ -28,7 +28,7 @@ class FakeRepository:
     :ivar resolved: the number of requests for a ref.
     :ivar down: the error of the Git server; None if it works.
     :ivar head: the full name of the default branch, to which commits without a ref are
-        added; ``HEAD`` if the repository does not tell it.
+        added; ``HEAD`` if the repository does not report it.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -141,7 +141,7 @@ class FakeRepository:
         return found
 
     async def link(self, commit: str, path: str) -> str:
-        """See `IRepository.link`; a repository in memory has none."""
+        """See `IRepository.link`; a repository in memory has no links."""
         self._files(commit)
         raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is not a symbolic link")
 

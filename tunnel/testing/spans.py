@@ -22,7 +22,7 @@ class FakeSpan:
     traceparent: str
     attributes: dict[str, str | int | float | bool] = attrs.Factory(dict)
     ended: bool = False
-    #: Why it failed, after it has ended.
+    #: Reason of the failure; empty after a success.
     problem: str = ""
 
     def set(self, name: str, value: str | int | float | bool) -> None:

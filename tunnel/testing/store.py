@@ -24,7 +24,7 @@ __all__ = ["FakeStore"]
 @attrs.frozen
 class _Entry:
     stored: StoredValue
-    #: The time of its expiry.
+    #: Time at which the value expires.
     until: float = math.inf
 
 

@@ -27,7 +27,7 @@ class Answer:
 
 
 class _Root(Resource):
-    """Finds the resources of modules as kas does."""
+    """Root resource that finds the resources of modules as kas does."""
 
     isLeaf = False
 

@@ -11,7 +11,7 @@ __all__ = ["Allowance"]
 
 @attrs.define(eq=False)
 class Allowance:
-    """A number of times per number of seconds."""
+    """A maximum number of actions per number of seconds."""
 
     _times: int
     _seconds: float

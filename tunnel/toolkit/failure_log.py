@@ -11,17 +11,19 @@ from tunnel.toolkit.texts import clean
 
 __all__ = ["FailureLog"]
 
-#: Lines a second for errors of the service, and as many for errors of clients: a flood
-#: of bad requests must not hide failures, and an unreachable cluster must not fill the
-#: disk.
+#: Maximum number of lines per second for errors of the service, and the same for errors
+#: of clients: a flood of bad requests must not hide failures, and an unreachable
+#: cluster must not fill the disk.
 MAX_LINES = 20
 
-#: Characters of a message that are logged; it may contain text from an agent.
+#: Maximum number of characters of a logged message; it may contain text from an agent.
 MAX_MESSAGE = 1000
 
 
 class FailureLog:
-    """Log of errors with their ids, which it adds to the messages for clients."""
+    """
+    Log of errors with the ids of their traces, which it also adds to clients' messages.
+    """
 
     _log = Logger()
 
@@ -34,7 +36,7 @@ class FailureLog:
         """
         Log *message*, and return it with the id of the trace, for the client.
 
-        :param ours: whether the service failed, and not the client: logged as a
+        :param ours: whether the service failed, and not the client; logged as a
             warning.
         :param more: further fields of the line.
         """
@@ -58,7 +60,7 @@ class FailureLog:
 
 
 class _Lines:
-    """The number of lines in the present second."""
+    """Number of log lines in the current second."""
 
     def __init__(self) -> None:
         self._second = -1

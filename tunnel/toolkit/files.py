@@ -144,7 +144,10 @@ class WatchedFile(Generic[_T]):
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Make errors name *path* instead of the temporary file, which helps no reader."""
+    """
+    Make errors name *path* instead of the temporary file, which means nothing to
+    readers.
+    """
     try:
         yield
     except OSError as error:
@@ -222,8 +225,8 @@ class Replacement:
 
     def _give_away(self, descriptor: int) -> None:
         """
-        Keep a file that root writes readable for the owner of the old file, or of the
-        folder.
+        Give a file that root wrote to the owner of the old file or of the folder, so
+        that the owner can read it.
         """
         if os.geteuid() == 0:
             owner = (self.path if self.path.exists() else self.path.parent).stat()
@@ -245,14 +248,16 @@ def replace_file(
 
 # Files with secrets.
 
-#: Versions that were already logged; limited by the number of configured files.
+#: Versions of files for which a warning was logged; limited by the number of configured
+#: files.
 _warned: dict[Path, FileVersion] = {}
 
 
-#: Bytes of a file with a secret: the largest useful secrets have 176 characters.
+#: Maximum size of a file with a secret, in bytes: the largest useful secrets have 176
+#: characters.
 MAX_SECRET_FILE = 4096
 
-# Without the path: it may name another file, which must not be overwritten.
+# The text omits the path, which may name another file that must not be overwritten.
 HOW_TO_MAKE_ONE = (
     "correct the path, or make a secret with "
     "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"

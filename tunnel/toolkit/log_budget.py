@@ -6,8 +6,8 @@ from tunnel.toolkit.token_bucket import TokenBucket
 
 __all__ = ["LINES_AT_ONCE", "LINES_A_SECOND", "LogBudget"]
 
-#: The burst of lines, and lines per second after it: enough to see what happens, and at
-#: most 10 MB a day, whatever strangers do.
+#: Maximum burst of lines, and lines per second after it: enough to see what happens,
+#: and at most 10 MB a day, whatever strangers do.
 LINES_AT_ONCE, LINES_A_SECOND = 20, 1
 
 

@@ -18,9 +18,9 @@ def pack(data: bytes) -> bytes:
 
 def unpack(packed: bytes, most: int) -> bytes:
     """
-    Return the original bytes.
+    Decompress *packed*, and return the original bytes.
 
-    :param most: their maximum number; no more is ever allocated.
+    :param most: maximum number of original bytes; no more memory is ever allocated.
     :raises ValueError: the limit is exceeded, or *packed* is damaged.
     """
     inflater = zlib.decompressobj()

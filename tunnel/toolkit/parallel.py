@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 __all__ = ["in_parallel"]
 
-#: Requests of one source to the API server at the same time. Beyond that, the API
-#: server's own fairness and its 429 limit agentk.
+#: Maximum number of concurrent requests of one source to the API server.  Beyond that,
+#: the API server's own fairness and its 429 responses limit agentk.
 IN_FLIGHT = 32
 
 _T = TypeVar("_T")

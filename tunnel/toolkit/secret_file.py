@@ -8,10 +8,10 @@ from tunnel.toolkit.files import read_secret_file
 
 __all__ = ["read_secret"]
 
-#: Bytes of the secret: shorter ones can be guessed.
+#: Minimum and maximum size of the secret in bytes; shorter secrets can be guessed.
 MIN_SECRET, MAX_SECRET = 16, 4096
 
-#: Bytes of the file: the secret, and surrounding white space.
+#: Maximum size of the file in bytes: the secret, and surrounding white space.
 MAX_FILE = 2 * MAX_SECRET
 
 

@@ -1,8 +1,8 @@
 """
-Checks one Kubernetes object that a peer sent, before it is applied.
+Check of a single Kubernetes object that a peer sent, before it is applied.
 
-``kubectl apply`` applies the items of a list, whatever name and kind the list has. So a
-manifest that claims to be a certain object is checked before it is printed or stored.
+``kubectl apply`` applies the items of a list, whatever name and kind the list has.  So
+a manifest that claims to be a certain object is checked before it is printed or stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["MAX_NAME", "ObjectName", "check_manifest", "object_name"]
 
-#: Characters of each part of an object's name, the limit of API servers.
+#: Maximum number of characters of each part of an object's name, as in API servers.
 MAX_NAME = 253
 
 #: Group, kind, namespace (empty if it has none), and name.

@@ -1,9 +1,9 @@
 """
-Makes texts of a peer safe when they arrive, so that later code need not.
+Functions that make texts of a peer safe on arrival, so that later code need not.
 
 A text from a peer may contain line ends that forge a log line, escape sequences for
-terminals, or marks that reverse the order of characters. All of these are not
-printable, and are replaced here.
+terminals, or marks that reverse the order of characters.  None of these is printable,
+and the functions replace them.
 
 `json_for_yaml` is for the other direction: text that is sent to a YAML parser.
 """
@@ -26,13 +26,14 @@ __all__ = [
     "shortened",
 ]
 
-#: Characters of a Kubernetes user or group: longer names are mistakes.
+#: Maximum number of characters of a Kubernetes user or group: longer names are
+#: mistakes.
 _MAX_SUBJECT = 256
 
 #: The rule of `is_subject`, for messages.
 SUBJECT_RULE = f"1 to {_MAX_SUBJECT} printable characters, without blanks at the ends"
 
-#: Characters of a page, or of another response, in an error text.
+#: Number of characters of a page or another response that an error text quotes.
 _EXCERPT = 200
 
 #: Placeholder for the omitted middle of a long text.
@@ -42,7 +43,7 @@ _GAP = " ... "
 #: reject some, and treat others as the end of a line.
 _ESCAPED_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
-#: Halves of a character. Go's JSON parsers replace each.
+#: Surrogates, halves of a character, which Go's JSON parsers replace.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -69,7 +70,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def excerpt(body: bytes) -> str:
-    """Return the beginning of another side's text on one line."""
+    """Return the beginning of a text from another program, on one line."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
     return " ".join(clean(text, _EXCERPT, " ").split())
 

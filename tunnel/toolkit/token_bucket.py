@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["TokenBucket"]
 
-#: An inexact clock may leave the last fraction of a token missing.
+#: Smallest number that counts as a whole token, because a clock is inexact.
 _WHOLE = 1 - 1e-9
 
 

@@ -1,9 +1,8 @@
 """
-Ids of traces, in the header of W3C's Trace Context: ``traceparent``.
+Ids of traces, in W3C's Trace Context header ``traceparent``.
 
-A caller that traces its requests sends an id with each, which is used. For other
-requests an id is created only when an error occurs, so that successful requests cost
-nothing.
+If a caller sends an id with a request, that id is used.  For other requests an id is
+created only when an error occurs, so that successful requests cost nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ TRACEPARENT: Final = "traceparent"
 #: follows coroutines.
 CURRENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
 
-#: Characters of a value that are accepted: version 00 has 55, later ones may have more.
+#: Maximum number of characters of a value: version 00 has 55, later versions may have
+#: more.
 _MAX_VALUE: Final = 200
 
 _FIELD: Final = re.compile(rb"\r\ntraceparent:[ \t]*([^\r]*)", re.IGNORECASE)
@@ -68,7 +68,7 @@ def traceparent_in(fields: bytes) -> str | None:
 
 
 def with_traceparent(fields: bytes, value: str) -> bytes:
-    """Return *fields* with this value, and no other."""
+    """Return *fields* with this value of ``traceparent`` instead of any other."""
     return _FIELD.sub(b"", fields) + b"\r\nTraceparent: " + value.encode("ascii")
 
 

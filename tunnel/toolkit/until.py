@@ -17,7 +17,7 @@ async def until(
     """
     Wait until *true* returns True, for at most *seconds*.
 
-    :returns: whether it did.
+    :returns: whether *true* returned True in time.
     """
     end = clock.seconds() + seconds
     while not true():

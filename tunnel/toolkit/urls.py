@@ -9,7 +9,7 @@ __all__ = ["is_private", "quoted_address"]
 
 
 def is_private(url: str) -> bool:
-    """Tell whether data sent to *url* can be neither read nor changed in transit."""
+    """Tell whether an eavesdropper can neither read nor change data sent to *url*."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

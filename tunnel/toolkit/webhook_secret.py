@@ -1,4 +1,4 @@
-"""Secrets with which other systems prove their webhooks."""
+"""Secrets that authenticate webhooks of other systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from tunnel.toolkit.secret_file import read_secret
 
 if TYPE_CHECKING:
-    # agentk serves no pages: it does without twisted.web.
+    # agentk serves no pages, and need not import twisted.web.
     from twisted.web.iweb import IRequest
 
 __all__ = ["carries_secret"]
@@ -25,9 +25,8 @@ def carries_secret(request: IRequest, file: Path) -> bool:
     Tell whether a request proves that its sender knows the secret in a file.
 
     GitLab sends the secret as ``X-Gitlab-Token``; GitHub, Gitea and Forgejo sign the
-    body with it (``X-Hub-Signature-256``); a hook of Git can send it as
-    ``Authorization: Bearer``.  Without a usable file, no request does, and the log says
-    why.
+    body with it (``X-Hub-Signature-256``); a Git hook can send it as ``Authorization:
+    Bearer``. If the file is unusable, the result is False, and the reason is logged.
     """
     try:
         secret = read_secret(file)

@@ -7,12 +7,12 @@ from itertools import islice
 
 __all__ = ["MAX_TAGS", "tag_beyond_limit"]
 
-#: ``%TAG`` lines of a text.  libyaml compares each with all earlier ones, and blocks
-#: all other threads in the meantime: a file of 5 MiB would stop the process for
-#: minutes.  Manifests have none.
+#: Maximum number of ``%TAG`` lines in a text.  libyaml compares each with all earlier
+#: ones, and blocks all other threads in the meantime: a file of 5 MiB would stop the
+#: process for minutes.  Manifests have none.
 MAX_TAGS = 100
 
-#: At the beginning of a line, by libyaml's definition of lines.
+#: A ``%TAG`` at the beginning of a line, by libyaml's definition of lines.
 _TAG = re.compile("(?:\\A|[\n\r\x85\u2028\u2029])\ufeff?%TAG")
 
 

@@ -7,7 +7,8 @@ import yaml
 
 __all__ = ["YamlFault", "yaml_fault"]
 
-#: Characters with a meaning in YAML, so that no text without quotes begins with them.
+#: Characters that cannot begin a text without quotes, because they have a meaning in
+#: YAML.
 _NEED_QUOTES = "@`%*&!"
 
 

@@ -1,15 +1,15 @@
 """
-Bytes to and from the network, before anything is known of sessions and streams.
+Connections below sessions and streams: negotiation, TLS, WebSocket, proxies, sockets.
 
-    address.py      the addresses of kas that agentk dials, and what each needs
-    negotiation.py  from a new connection to a protocol that may use it
-    layer.py        what stays below that protocol, and translates
-    tls.py          contexts, reloading, pins, and why a handshake failed
+    address.py      addresses of kas that agentk dials, and their endpoints
+    negotiation.py  from a new connection to the protocol that uses it
+    layer.py        common base of TLS and WebSocket, below that protocol
+    tls.py          contexts, reloading, pins, and reasons of failed handshakes
     tlsio.py        TLS over any transport
     websocket.py    the same bytes inside a WebSocket
     first_bytes.py  one port for the tunnel with and without WebSocket
-    proxy.py        out through an HTTP proxy: which one, and how
+    proxy.py        connections through an HTTP proxy, and its selection
 
-    eager.py        try the socket at once, before waiting for the reactor
-    sockets.py      the socket under a connection: options, buffers, address as text
+    eager.py        writes that try the socket before they wait for the reactor
+    sockets.py      the socket of a connection: options, buffers, address as text
 """

@@ -27,7 +27,8 @@ from tunnel.transport.websocket import WebSocketClientEndpoint
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 
-#: Seconds for the name lookup and TCP, including all addresses of a name.
+#: Maximum number of seconds for the name lookup and TCP, including all addresses of a
+#: name.
 CONNECT_TIMEOUT = 30.0
 
 _DEFAULT_PORTS = {"tls": 8150, "tcp": 8150, "wss": 443, "ws": 80}
@@ -53,7 +54,7 @@ class KasAddress:
     port: int
     #: The request target of the WebSocket, or the path of the socket.
     path: str
-    #: If false, anyone on the path can read and change all data.
+    #: Whether data is encrypted; if not, anyone on the path can read and change it.
     secure: bool
 
     @property

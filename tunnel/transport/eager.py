@@ -1,10 +1,10 @@
 """
-Writes to TCP sockets at once if possible, and reads the state of their buffers.
+Writes to TCP sockets at once if possible, and the state of their buffers.
 
 Twisted's ``transport.write`` never sends.  It appends to a buffer and asks the reactor
 to call back when the socket is writable, so that one write costs an ``epoll_ctl``, one
 more turn of the reactor, the ``send``, and a second ``epoll_ctl``.  The socket of a
-tunnel can nearly always take a flush at once.  On Twisted 26.10, GETs of 200 B by
+tunnel can nearly always accept a flush at once.  On Twisted 26.10, GETs of 200 B by
 ``transport.write`` alone cost kas 1.26 and agentk 1.28 times the CPU on one connection,
 1.13 and 1.11 times on 64, with a median latency of 1.3 times on one.
 
@@ -36,14 +36,14 @@ def write(transport: Writable, data: bytes) -> None:
     """
     Write *data*, trying the socket first; the order is preserved.
 
-    A producer is paused as soon as the kernel accepts no more.  Twisted would let it
-    write 64 KiB first, and more urgent data that comes later would wait behind these.
+    A producer is paused as soon as the kernel accepts no more data.  Twisted would let
+    it write 64 KiB first, and later data that is more urgent would wait behind it.
 
     *transport* may be any transport except one that sends file descriptors.  If it is
-    not a plain Twisted socket, or has data in its buffer already, this calls its
-    ``write``.
+    not a plain Twisted socket, or its buffer already contains data, its own ``write``
+    is called.
 
-    A dead connection is not reported from here: *data* takes the ordinary path, its
+    A dead connection is not reported by this function: *data* goes into the buffer, its
     ``send`` fails in the next turn of the reactor, and ``connectionLost`` follows as
     always, never from inside the caller's ``write``.
     """
@@ -63,11 +63,11 @@ def write(transport: Writable, data: bytes) -> None:
         transport.write(data)
         return
     try:
-        # Not through Twisted's `writeSomeData`, whose three calls cost as much as this
-        # one.
+        # The socket is called directly, because Twisted's `writeSomeData` makes three
+        # calls that cost as much as this one.
         sent = transport.socket.send(data)
     except OSError:
-        # The socket is full or dead: the ordinary path finds out.
+        # The socket is full or dead; Twisted's own write will determine which.
         sent = 0
     if sent == len(data):
         return

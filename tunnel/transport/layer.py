@@ -31,24 +31,24 @@ from tunnel.transport.negotiation import LayerFactory, Negotiator, abort
 
 __all__ = ["CLOSE_TIMEOUT", "Layer"]
 
-#: Seconds that a closing connection may stay open if the peer accepts no byte of the
-#: remaining data. Slow peers make progress, and are waited for.
+#: Seconds that a closing connection may stay open while the peer accepts no byte of the
+#: remaining data.  A slow peer makes progress, and has more time.
 CLOSE_TIMEOUT: Final = 15.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Layer(Negotiator):
     """
-    A protocol downwards and a transport upwards; see the module for the picture.
+    A protocol downwards and a transport upwards; see the drawing above.
 
-    A subclass negotiates in `begin` and `dataReceived`, calls `open_above` after that,
-    passes what it decoded to `hand_up`, and implements `write` and `say_goodbye`.
+    A subclass negotiates in `begin` and `dataReceived`, then calls `open_above`, passes
+    decoded data to `hand_up`, and implements `write` and `say_goodbye`.
 
-    As with Twisted's TCP, nothing arrives above after ``loseConnection``, and a
+    As with Twisted's TCP, no data is delivered above after ``loseConnection``, and a
     registered producer may finish first.
     """
 
-    #: Part of the informal interface of Twisted's transports.
+    #: Attribute of the informal interface of Twisted's transports.
     disconnecting = False
 
     def __init__(self, factory: LayerFactory, address: IAddress) -> None:
@@ -99,7 +99,8 @@ class Layer(Negotiator):
     def hand_up(self, data: bytes, ended: bool = False) -> None:
         """Pass decoded bytes to the protocol above; with *ended*, they are the last."""
         if self._paused or self._held:
-            # The transport below delivers data that it had read before it could stop.
+            # The transport below delivers data that it had already read when it was
+            # paused.
             if data:
                 self._held.append(data)
             self._end_held |= ended
@@ -251,8 +252,8 @@ class Layer(Negotiator):
     def resumeProducing(self) -> None:
         self._paused = False
         if self._held or self._end_held:
-            # In a later turn, because the protocol above may be in the middle of a
-            # call.
+            # The producer is resumed in a later turn, because the protocol above may be
+            # in the middle of a call.
             self._factory.clock.callLater(0, self._release)
         else:
             self._resume_below()
@@ -305,6 +306,6 @@ classImplements(Layer, ITransport, IConsumer, IPushProducer)
 
 
 def _ask(transport: Any, name: str, *arguments: bool) -> Any:
-    """Call a TCP option, which not every underlying transport has."""
+    """Call a TCP option if the underlying transport has it."""
     option = getattr(transport, name, None)
     return None if option is None else option(*arguments)

@@ -50,16 +50,16 @@ __all__ = [
     "half_closeable",
 ]
 
-#: Seconds for one negotiation. A full TLS handshake over a bad mobile link takes two or
-#: three; a slower peer would waste memory.
+#: Maximum number of seconds of one negotiation.  A full TLS handshake over a bad mobile
+#: link takes two or three; a slower peer would waste memory.
 HANDSHAKE_TIMEOUT = 10.0
 
-#: Concurrent negotiations on one port. A TLS handshake costs 1.5 ms, so with more of
-#: them some would time out; each takes a file descriptor and 40 KiB.
+#: Maximum number of concurrent negotiations on one port.  A TLS handshake costs 1.5 ms,
+#: so with more of them some would time out; each takes a file descriptor and 40 KiB.
 MAX_NEGOTIATING = 5000
 
 
-#: Characters of a message about a failed negotiation.
+#: Maximum number of characters of a message about a failed negotiation.
 MAX_TEXT = 2048
 
 
@@ -77,7 +77,8 @@ class NegotiationError(TunnelError):
     peer = ""
 
     def __init__(self, label: str, message: str) -> None:
-        # Parts of it may come from the other side: names in certificates, headers.
+        # Parts of the message may come from the other side: names in certificates,
+        # headers.
         super().__init__(clean(message, MAX_TEXT, " "))
         self.label = label
 
@@ -103,7 +104,7 @@ class LayerFactory:
     opened: Callable[[IProtocol], object] | None = None
     failed: Callable[[NegotiationError], object] | None = None
     room: Callable[[], int] = lambda: MAX_NEGOTIATING
-    #: The number of connections that negotiate.
+    #: Number of connections that negotiate now.
     negotiating: int = attrs.field(default=0, init=False)
     _complained: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -132,9 +133,7 @@ class LayerFactory:
 
 @implementer(IProtocol, IHalfCloseableProtocol)
 class Negotiator:
-    """
-    The part of a layer for the negotiation, which has one deadline and one outcome.
-    """
+    """The negotiation of a layer, which has one deadline and one outcome."""
 
     _log = Logger()
     error_type: ClassVar[type[NegotiationError]] = NegotiationError
@@ -150,7 +149,7 @@ class Negotiator:
         self._negotiating = False
 
     def begin(self) -> None:
-        """Start the negotiation; a side that has to speak first does so here."""
+        """Start the negotiation; a side that has to send first does so here."""
 
     def makeConnection(self, transport: ITransport) -> None:
         self._lower = transport
@@ -237,7 +236,7 @@ class Negotiator:
         self._negotiated()
         above = factory.buildProtocol(self._address)
         if above is None:
-            # Twisted's convention for "not now": without a protocol, close the
+            # By Twisted's convention, a factory that returns no protocol refuses the
             # connection.
             abort(self._lower)
             return None
@@ -283,7 +282,7 @@ class Handover(Negotiator):
 
     def hand_over(self, rest: bytes, to: IProtocolFactory | None = None) -> None:
         """
-        End the negotiation, and pass *rest* on, which arrived after its end.
+        End the negotiation, and pass on *rest*, the bytes that arrived after its end.
 
         :param to: creates the protocol above, if not the factory's ``above``.
         """

@@ -41,12 +41,12 @@ __all__ = [
     "proxy_for",
 ]
 
-#: Seconds for the proxy's response. It looks the name up and connects first, with its
-#: own timeouts, which are usually 30 s or more.
+#: Maximum number of seconds until the proxy's response.  The proxy looks up the name
+#: and connects first, with its own timeouts, which are usually 30 s or more.
 CONNECT_TIMEOUT = 30.0
 
-#: Bytes of the proxy's status line and headers. Real ones stay below 1 KiB; proxies
-#: that authenticate with Kerberos send tokens of a few KiB.
+#: Maximum number of bytes of the proxy's status line and headers.  Real responses stay
+#: below 1 KiB; proxies that authenticate with Kerberos send tokens of a few KiB.
 MAX_HEAD_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?")
@@ -69,7 +69,7 @@ class ProxyURL:
 
     @property
     def location(self) -> str:
-        """Host and port, for messages; never the credentials."""
+        """Return host and port for messages; never the credentials."""
         return join_host_port(self.host, self.port)
 
 
@@ -103,7 +103,7 @@ def proxy_for(
 
 class ProxyError(NegotiationError):
     """
-    Raised if the proxy did not connect us.
+    Raised if the proxy did not establish a connection to the destination.
 
     Labels: ``status``, ``not-http``, ``too-large``, ``timeout``, ``closed``,
     ``internal``.
@@ -164,7 +164,9 @@ class HTTPConnectEndpoint:
 
 
 class _ConnectProtocol(Handover):
-    """Requests the tunnel, and waits for the blank line after the response."""
+    """
+    Protocol that requests the tunnel, and waits for the blank line after the response.
+    """
 
     error_type = ProxyError
 
@@ -188,8 +190,8 @@ class _ConnectProtocol(Handover):
         return f"proxy {self._name} did not respond within {seconds:g} s"
 
     def negotiate(self, data: bytes) -> None:
-        # Search from shortly before the new bytes: the blank line may be split
-        # anywhere.
+        # The search begins shortly before the new bytes, because the blank line may be
+        # split anywhere.
         start = max(0, len(self._head) - 3)
         self._head += data
         end = re.compile(rb"\r?\n\r?\n").search(self._head, start)
@@ -230,7 +232,7 @@ class _ConnectProtocol(Handover):
 
 def _parse_proxy(value: str, variable: str) -> ProxyURL:
     def refuse(why: str) -> NoReturn:
-        # Without the value, which may contain a password.
+        # The value is omitted, because it may contain a password.
         raise ConfigurationError([f"${variable}: {why}"])
 
     try:

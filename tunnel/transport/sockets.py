@@ -18,13 +18,14 @@ __all__ = [
     "tune_socket",
 ]
 
-#: Bytes that the kernel buffers before it accepts no more; about 5 ms at 100 Mbit/s. By
-#: default it buffers megabytes, and the next small response waits behind all of them.
+#: Number of bytes that the kernel buffers before it accepts no more; about 5 ms at 100
+#: Mbit/s.  By default it buffers megabytes, and the next small response waits behind
+#: them.
 UNSENT: Final = 64 * 1024
 
-#: Bytes that the kernel buffers from an API server on an upgraded connection. By
-#: default it would buffer six megabytes: a minute's worth for a slow client, which
-#: delays all further data. Networks inside a cluster are fast with less.
+#: Number of bytes that the kernel buffers from an API server on an upgraded connection.
+#: By default it would buffer six megabytes: for a slow client a minute of data, which
+#: delays all further data.  Networks inside a cluster are fast with less.
 RECEIVED: Final = 256 * 1024
 
 #: From linux/tcp.h; the module `socket` does not define it.

@@ -42,19 +42,19 @@ __all__ = [
     "name_mismatch",
 ]
 
-#: The tunnel's name in ALPN. A peer that does not offer it is not refused.
+#: Name of the tunnel in ALPN.  A peer that does not offer it is not refused.
 ALPN_TUNNEL = "txkas/1"
-#: To be offered if a WebSocket or HTTP follows: some proxies refuse unknown names, and
-#: would choose HTTP/2 if nothing was offered.
+#: ALPN name to offer if a WebSocket or HTTP follows: some proxies refuse unknown names,
+#: and would choose HTTP/2 if nothing was offered.
 ALPN_HTTP = "http/1.1"
 
 #: Seconds between two checks of the files, however many connections arrive.
 CHECK_INTERVAL = 1.0
 
-#: For TLS 1.2: only forward secrecy and authenticated encryption.
+#: Ciphers for TLS 1.2: only forward secrecy and authenticated encryption.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-#: Names of a certificate in an error text.
+#: Maximum number of names of a certificate in an error text.
 SHOWN_NAMES = 10
 
 #: The labels of `TLSHandshakeError`.
@@ -111,8 +111,8 @@ class CertificateFiles:
 
     def version(self) -> tuple[FileVersion, ...]:
         """
-        Return a value that changes when a file does, including targets of symbolic
-        links.
+        Return a value that changes when a file or the target of its symbolic links
+        changes.
         """
         return tuple(
             file_version(path)
@@ -280,7 +280,7 @@ class TLSHandshakeError(NegotiationError):
     layer = "TLS"
     #: With ``name-mismatch``, the names of the certificate, if known.
     names: tuple[str, ...] = ()
-    #: ... and the required name.
+    #: The required name, also with ``name-mismatch``.
     wanted: str = ""
 
 
@@ -438,7 +438,7 @@ def _load_identity(context: ssl.SSLContext, cert_file: str, key_file: str) -> No
         _fail(key_file, "it contains no private key: it must be a PEM file")
 
     def no_password() -> NoReturn:
-        # Without this, OpenSSL asks at the terminal.
+        # Without this password callback, OpenSSL would ask at the terminal.
         _fail(key_file, "the key has a password: write it without one (mode 0600)")
 
     try:

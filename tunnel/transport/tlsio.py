@@ -55,17 +55,17 @@ __all__ = [
     "wrap_server",
 ]
 
-#: Bytes that a peer may send before the handshake is complete. The largest real
-#: handshake, with a chain of client certificates, stays below 32 KiB; the last read of
-#: the socket (64 KiB) may already contain data.
+#: Maximum number of bytes that a peer may send before the handshake is complete.  The
+#: largest real handshake, with a chain of client certificates, stays below 32 KiB; the
+#: last read of the socket (64 KiB) may already contain data.
 MAX_HANDSHAKE_BYTES: Final = 96 * 1024
 
-#: Bytes of one piece for OpenSSL, whose buffers never shrink during a connection.
-#: Pieces of one record leave 23 KiB in a tunnel that was busy, pieces of 64 KiB leave
-#: 78 KiB; they cost 5 to 10 % of bulk throughput.
+#: Number of bytes of one piece for OpenSSL, whose buffers never shrink during a
+#: connection.  Pieces of one record leave 23 KiB in a tunnel that was busy, pieces of
+#: 64 KiB leave 78 KiB; small pieces cost 5 to 10 % of bulk throughput.
 _SLICE: Final = 16 * 1024
 
-#: The largest plaintext of a record.
+#: Maximum number of bytes of plaintext in a record.
 _RECORD: Final = 16 * 1024
 
 _PLAIN_HTTP_ANSWER: Final = (
@@ -160,7 +160,7 @@ class TLSConnection(Layer):
             self._decrypt(data)
 
     def _decrypt(self, data: bytes) -> None:
-        """Pass on, in one piece, the content of the records that *data* completes."""
+        """Pass on the content of the records that *data* completes, in one piece."""
         tls, incoming = self._tls, self._incoming
         if tls is None:
             return
@@ -186,7 +186,7 @@ class TLSConnection(Layer):
             if ended or error is not None:
                 break
         if self._outgoing.pending:
-            # The response to a key update, or an alert
+            # The output is the response to a key update, or an alert.
             self._flush()
         if parts or ended:
             self.hand_up(parts[0] if len(parts) == 1 else b"".join(parts), ended)
@@ -203,7 +203,8 @@ class TLSConnection(Layer):
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
-        # This object often lives on, but OpenSSL's memory is not needed any more.
+        # This object often exists for longer, but OpenSSL's memory is not needed any
+        # more.
         self._tls = None
 
     def _flush(self) -> None:
@@ -269,9 +270,8 @@ class TLSConnection(Layer):
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            # Wanting to read means that our close_notify is written and the peer's has
-            # not arrived; we do not wait for it. After any other error the peer is
-            # gone.
+            # OpenSSL wants to read: our close_notify is written, and the peer's has not
+            # arrived.  We do not wait for it.  After any other error the peer is gone.
             pass
         self._flush()
 
@@ -309,7 +309,9 @@ class TLSConnection(Layer):
 
     @property
     def negotiatedProtocol(self) -> bytes | None:
-        """See `INegotiated`; what Twisted's own servers look at."""
+        """
+        Return the ALPN protocol as `INegotiated` does, which Twisted's own servers use.
+        """
         name = self.negotiated_alpn
         return None if name is None else name.encode("ascii")
 

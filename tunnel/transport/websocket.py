@@ -61,25 +61,25 @@ __all__ = [
 
 SUBPROTOCOL = Subprotocol("txkas-tunnel.v1")
 
-#: Bytes of the largest accepted message, which is in memory as a whole. Four times as
-#: much as we send, because a proxy may join messages.
+#: Maximum number of bytes of an accepted message, which is in memory as a whole.  Four
+#: times as much as we send, because a proxy may join messages.
 MAX_MESSAGE_BYTES = 1024 * 1024
-#: Bytes of the largest message that is sent; longer data is split.
+#: Maximum number of bytes of a sent message; longer data is split.
 _MAX_SENT_BYTES = 256 * 1024
 
-#: Bytes of responses to pings that may wait in our buffer. Otherwise a peer that sends
-#: pings without reading would fill our memory.
+#: Maximum number of bytes of responses to pings that wait in our buffer.  Without it, a
+#: peer that sends pings without reading would fill our memory.
 MAX_PONG_BYTES = 64 * 1024
 
-#: Bytes of the response to an upgrade, until it is clear what it is.
+#: Maximum number of bytes of the response to an upgrade, before it is complete.
 MAX_ANSWER_BYTES = 64 * 1024
 
-#: Bytes of an error page that are read.
+#: Number of bytes of an error page that are read.
 _ENOUGH_OF_A_PAGE = 200
 
-#: Bytes of the request line and headers of an upgrade. nginx and most others accept 8
-#: KiB per line and 32 KiB in total; an upgrade with a few cookies and a long token
-#: stays below 16.
+#: Maximum number of bytes of the request line and headers of an upgrade.  nginx and
+#: most others accept 8 KiB per line and 32 KiB in total; an upgrade with a few cookies
+#: and a long token stays below 16 KiB.
 MAX_REQUEST_BYTES = 16 * 1024
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
@@ -96,8 +96,9 @@ _UPGRADE_TEXT = (
     "Upgrade and Connection.\n"
 )
 
-#: ``websockets`` logs headers at debug level, including credentials, and every closed
-#: connection at info level. We log what is relevant.
+#: Logger of the ``websockets`` package, which logs headers at debug level, including
+#: credentials, and every closed connection at info level.  It is silent; this file logs
+#: relevant events itself.
 _SILENT = logging.getLogger("tunnel.transport.websocket.core")
 _SILENT.disabled = True
 
@@ -169,7 +170,7 @@ def wrap_websocket_server(
 
 
 class _WebSocket(Layer):
-    """The common part of both ends, after the WebSocket is open."""
+    """Common part of both ends, after the WebSocket is open."""
 
     error_type = WebSocketError
     _pong_bytes = 0
@@ -260,8 +261,8 @@ class _WebSocket(Layer):
 
     def peer_finished(self) -> None:
         if self.disconnecting:
-            # The response to our close frame. The end of the connection below does not
-            # matter now.
+            # This is the response to our close frame, so the end of the connection
+            # below does not matter now.
             self._reason = Failure(ConnectionDone())
             self._lower.loseConnection()
             return
@@ -331,14 +332,14 @@ class _ClientConnection(_WebSocket):
             return
         body = self._raw.partition(b"\r\n\r\n")[2]
         if len(body) >= _ENOUGH_OF_A_PAGE and _STATUS_LINE.match(self._raw):
-            # An error page, whose end is not needed.
+            # The response is an error page, whose end is not needed.
             self.refuse("status", self._describe_raw())
         elif len(self._raw) > MAX_ANSWER_BYTES:
             text = f"{self._where} sent more than {MAX_ANSWER_BYTES} bytes of headers"
             self.refuse("too-large", text)
 
     def _judge(self) -> bool:
-        """Parse the response if it is complete, and act on it."""
+        """Parse the response if it is complete, and accept or refuse the WebSocket."""
         events = self._core.events_received()
         problem = self._core.handshake_exc
         if not events and problem is None:

@@ -19,7 +19,7 @@ class Flushable(Protocol):
 
 class Flusher:
     """
-    Collects connections with output, and lets all of them write once per turn.
+    Collector of connections with pending output, which all write once per turn.
 
     A turn may bring a hundred requests for one agent; written one by one, they need a
     hundred TLS records and system calls, but only one if written together.
@@ -33,7 +33,7 @@ class Flusher:
         self._dirty: set[Flushable] = set()
 
     def mark(self, connection: Flushable) -> None:
-        """Call `flush` of *connection*, which has output, before the next turn."""
+        """Schedule `flush` of *connection*, which has output, before the next turn."""
         if not self._dirty:
             if self._poller is not None and self._poller.dispatching:
                 self._poller.after.append(self._flush)
@@ -47,6 +47,6 @@ class Flusher:
             try:
                 connection.flush()
             except BaseException:
-                # One connection must not affect the others. Not `for_each`, because its
-                # two calls would slow each request down.
+                # A failure of one connection must not affect the others.  `for_each` is
+                # not used, because its two calls would slow each request down.
                 self._log.failure("the flush of a connection failed")

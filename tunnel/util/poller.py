@@ -53,35 +53,37 @@ __all__ = [
     "TurnShare",
 ]
 
-#: Turns in which a leading poller waits as for several sockets, after a turn with
-#: several: see `Poller.turn`.
+#: Number of turns in which a leading poller waits as for several sockets, after a turn
+#: with events of several sockets: see `Poller.turn`.
 SEVERAL_TURNS: Final = 64
 
-#: Events that are handled before timers and other descriptors get their turn; the
-#: others stay ready, and the kernel reports them first the next time.
+#: Maximum number of events that are handled before timers and other descriptors get
+#: their turn; the kernel reports the remaining events first the next time.
 MAX_EVENTS: Final = 256
 
-#: Seconds of a turn for all sockets with the same `TurnShare`. Others wait that long in
-#: each turn; more work for one owner in a turn is rare without an attack.
+#: Maximum number of seconds of a turn for all sockets with the same `TurnShare`.  Other
+#: sockets wait that long in each turn; more work for one owner is rare without an
+#: attack.
 SHARE_SECONDS: Final = 0.01
 
-#: Seconds of a turn for all owners of a group: all users, all agents, or all clients of
-#: a port that have not proved who they are.  One person may have any number of
+#: Maximum number of seconds of a turn for all owners of a group: all users, all agents,
+#: or all unauthenticated clients of a port.  An attacker may have any number of
 #: addresses, agents and jobs.
 GROUP_SECONDS: Final = 0.025
 
-#: Seconds after which half of the time that an owner used is forgotten.
+#: Half-life in seconds of the recorded time that an owner used.
 USED_SECONDS: Final = 1.0
 
-#: Owners of shares that are remembered, 150 bytes each.
+#: Maximum number of owners whose shares are remembered, 150 bytes each.
 MAX_OWNERS: Final = 20_000
 
-#: Bytes of the first read of a socket with a `TurnShare`, and of all its reads while
-#: they take long: Twisted reads 64 KiB, which may contain 6,500 frames, and some frames
-#: take 100 microseconds.
+#: Number of bytes of the first read of a socket with a `TurnShare`, and of all its
+#: reads while they are slow: Twisted reads 64 KiB, which may contain 6,500 frames, and
+#: some frames take 100 microseconds.
 SMALLEST_READ: Final = 2048
 
-#: Seconds of a read that halve the size of the next one; faster reads double it.
+#: Seconds of a read beyond which the size of the next read is halved; a read that takes
+#: less than `QUICK_READ` seconds doubles it.
 SLOW_READ: Final = 0.005
 QUICK_READ: Final = 0.001
 
@@ -99,20 +101,20 @@ _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 class TurnShare:
     """
-    The share of each turn for the sockets of one owner, however many the owner has.
+    The share of each turn for the sockets of one owner, independent of their number.
 
     Without it, all other sockets would have to wait for the events of an owner with
     hundreds of sockets.
 
-    :ivar turn: the number of the turn that *left* is about.
-    :ivar left: seconds of that turn that are left.
-    :ivar group: the share of all owners of a kind, of which this is a part; None: this
-        share depends on no other.
-    :ivar used: seconds that were used lately.
-    :ivar used_at: when some of these were forgotten.
+    :ivar turn: the number of the turn to which *left* refers.
+    :ivar left: the seconds that are left in that turn.
+    :ivar group: the share of the owner's group; None if the owner has no group.
+    :ivar used: the seconds that the owner used recently.
+    :ivar used_at: the time at which *used* was last reduced.
     """
 
-    # `Poller.turn` reads and writes them for each event: a method would cost more.
+    # `Poller.turn` reads and writes these attributes for each event; methods would cost
+    # more.
     __slots__ = ("group", "left", "turn", "used", "used_at")
 
     def __init__(self, group: TurnShare | None = None) -> None:
@@ -141,31 +143,32 @@ class Poller:
         #: Descriptors whose owner had no time left in the last turn, in order.
         self._late: list[int] = []
         self._epoll = select.epoll()
-        #: The kernel's poller, whose descriptor is readable while an event waits.
-        #: Twisted calls both methods in each turn, so they are not functions of ours.
+        #: Descriptor of the kernel's poller, which is readable while an event waits.
+        #: Twisted calls `fileno` in each turn, so it is the kernel poller's own method.
         self.fileno = self._epoll.fileno
         self.logPrefix = "poller".__str__
-        #: By descriptor, the transport to call, and its events.
+        #: Transport to call and its wanted events, by descriptor.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
-        #: By owner. New connections of a forgotten owner get a new share.
+        #: Shares by owner.  New connections of a forgotten owner get a new share.
         self._shares: Recent[Hashable, TurnShare] = Recent(MAX_OWNERS)
-        #: Shares of groups: of strangers by port, and of proven owners by name.
+        #: Shares of groups: of unauthenticated clients by port, and of authenticated
+        #: ones by name.
         self._groups: dict[int | str, TurnShare] = {}
-        #: Sockets are being called, and this is called after the last of them.
+        #: Whether sockets are being called; `after` is called after the last of them.
         self.dispatching = False
         self.after: list[Callable[[], object]] = []
         #: Descriptor for everything outside this poller; -1 if it does not lead.
         self._rest = -1
-        #: Polls the kernel's poller above, see `turn`.
+        #: A second kernel poller, which polls the first one; see `turn`.
         self._outside: select.epoll | None = None
         self._several = 0
-        #: Transports ask their reactor for delayed calls, too.
+        #: Delayed calls, which transports request from their reactor.
         self.callLater = reactor.callLater
 
     @classmethod
     def of(cls, clock: Any) -> Poller | None:
-        """Return the poller of a reactor; None if it cannot have one."""
+        """Return the poller of a reactor; None if the reactor does not support one."""
         if not IReactorFDSet.providedBy(clock) or not hasattr(select, "epoll"):
             return None
         poller = _pollers.get(clock)
@@ -201,7 +204,7 @@ class Poller:
                 transport.reactor = poller
                 transport.startReading()
                 if isinstance(transport, Server) and member.socket.family in _INTERNET:
-                    # A client, which may be a stranger.
+                    # This is a client that has not authenticated yet.
                     network = peer_network(transport.getPeer())
                     port = transport.getHost().port
                     poller._limit(member, (network, port), port)
@@ -247,7 +250,7 @@ class Poller:
         if share is None:
             of_group = self._groups.setdefault(group, TurnShare()) if group else None
             share = TurnShare(of_group)
-        # Also if it exists: it becomes the newest.
+        # Setting an existing entry also makes it the newest.
         self._shares[owner] = share
         return share
 
@@ -292,7 +295,8 @@ class Poller:
         fd = member.fileno()
         before = self._wanted.get(fd, 0)
         if before and self._members[fd] is not member:
-            # The socket was closed before it was removed: the kernel has forgotten it.
+            # The socket was closed before it was removed, so the kernel has already
+            # forgotten it.
             before = 0
         wanted = before | event
         if wanted == before:
@@ -333,8 +337,8 @@ class Poller:
 
     def lead(self, rest: int) -> None:
         """
-        Wait in place of the reactor, which calls `turn` from now on: for our sockets
-        and for *rest*.
+        Wait in place of the reactor, for the poller's sockets and for *rest*; the
+        reactor calls `turn` from now on.
 
         :param rest: descriptor of the poller for everything else in the reactor.
         """
@@ -369,7 +373,7 @@ class Poller:
         self.dispatching = True
         self._turn += 1
         now = self._seconds()
-        # In a turn with one event, nothing else waits.
+        # In a turn with one event, no other socket waits.
         cpu_begin = self._cpu_seconds() if len(events) > 1 else 0.0
         if self._late:
             self._sort(events)
@@ -403,7 +407,7 @@ class Poller:
             if why:
                 self._end(member, why, reading)
             if share is None:
-                # Measure the next one separately.
+                # The time of the next event is measured separately.
                 now = -1.0
             else:
                 begin, now = now, self._seconds()
@@ -414,7 +418,8 @@ class Poller:
                 if share.group is not None:
                     share.group.left -= spent
                 if member.share is not share:
-                    # The first request of a client, or of another user of a proxy.
+                    # This is the first request of a client, or of another user of a
+                    # proxy.
                     member.share.used += spent
                 if spent > SLOW_READ:
                     member.read_size = max(SMALLEST_READ, member.read_size // 2)
@@ -429,10 +434,11 @@ class Poller:
         """
         Put sockets that had no time in the last turn first, in their order.
 
-        The kernel reports sockets in the same order in each turn.  Of a group, the
-        owner that used least lately comes first: a new client, or a user with a short
-        request, does not wait for all who flood. Of an owner, the socket that used
-        least lately comes first: an owner may be all clients behind one address.
+        The kernel reports sockets in the same order in each turn.  Within a group, the
+        owner that used the least time recently comes first, so that a new client, or a
+        user with a short request, does not wait for all clients that flood.  The same
+        applies to the sockets of an owner, because an owner may be all clients behind
+        one address.
         """
         order = {fd: place for place, fd in enumerate(self._late)}
         self._late = []
@@ -454,7 +460,7 @@ class Poller:
         if share.turn != turn:
             share.turn, share.left = turn, SHARE_SECONDS
         elif share.left <= 0:
-            # Other processes may have had the core meanwhile.
+            # Other processes may have used the core in the meantime.
             share.left = SHARE_SECONDS - (self._cpu_seconds() - cpu_begin)
             if share.left <= 0:
                 return False
@@ -523,7 +529,7 @@ class Poller:
 
 
 def _used_lately(user: Any, now: float) -> float:
-    """Return the seconds that a share or a socket used, fewer the longer ago."""
+    """Return the recent time of a share or a socket in seconds, reduced by its age."""
     user.used *= 0.5 ** ((now - user.used_at) / USED_SECONDS)
     user.used_at = now
     used: float = user.used

@@ -15,21 +15,21 @@ from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Resume, Welcome
 
 @attrs.define
 class HelloReceived:
-    """The peer that dialled sent HELLO; call `Session.welcome`, or end."""
+    """HELLO from a peer that dialled; call `Session.welcome`, or end."""
 
     hello: Hello
 
 
 @attrs.define
 class WelcomeReceived:
-    """The listener accepted us; streams may be opened."""
+    """WELCOME from the listener, which accepted us; streams may be opened."""
 
     welcome: Welcome
 
 
 @attrs.define
 class StreamOpened:
-    """The peer opened a stream."""
+    """OPEN from the peer: a new stream."""
 
     stream_id: int
     open: Open
@@ -38,7 +38,9 @@ class StreamOpened:
 
 @attrs.define
 class ResumeReceived:
-    """The peer wants to continue a stream; call `Session.resumed`, or reset it."""
+    """
+    RESUME from the peer, to continue a stream; call `Session.resumed`, or reset it.
+    """
 
     stream_id: int
     resume: Resume
@@ -47,8 +49,7 @@ class ResumeReceived:
 @attrs.define
 class ResumedReceived:
     """
-    The response to RESUME: the number of bytes of this stream that the peer has
-    consumed.
+    RESUMED from the peer, with the number of bytes of this stream that it has consumed.
     """
 
     stream_id: int
@@ -58,7 +59,8 @@ class ResumedReceived:
 @attrs.define
 class AckReceived:
     """
-    The peer has consumed this number of bytes of the stream since it was first opened.
+    ACK from the peer, with the number of bytes that it has consumed since the stream
+    was first opened.
     """
 
     stream_id: int
@@ -86,9 +88,10 @@ class DataReceived:
 @attrs.define
 class StreamEnded:
     """
-    The stream was reset, by the peer or because the peer broke a rule on it.
+    The end of a stream that was reset, by the peer or because the peer broke a rule.
 
-    Streams that end by FIN of both sides get no event: the owner knows both.
+    A stream that ends by FIN of both sides has no such event, because the owner knows
+    of both.
     """
 
     stream_id: int
@@ -108,14 +111,14 @@ class Ponged:
 
 @attrs.define
 class GoAwayReceived:
-    """The peer accepts no new streams, and will close the connection."""
+    """GO_AWAY: the peer accepts no new streams, and will close the connection."""
 
     go_away: GoAway
 
 
 @attrs.define
 class SessionEnded:
-    """The session has ended; close the connection."""
+    """The end of the session; close the connection."""
 
     code: ErrorCode
     message: str = ""

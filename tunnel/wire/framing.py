@@ -1,12 +1,12 @@
 """
-Encodes and decodes frames (specification section 2).
+Encoder and decoder of frames (specification section 2).
 
     0               4               8       9       10
     +---------------+---------------+-------+-------+------------
     | length (u32)  | stream (u32)  | type  | flags | payload ...
     +---------------+---------------+-------+-------+------------
 
-Big-endian; *length* counts only the payload.
+Numbers are big-endian; *length* counts only the payload.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD
 
 _HEADER: Final = struct.Struct(">IIBB")
 
-#: The first bytes of an HTTP response, read as a length.
+#: The first four bytes of an HTTP response, read as a length.
 _HTTP: Final = 0x48545450
 pack_header = _HEADER.pack
 _unpack_from = _HEADER.unpack_from
@@ -47,9 +47,9 @@ class FrameType(IntEnum):
     ACK = 13
 
 
-#: Nothing follows on this stream from this side (OPEN, HEADERS, DATA).
+#: Flag: nothing follows on this stream from this side (OPEN, HEADERS, DATA).
 FIN: Final = 0x01
-#: A receiver that does not know the type skips the frame.
+#: Flag: a receiver that does not know the type skips the frame.
 IGNORABLE: Final = 0x80
 
 
@@ -69,7 +69,7 @@ class FrameDecoder:
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
         self.max_payload = max_payload
-        #: Set when a frame is too large; nothing is decoded after that.
+        #: Error after a frame that was too large; nothing is decoded after it.
         self.error: ProtocolError | None = None
         self._parts: list[bytes] = []
         self._size = 0
@@ -89,7 +89,8 @@ class FrameDecoder:
             self._size += len(chunk)
             if self._size < self._need:
                 return []
-            # One join for a whole frame: joining at each chunk would be quadratic.
+            # The parts are joined once per frame: joining at each chunk would take
+            # quadratic time.
             chunk = b"".join(self._parts)
             self._parts.clear()
         frames: list[Frame] = []

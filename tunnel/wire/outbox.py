@@ -14,11 +14,11 @@ from tunnel.wire.framing import FIN, FrameType, pack_header
 from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD, MAX_REASON, SLICE, Limits
 from tunnel.wire.stream import DATA, SEND_FIN, Stream
 
-#: Bytes that one call of `Outbox.take` aims at: enough to fill TLS records and a socket
-#: buffer, and few enough that reading gets its turn.
+#: Number of bytes that one call of `Outbox.take` should return: enough to fill TLS
+#: records and a socket buffer, and few enough that reading gets its turn.
 FLUSH: Final = 128 * 1024
 
-#: Bytes below which pieces of a stream are joined.
+#: Number of bytes below which pieces of a stream are joined.
 SMALL: Final = 1024
 JOINED: Final = 4096
 
@@ -37,9 +37,9 @@ class Outbox:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        #: The peer's limit.
+        #: Maximum size of a payload that the peer accepts, in bytes.
         self.max_payload = MAX_PAYLOAD
-        #: Control frames that were not taken yet.
+        #: Control frames that wait to be sent.
         self.control: list[bytes] = []
         #: Streams with credit to announce.
         self.credits: list[Stream] = []
@@ -47,7 +47,7 @@ class Outbox:
         #: each of many connections, and few streams of one connection can send at the
         #: same time.
         self.ready: list[Stream] = []
-        #: Streams that were full and are no longer.
+        #: Numbers of streams that were full and can be written to again.
         self.drained: list[int] = []
 
     def clear(self) -> None:
@@ -79,11 +79,11 @@ class Outbox:
         stream.credit_due += count
 
     def data(self, stream: Stream, kind: int, data: bytes) -> bool:
-        """Queue bytes of a stream; return True if that is enough for now."""
+        """Queue bytes of a stream; return True if the producer should pause."""
         queue = stream.queue
         if kind == DATA and len(data) < SMALL and queue and queue[-1][0] == DATA:
-            # Boundaries have no meaning, and each frame costs its reader more than its
-            # bytes.
+            # Small pieces are joined: boundaries have no meaning, and each frame costs
+            # its reader more than its bytes.
             last = queue[-1][1]
             if len(last) < JOINED:
                 queue[-1] = (DATA, last + data)
@@ -99,7 +99,7 @@ class Outbox:
         return stream.full
 
     def schedule(self, stream: Stream) -> None:
-        """Give the stream a turn if it can use it."""
+        """Put the stream into the list of ready streams if it can send."""
         if not stream.scheduled and stream.sendable:
             stream.scheduled = True
             self.ready.append(stream)

@@ -70,9 +70,9 @@ class Session:
         self.budget = FrameBudget(limits)
         #: Whether both sides have sent their greetings, so that streams may be opened.
         self.ready = False
-        #: The reason of the end; set once.
+        #: Event of the session's end; set once.
         self.ended: events.SessionEnded | None = None
-        #: Size that windows of streams grow to; see
+        #: Target size of the windows of streams; see
         #: `tunnel.wire.window.WindowEstimator`.
         self.window_target = limits.initial_window
         #: Whether the peer accepts no new streams; our own GO_AWAY does not keep us
@@ -81,7 +81,8 @@ class Session:
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
-        # Used for each frame and each write: one step less than through the table.
+        # Stored, because each frame and each write uses it, and access through the
+        # table takes longer.
         self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
         #: Numbers of streams whose owner had to wait and can continue, until
@@ -89,7 +90,7 @@ class Session:
         self.drained = self._outbox.drained
         #: Whether we accept no new streams.
         self._going = False
-        #: The number of our PINGs that the peer has not answered.
+        #: Number of our PINGs that the peer has not answered.
         self._unanswered = 0
 
     # The greeting.
@@ -159,7 +160,7 @@ class Session:
             self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
-        """Queue one header block; as `send_data` otherwise."""
+        """Queue one header block; otherwise like `send_data`."""
         if len(block) > MAX_HEADERS:
             raise ValueError(f"a header block of {len(block)} bytes")
         stream = self._sending(stream_id)
@@ -167,7 +168,8 @@ class Session:
 
     def send_data(self, stream_id: int, data: bytes) -> bool:
         """
-        Queue bytes of a stream; True if its owner should wait for `take_drained`.
+        Queue bytes of a stream; return True if its owner should wait for
+        `take_drained`.
 
         Bytes for a stream that the peer has reset in the meantime are dropped.
         """
@@ -176,8 +178,8 @@ class Session:
             return False
         if len(data) <= MAX_PAYLOAD:
             return self._outbox.data(stream, DATA, data)
-        # Split once here: cutting slices off the front of a large chunk would copy its
-        # rest each time.
+        # The data is split once here: cutting slices off the front of a large chunk
+        # would copy its rest each time.
         for start in range(0, len(data), MAX_PAYLOAD):
             self._outbox.data(stream, DATA, data[start : start + MAX_PAYLOAD])
         return stream.full
@@ -271,7 +273,8 @@ class Session:
     @property
     def has_output(self) -> bool:
         """Whether `bytes_to_send` would return bytes."""
-        # Called several times for each frame, so it reads the parts directly.
+        # The parts are read directly, because this is called several times for each
+        # frame.
         outbox = self._outbox
         return bool(outbox.control or outbox.ready or outbox.credits)
 
@@ -386,8 +389,7 @@ class Session:
         if self.budget.pings < 0:
             raise ProtocolError(ErrorCode.FLOOD, "too many PINGs")
         if len(payload) > MAX_PING:
-            # It is returned unchanged; if the peer does not read PONGs, we have to keep
-            # it.
+            # A PING is returned unchanged, and kept if the peer does not read PONGs.
             raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
         pb.Ping.FromString(payload)
         self._outbox.frame(FrameType.PONG, 0, 0, payload)
@@ -407,7 +409,7 @@ class Session:
         first, self.going = not self.going, True
         out.append(events.GoAwayReceived(go_away))
         # We have opened no streams since the first GO_AWAY, so only the first and the
-        # last need this.
+        # last one need this.
         if first or not go_away.deadline_ms:
             for stream in list(self._by_id.values()):
                 if self._streams.is_ours(stream.id) and stream.id > go_away.last_stream:
@@ -473,8 +475,8 @@ class Session:
     def _on_data(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         fin = bool(flags & FIN)
         if not payload and not fin:
-            # It would cost the sender ten bytes without credit, and the receiver an
-            # event.
+            # Such a frame would cost the sender ten bytes without credit, and the
+            # receiver an event.
             raise ProtocolError(ErrorCode.PROTOCOL, "DATA with neither bytes nor FIN")
         if self._arrived(sid, payload, fin, out):
             out.append(events.DataReceived(sid, payload, fin))
@@ -554,7 +556,7 @@ class Session:
         return True
 
     def _shed(self, out: Events) -> None:
-        """Reset streams while the session holds too much."""
+        """Reset streams until the session no longer holds too many bytes."""
         streams = self._streams
         while streams.buffered > self.limits.session_bytes:
             stream = streams.greediest()

@@ -20,7 +20,8 @@ class StreamState(Enum):
     HALF_CLOSED_REMOTE = "half-closed (remote)"
     CLOSED = "closed"
 
-    # Enum's own hash is a Python function, and is called for each step of each stream.
+    # The hash of Enum is a Python function, and would be called for each step of each
+    # stream.
     __hash__ = object.__hash__
 
 
@@ -60,8 +61,8 @@ SIDES: dict[StreamState, tuple[bool, bool]] = {
     _S.CLOSED: (False, False),
 }
 
-#: Stored in constants: in Python 3.11 each access to a member of an enumeration is a
-#: call.
+#: Members are stored in constants, because in Python 3.11 each access to a member of an
+#: enumeration is a call.
 SEND_FIN: Final = _I.SEND_FIN
 RECEIVE_FIN: Final = _I.RECEIVE_FIN
 OPEN: Final = _S.OPEN
@@ -73,7 +74,7 @@ HALF_CLOSED_REMOTE: Final = _S.HALF_CLOSED_REMOTE
 HEADERS: Final = int(FrameType.HEADERS)
 DATA: Final = int(FrameType.DATA)
 
-#: As `AHEAD`, for a reader that took everything: its true rate may be larger.
+#: Seconds like `AHEAD`, for a reader that took everything: its true rate may be larger.
 CATCH_UP: Final = 4.0
 
 #: Data that waits to be sent: frame type, bytes.
@@ -84,8 +85,8 @@ class Stream:
     """
     The session's record of one stream.
 
-    ``state`` follows what was *sent* and received; ``finishing`` is set as soon as our
-    side has announced the end, though some of its bytes may still wait for credit.
+    ``state`` follows *sent* and received frames; ``finishing`` is set as soon as our
+    side has announced the end, even if some of its bytes still wait for credit.
     """
 
     __slots__ = (
@@ -109,20 +110,21 @@ class Stream:
         self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
     ) -> None:
         self.id = stream_id
-        #: The holder that its bytes count for when streams are shed: itself, until
-        #: charged.
+        #: Holder for which the stream's bytes count when streams are reset; the stream
+        #: itself until `charge` sets a holder.
         self.holder: Hashable = stream_id
         self.state = state
         self.receiving, self.sending = SIDES[state]
         self.send_credit = send_credit
         self.window = ReceiveWindow(window)
-        #: A list, because an empty deque takes 700 bytes, and the queue is short.
+        #: Data that waits to be sent.  A list, because an empty deque takes 700 bytes,
+        #: and the queue is short.
         self.queue: list[Chunk] = []
         self.queued = 0
         self.finishing = False
-        #: Whether it is in the session's list of streams that can send.
+        #: Whether the stream is in the session's list of streams that can send.
         self.scheduled = False
-        #: Whether the owner has to wait.
+        #: Whether the owner has to wait before it writes.
         self.full = False
         #: Whether RESUME was sent and not answered yet.
         self.resuming = False
@@ -139,17 +141,21 @@ class Stream:
         return True
 
     def close(self) -> None:
-        """Close the stream in any state, because it is given up."""
+        """Close the stream in any state, without sending the rest."""
         self.state = _S.CLOSED
         self.receiving = self.sending = False
 
     @property
     def sendable(self) -> bool:
-        """Tell whether data waits that the credit permits, at least in part."""
+        """
+        Tell whether data is waiting, and the credit permits to send at least a part of
+        it.
+        """
         if not self.queue:
             return self.finishing and self.sending
         kind, data = self.queue[0]
-        # A header block is never split, so it waits until all of it may be sent.
+        # A header block is never split, so it waits until the credit suffices for the
+        # whole block.
         return self.send_credit >= (len(data) if kind == HEADERS else 1)
 
 
@@ -161,8 +167,9 @@ class ReceiveWindow:
     arrive, so that a slow reader slows its sender down.  At any time ``available +
     buffered + unannounced == size``.
 
-    The size follows the reader: the bytes that it takes in about a second. It at most
-    doubles while half of it is consumed, because a slow reader first fills its buffers.
+    The size follows the reader: it is the number of bytes that the reader takes in
+    about a second.  It at most doubles while half of it is consumed, because a slow
+    reader first fills its buffers.
     """
 
     __slots__ = (
@@ -177,14 +184,14 @@ class ReceiveWindow:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: Bytes that the peer may still send.
+        #: Number of bytes that the peer may still send.
         self.available = size
-        #: Bytes that arrived and were not consumed.
+        #: Number of bytes that arrived and were not consumed.
         self.buffered = 0
-        #: Bytes that were consumed, and whose credit was not returned yet.
+        #: Number of bytes that were consumed, and whose credit was not returned yet.
         self.unannounced = 0
-        # The consumed bytes, the time of the first of them, and the size of the window
-        # then.
+        # Number of consumed bytes, the time of the first of them, and the size of the
+        # window at that time.
         self._taken = 0
         self._since: float | None = None
         self._base = size
@@ -223,8 +230,9 @@ class ReceiveWindow:
             self._resize(max(self.size, target))
         else:
             self._follow(count, target, seconds)
-        # Announce at half the window: that needs fewer frames than one for each chunk,
-        # and the sender never waits while half the window is free.
+        # Credit is announced at half the window: that needs fewer frames than an
+        # announcement for each chunk, and the sender never waits while half the window
+        # is free.
         if self.unannounced * 2 < self.size:
             return 0
         grant, self.unannounced = self.unannounced, 0
@@ -295,7 +303,7 @@ class StreamTable:
         #: The numbers of open streams that we opened, and that the peer opened.
         self.ours = 0
         self.theirs = 0
-        #: Bytes that arrived on all streams and were not consumed.
+        #: Number of bytes that arrived on all streams and were not consumed.
         self.buffered = 0
 
     def is_ours(self, stream_id: int) -> bool:
@@ -304,7 +312,7 @@ class StreamTable:
 
     def open(self, send_credit: int, window: int, state: StreamState = OPEN) -> Stream:
         """
-        Return a new stream of ours; *state* contains whether its first frame has FIN.
+        Return a new stream of our side; *state* says whether its first frame has FIN.
         """
         stream_id = self.next_ours
         self.next_ours += 2
@@ -385,7 +393,7 @@ class StreamTable:
 
     def greediest(self) -> Stream:
         """
-        Return the stream to reset when all of them hold too much.
+        Return the stream to reset when all of them together hold too much.
 
         It is the largest stream of the holder whose streams hold most: a holder of many
         small streams does not cost another holder a stream.

@@ -29,15 +29,16 @@ class WindowEstimator:
     )
 
     #: Seconds between two probes: on a short path a window takes less than a
-    #: millisecond, and a PING for each would look like a flood to the peer.
+    #: millisecond, and a PING for each window would look like a flood to the peer.
     PACE = 0.05
 
-    #: Bytes in addition to twice the product, which the two ends need to take turns.
+    #: Number of bytes in addition to twice the product, which the two ends need to take
+    #: turns.
     SLACK = 64 * KIB
 
     def __init__(self, initial: int) -> None:
         self.target = initial
-        #: The shortest round trip in seconds; 0 before the first.
+        #: Shortest measured round trip in seconds; 0 before the first.
         self.rtt = 0.0
         self._best_rate = 0.0
         self._arrived = 0
@@ -49,8 +50,8 @@ class WindowEstimator:
         """
         Count *count* arrived bytes; return True if it is time to call `probe`.
 
-        That is when a quarter of the window has arrived since the last probe: a quiet
-        session, or a session with small requests, never probes.
+        The time comes when a quarter of the window has arrived since the last probe: a
+        quiet session, or a session with small requests, never probes.
         """
         self._arrived += count
         return (

@@ -1,4 +1,4 @@
-"""`twistd agentk`, and the agent halves of the modules that come with it."""
+"""`twistd agentk`, and the agent halves of the included modules."""
 
 from tunnel.plugin import AgentModule, GitSection
 from tunnel.program.maker import ProgramMaker

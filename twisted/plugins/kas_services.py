@@ -1,4 +1,4 @@
-"""`twistd kas`, and the server halves of the modules that come with it."""
+"""`twistd kas`, and the server halves of the included modules."""
 
 from tunnel.plugin import ServerModule
 from tunnel.program.maker import ProgramMaker
@@ -9,30 +9,31 @@ agent_configuration = ServerModule(
     "agent_configuration",
     "modules.agent_configuration.server.AgentConfigurationServer",
     document="modules.agent_configuration.schema.ConfigurationFile",
-    # GitLab knows the repository of each agent.
+    # With GitLab, the module runs by default, because GitLab knows each agent's
+    # repository.
     default="gitlab",
-    # Where GitLab's kas has it.
+    # GitLab's kas has the section at this path.
     section="agent.configuration",
 )
 
 agent_tracker = ServerModule(
     "agent_tracker",
     "modules.agent_tracker.server.AgentTrackerServer",
-    # Who configures the external API wants it answered.
+    # The module handles calls of the external API.
     default="api",
 )
 
 configuration_project = ServerModule(
     "configuration_project",
     "modules.configuration_project.server.ConfigurationProjectServer",
-    # Who configures the external API wants it answered.
+    # The module handles calls of the external API.
     default="api",
 )
 
 gitops = ServerModule(
     "gitops",
     "modules.gitops.server.module.GitopsServer",
-    # Where GitLab's kas has it.
+    # GitLab's kas has the section at this path.
     section="agent.gitops",
 )
 
@@ -40,14 +41,14 @@ kubernetes_api = ServerModule(
     "kubernetes_api",
     "modules.kubernetes_api.server.KubernetesApiServer",
     default=True,
-    # Where GitLab's kas has it.
+    # GitLab's kas has the section at this path.
     section="agent.kubernetes_api",
 )
 
 notifications = ServerModule(
     "notifications",
     "modules.notifications.server.NotificationsServer",
-    # Who configures the external API wants it answered; and of what one kas hears there
-    # all have to hear that have agents of GitLab.
+    # The module handles calls of the external API, and forwards the events that one kas
+    # receives there to all kas that have agents of GitLab.
     default=("api", "gitlab"),
 )

@@ -1,4 +1,4 @@
-"""The half in agentk: answers greetings, and reports whom it greeted."""
+"""The half in agentk: responds with greetings, and reports the greeted users."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from acme_kas.rpc_pb2 import (
 GREETER = DESCRIPTOR.services_by_name["Greeter"]
 SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
 
-#: Reports under way at once.  Whoever greets decides how many there are, so there has
-#: to be a bound; what comes on top is not reported.
+#: Maximum number of concurrent reports.  Callers determine the number of greetings, so
+#: reports need a limit; greetings beyond it are not reported.
 MAX_REPORTS = 100
 
 
 @attrs.frozen(kw_only=True)
 class GreeterAgentConfiguration:
-    """``modules.greeter`` in agentk's file."""
+    """``modules.greeter`` in agentk's configuration file."""
 
     greeting: str = field(default="Hello", doc="what every answer begins with")
     report_timeout: Duration = field(
@@ -44,7 +44,7 @@ class GreeterAgentConfiguration:
 @implementer(IAgentModule)
 @provider(IAgentModuleFactory)
 class GreeterAgent:
-    """Greets in the name of its cluster."""
+    """Module that greets on behalf of its cluster."""
 
     name = "greeter"
     configuration = GreeterAgentConfiguration
@@ -56,22 +56,24 @@ class GreeterAgent:
         api.calls.handle(GREETER, self)
 
     async def start(self) -> None:
-        """Nothing to begin with: `greet` is called as soon as kas asks."""
+        """Do nothing: `greet` is called as soon as kas sends a request."""
 
     async def stop(self) -> None:
-        """Give up the reports that are under way."""
+        """Cancel the reports in progress."""
         for report in tuple(self._reports):
             report.cancel()
 
     async def greet(self, request: GreetRequest, call: Any) -> GreetResponse:
-        """``Greeter.Greet``."""
+        """Handle ``Greeter.Greet``."""
         if not request.name:
             raise CallError(Status.INVALID_ARGUMENT, "whom shall I greet?")
         self._report(request.name)
         return GreetResponse(text=f"{self.api.configuration.greeting}, {request.name}!")
 
     async def list_pods(self, request: ListPodsRequest, call: Any) -> ListPodsResponse:
-        """``Greeter.ListPods``: what the user who asks may see, and no more."""
+        """
+        Handle ``Greeter.ListPods``: return only pods that the calling user may read.
+        """
         kubernetes = self.api.kubernetes.acting_for(call.access)
         namespace = quote(request.namespace, safe="")
         pods = await kubernetes.json("GET", f"/api/v1/namespaces/{namespace}/pods")
@@ -80,7 +82,7 @@ class GreeterAgent:
         )
 
     def _report(self, name: str) -> None:
-        # Not awaited by `greet`: its caller need not wait for this.
+        # `greet` does not wait for the report, because its caller need not.
         if len(self._reports) >= MAX_REPORTS:
             return
         report = Deferred.fromCoroutine(self._send(name))

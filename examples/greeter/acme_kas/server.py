@@ -1,4 +1,4 @@
-"""The half in kas: an HTTP API, and what the agents report."""
+"""The half in kas: an HTTP API, and reports from agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from acme_kas.rpc_pb2 import (
 GREETER = DESCRIPTOR.services_by_name["Greeter"]
 SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
 
-#: Bytes of a name that are kept: agents send what they like.
+#: Maximum number of characters of a stored name, because agents may send any text.
 MAX_NAME = 200
 
 _HTTP = {
@@ -47,14 +47,14 @@ _HTTP = {
 
 @attrs.frozen(kw_only=True)
 class GreeterListen(Listen):
-    """``modules.greeter.listen``."""
+    """Schema of ``modules.greeter.listen``."""
 
     address: str = field(default="127.0.0.1:8160", doc="host:port of the HTTP API")
 
 
 @attrs.frozen(kw_only=True)
 class GreeterServerConfiguration:
-    """``modules.greeter`` in kas' file."""
+    """``modules.greeter`` in kas' configuration file."""
 
     listen: GreeterListen = field(factory=GreeterListen, doc="where the HTTP API is")
     timeout: Duration = field(default=5.0, doc="how long an agent has to answer")
@@ -68,7 +68,7 @@ class GreeterServerConfiguration:
 @implementer(IServerModule)
 @provider(IServerModuleFactory)
 class GreeterServer:
-    """Asks agents to greet, and remembers whom they have seen."""
+    """Module that lets agents greet, and remembers the users that they greeted."""
 
     name = "greeter"
     configuration = GreeterServerConfiguration
@@ -76,28 +76,31 @@ class GreeterServer:
 
     def __init__(self, api: IServerModuleApi) -> None:
         self.api = api
-        #: Agent id, name.
+        #: Agent ids and greeted names, the latest last.
         self.sightings: deque[tuple[str, str]] = deque(maxlen=api.configuration.keep)
-        #: By agent id: how often it has greeted, since ever and for all kas.
+        #: Number of greetings by agent id, of all kas, which outlives the process.
         self.greeted = api.stores.open("greeted")
         api.calls.handle(SIGHTINGS, self)
 
     async def start(self) -> None:
-        """Listen; the port is closed by itself when the module stops."""
+        """Listen; kas closes the port when the module stops."""
         site = Site(self.app.resource(), reactor=self.api.reactor)
         await self.api.network.listen(self.api.configuration.listen, site)
 
     async def stop(self) -> None:
-        """Nothing is left to let go of."""
+        """Do nothing: no resources have to be released."""
 
     async def report(self, request: Sighting, call: Any) -> ReportResponse:
-        """``Sightings.Report``, called by agents."""
+        """Handle ``Sightings.Report``, which agents call."""
         self.sightings.append((call.agent.agent_id, request.name[:MAX_NAME]))
         await self._count(call.agent.agent_id)
         return ReportResponse()
 
     async def _count(self, agent_id: str) -> None:
-        """One more; if another kas counts at the same time, after that."""
+        """
+        Increment the count of an agent; try again if another kas does so at the same
+        time.
+        """
         while True:
             found = await self.greeted.get(agent_id)
             count, version = (int(found.value), found.version) if found else (0, 0)
@@ -111,7 +114,7 @@ class GreeterServer:
 
     @app.route("/greet/<agent>", methods=["GET"])
     async def greet(self, request: IRequest, agent: str) -> bytes:
-        """Let an agent greet the one in ``?name=``."""
+        """Let an agent greet the user in ``?name=``."""
         access = await self._authorized(request, agent)
         name = request.args.get(b"name", [b""])[0].decode("utf-8", "replace")
         client = self.api.calls.client(GREETER, access.agent_id)
@@ -121,7 +124,7 @@ class GreeterServer:
 
     @app.route("/pods/<agent>/<namespace>", methods=["GET"])
     async def pods(self, request: IRequest, agent: str, namespace: str) -> bytes:
-        """The pods that this user may see; agentk asks in the user's name."""
+        """Return the pods that the user may read; agentk impersonates the user."""
         access = await self._authorized(request, agent)
         client = self.api.calls.client(GREETER, access.agent_id, access=access)
         asked = ListPodsRequest(namespace=namespace)
@@ -131,21 +134,21 @@ class GreeterServer:
 
     @app.route("/sightings/<agent>", methods=["GET"])
     async def seen(self, request: IRequest, agent: str) -> bytes:
-        """Whom an agent has greeted, the last one last."""
+        """Return the names that an agent has greeted, the latest last."""
         access = await self._authorized(request, agent)
         names = [name for who, name in self.sightings if who == access.agent_id]
         return _json(request, {"names": names})
 
     @app.route("/greeted/<agent>", methods=["GET"])
     async def counted(self, request: IRequest, agent: str) -> bytes:
-        """How often an agent has greeted."""
+        """Return the number of greetings by an agent."""
         access = await self._authorized(request, agent)
         found = await self.greeted.get(access.agent_id)
         return _json(request, {"count": int(found.value) if found else 0})
 
     @app.handle_errors(CallError)
     def failed(self, request: IRequest, failure: Any) -> bytes:
-        """Every way in which a call can end, as HTTP."""
+        """Return the HTTP response for a failed call."""
         request.setResponseCode(_HTTP.get(failure.value.status, 500))
         return _json(request, {"error": str(failure.value)})
 

@@ -1,4 +1,4 @@
-"""Both halves, joined by a tunnel in memory: no socket, no waiting."""
+"""Tests of both halves, connected by a tunnel in memory, without sockets or waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from acme_kas.server import GreeterServer
 
 
 class GreeterTests(SynchronousTestCase):
-    """Somebody asks kas to let a cluster greet."""
+    """Tests of greetings, from an HTTP request to kas."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -29,7 +29,7 @@ class GreeterTests(SynchronousTestCase):
         self.addCleanup(self.pair.stop)
 
     def get(self, path: str, token: str = "t0ken", wait: float = 0) -> tuple[int, Any]:
-        """What the HTTP API answers, after some seconds."""
+        """Return the response of the HTTP API, after some seconds of the clock."""
         (site,) = self.server.api.network.listening.values()
         transport = StringTransport()
         protocol = site.buildProtocol(None)
@@ -43,13 +43,15 @@ class GreeterTests(SynchronousTestCase):
         return int(head.split()[1]), json.loads(body)
 
     def test_greets(self) -> None:
-        """The answer comes from the agent."""
+        """The response comes from the agent."""
         self.assertEqual(
             self.get("/greet/agent-1?name=Ada"), (200, {"text": "Good morning, Ada!"})
         )
 
     def test_reports(self) -> None:
-        """The agent tells kas whom it greeted; kas remembers the last ones."""
+        """
+        The agent reports the greeted name to kas, which remembers the latest ones.
+        """
         for name in ("Ada", "Grace", "Mary"):
             self.get(f"/greet/agent-1?name={name}")
         self.assertEqual(
@@ -57,7 +59,7 @@ class GreeterTests(SynchronousTestCase):
         )
 
     def test_counts(self) -> None:
-        """How often is kept, and not forgotten with the module."""
+        """The number of greetings outlives a restart of the module."""
         self.assertEqual(self.get("/greeted/agent-1"), (200, {"count": 0}))
         for name in ("Ada", "Grace", "Mary"):
             self.get(f"/greet/agent-1?name={name}")
@@ -70,14 +72,17 @@ class GreeterTests(SynchronousTestCase):
         self.assertEqual(self.get("/greeted/agent-1")[0], 503)
 
     def test_nobody_to_greet(self) -> None:
-        """What the agent refuses is an HTTP error with its reason."""
+        """A refusal of the agent becomes an HTTP error with its reason."""
         self.assertEqual(
             self.get("/greet/agent-1"), (400, {"error": "whom shall I greet?"})
         )
         self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))
 
     def test_pods_of_a_user(self) -> None:
-        """The cluster is asked in the user's name, and its refusal is the answer."""
+        """
+        The request to the cluster impersonates the user, and a refusal reaches the
+        user.
+        """
         path = "/api/v1/namespaces/a%20b/pods"
         who = Impersonation("alice@example.org")
         self.server.api.users.tokens["as"] = Access("user:alice", "1", "agent-1", who)
@@ -90,17 +95,17 @@ class GreeterTests(SynchronousTestCase):
         self.assertEqual(found, (403, {"error": "API server: not you"}))
 
     def test_strangers(self) -> None:
-        """Without a valid token neither page says anything."""
+        """Without a valid token, no page shows any data."""
         for path in ("/greet/agent-1?name=Ada", "/sightings/agent-1"):
             self.assertEqual(self.get(path, token="wrong")[0], 401)
 
     def test_silent_agent(self) -> None:
-        """An agent that does not answer costs its caller no more than the timeout."""
+        """A silent agent delays its caller by no more than the timeout."""
         self.pair.pipe.cut = True
         self.assertEqual(self.get("/greet/agent-1?name=Ada", wait=5)[0], 504)
 
     def test_kas_takes_no_reports(self) -> None:
-        """A report that fails costs nobody the greeting."""
+        """A failed report does not affect the greeting."""
         self.pair.server.dispatcher.withdraw("greeter")
         self.assertEqual(self.get("/greet/agent-1?name=Ada")[0], 200)
         self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))

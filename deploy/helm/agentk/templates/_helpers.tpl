@@ -54,7 +54,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{- /* agentk's own configuration file, without what is empty. */}}
+{{- /* agentk's own configuration file, without empty sections. */}}
 {{- define "agentk.configuration" }}
 {{- with .Values.config.kubernetes }}
 kubernetes:

@@ -1,4 +1,4 @@
-"""Tells kas and agentk that there is a module named ``greeter``."""
+"""Declaration of the module ``greeter`` for kas and agentk."""
 
 from tunnel.plugin import AgentModule, ServerModule
 
