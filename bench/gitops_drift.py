@@ -76,7 +76,7 @@ def _timed(plane: ControlPlane, folder: Path, count: int) -> dict[str, float]:
     done = f"commit {commit} is in the cluster"
     eventually(lambda: done in process.said(), 600, "applied")
     time.sleep(2)
-    told: list[float] = []
+    delays: list[float] = []
     repaired: list[float] = []
     for number in range(CHANGES):
         # The pause keeps the changes below the limit of a hundred a minute.
@@ -91,8 +91,8 @@ def _timed(plane: ControlPlane, folder: Path, count: int) -> dict[str, float]:
         def counted(wanted: int = number + 1) -> bool:
             return agentk.metric("agentk_gitops_drifts_total") >= wanted
 
-        eventually(counted, 60, "told", pause=0.005)
-        told.append(time.monotonic() - begun)
+        eventually(counted, 60, "reported", pause=0.005)
+        delays.append(time.monotonic() - begun)
 
         def as_before(path: str = path, before: str = before) -> bool:
             return bool(plane.call("GET", path)["data"]["key"] == before)
@@ -102,9 +102,9 @@ def _timed(plane: ControlPlane, folder: Path, count: int) -> dict[str, float]:
     agentk.stop()
     kas.stop()
     return {
-        "told p50": sorted(told)[CHANGES // 2],
-        "told p95": sorted(told)[CHANGES * 95 // 100],
-        "told at most": max(told),
+        "reported p50": sorted(delays)[CHANGES // 2],
+        "reported p95": sorted(delays)[CHANGES * 95 // 100],
+        "reported at most": max(delays),
         "repaired p50": sorted(repaired)[CHANGES // 2],
         "repaired p95": sorted(repaired)[CHANGES * 95 // 100],
     }

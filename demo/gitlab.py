@@ -363,8 +363,8 @@ class GitLabStory:
         url = f"https://127.0.0.1:{self._port}/-/control"
         opener = _opener(urllib.request.HTTPSHandler(context=context))
         with opener.open(url, json.dumps(rest).encode(), timeout=_TIMEOUT) as answer:
-            told: dict[str, Any] = json.loads(answer.read())
-        return told
+            state: dict[str, Any] = json.loads(answer.read())
+        return state
 
 
 def _file(level: str) -> str:

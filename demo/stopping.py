@@ -32,7 +32,7 @@ class Stopping:
     def begin(cls) -> None:
         """Raise `Stopped` for signals from now on."""
         for number in SIGNALS:
-            signal.signal(number, cls._told)
+            signal.signal(number, cls._signalled)
 
     @classmethod
     def end(cls) -> None:
@@ -41,7 +41,7 @@ class Stopping:
             signal.signal(number, signal.SIG_IGN)
 
     @classmethod
-    def _told(cls, number: int, frame: object) -> None:
+    def _signalled(cls, number: int, frame: object) -> None:
         cls._number = number
         raise Stopped(number)
 

@@ -92,7 +92,7 @@ class Front:
         if call is None:
             _not_taken(exchange, ", ".join(CONTENT_TYPES).encode())
             return Begun(None, False)
-        call.told = partial(self._told, path[:SHOWN], trace_id)
+        call.error_for_client = partial(self._error_for_client, path[:SHOWN], trace_id)
         authenticated = False
         try:
             authorization = fields.get("authorization")
@@ -121,7 +121,9 @@ class Front:
                 call.span = span
                 traceparent = span.traceparent
                 trace_id = trace_id_of(traceparent) or trace_id
-                call.told = partial(self._told, path[:SHOWN], trace_id)
+                call.error_for_client = partial(
+                    self._error_for_client, path[:SHOWN], trace_id
+                )
         metadata = {
             **metadata_from(headers),
             TRACEPARENT: traceparent,
@@ -130,16 +132,18 @@ class Front:
         call.open(self.services, path, metadata, timeout)
         return Begun(call, authenticated)
 
-    def _told(self, path: str, trace_id: str, error: CallError) -> CallError:
+    def _error_for_client(
+        self, path: str, trace_id: str, error: CallError
+    ) -> CallError:
         ours = error.status in _OURS
-        told = self.failures.told(
+        text = self.failures.report(
             error.message,
             trace_id,
             ours=ours,
             status=error.status.name,
             method=path,
         )
-        return CallError(error.status, told, error.details)
+        return CallError(error.status, text, error.details)
 
     def _method(self, path: str) -> MethodDescriptor:
         found = self.services.method(path)

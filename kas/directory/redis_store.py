@@ -524,8 +524,8 @@ class RedisStore:
                 await deferLater(self._clock, REWRITE_PAUSE)
             # Without this, other kas would not learn of connections that ended during
             # the outage and whose records Redis has lost.
-            told = self._layout.publish(rewrote=self._me.kas_id)
-            await self.client.transaction(told)
+            commands = self._layout.publish(rewrote=self._me.kas_id)
+            await self.client.transaction(commands)
 
     async def _remove_leftovers(self) -> None:
         """

@@ -259,8 +259,8 @@ class SiblingStore:
         changes, self._changes = self._changes, 0
         for here, record in moves.values():
             events = batch.events
-            told = events.connected if here else events.disconnected
-            told.append(record.to_message())
+            records = events.connected if here else events.disconnected
+            records.append(record.to_message())
         for watcher in tuple(self._watchers):
             watcher.pending.MergeFrom(batch)
             watcher.changes += changes

@@ -329,5 +329,5 @@ class _Child(ProcessProtocol):
 def _line(complaint: bytes) -> str:
     """Return git's own message, or the server's message if there is no other."""
     lines = complaint.decode("utf-8", "replace").splitlines()
-    told = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
-    return "".join(c for c in "; ".join(told) if c.isprintable())[:500]
+    errors = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
+    return "".join(c for c in "; ".join(errors) if c.isprintable())[:500]

@@ -134,7 +134,7 @@ class GitLabAgents:
                 message,
             ) from None
         identity = _identity(said, token)
-        self._projects.told(identity.agent_id, said)
+        self._projects.update(identity.agent_id, said)
         return identity
 
 

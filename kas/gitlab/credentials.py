@@ -112,8 +112,8 @@ class GitLabCredentials(Generic[S, A]):
         if access is None:
             raise CallError(Status.PERMISSION_DENIED, answer.problem(agent))
         if access.credential_id not in self.renewal:
-            means = partial(_access_of, agent)
-            self.renewal.add(access.credential_id, key, subject, access, means)
+            meaning_of = partial(_access_of, agent)
+            self.renewal.add(access.credential_id, key, subject, access, meaning_of)
         return access
 
 

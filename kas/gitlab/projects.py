@@ -70,7 +70,7 @@ class AgentProjects:
         """Return the project of an agent; None if GitLab has not named it."""
         return self._known.get(agent_id)
 
-    def told(self, agent_id: str, said: dict[str, Any]) -> None:
+    def update(self, agent_id: str, said: dict[str, Any]) -> None:
         """Apply GitLab's response *said* for an agent; invalid parts are ignored."""
         try:
             project = _project(JsonObject(said, "agent_info"))

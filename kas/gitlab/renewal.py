@@ -48,7 +48,7 @@ class _Known(Generic[S, T]):
     subject: S = attrs.field(repr=False)
     #: Meaning of GitLab's response.
     meaning: object
-    means: Callable[[T], object]
+    meaning_of: Callable[[T], object]
 
 
 class Renewal(Generic[S, T]):
@@ -122,16 +122,16 @@ class Renewal(Generic[S, T]):
         key: bytes,
         subject: S,
         meaning: object,
-        means: Callable[[T], object],
+        meaning_of: Callable[[T], object],
     ) -> None:
         """
         Watch a credential with open connections.
 
         :param key: the key of the response, and *subject* the subject of its request.
         :param meaning: the meaning of the current response for the credential.
-        :param means: returns the meaning of a later response.
+        :param meaning_of: returns the meaning of a later response.
         """
-        self._known[credential_id] = _Known(key, subject, meaning, means)
+        self._known[credential_id] = _Known(key, subject, meaning, meaning_of)
 
     def _look(self) -> None:
         in_use = self._in_use()
@@ -150,7 +150,7 @@ class Renewal(Generic[S, T]):
     def _look_at(self, credential_id: str, known: _Known[S, T], old: float) -> None:
         # Another request may have completed in the meantime.
         kept = self._answers.kept(known.key)
-        if kept is not None and known.means(kept) != known.meaning:
+        if kept is not None and known.meaning_of(kept) != known.meaning:
             self._end(credential_id)
         elif self._answers.age(known.key) >= old:
             self._due.append(credential_id)
@@ -183,7 +183,7 @@ class Renewal(Generic[S, T]):
             if error.status not in _REFUSED:
                 # GitLab does not respond, so connections stay open.
                 return
-        elif known.means(result) == known.meaning:
+        elif known.meaning_of(result) == known.meaning:
             return
         self._end(credential_id)
 

@@ -60,7 +60,7 @@ class SharedCount:
     elsewhere: Counter[str] = attrs.field(factory=Counter, init=False)
     _by_worker: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     #: The amounts that the other workers know.
-    _told: dict[str, int] = attrs.field(factory=dict, init=False)
+    _reported: dict[str, int] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def of(
@@ -72,12 +72,12 @@ class SharedCount:
     def here(self, key: str, amount: int) -> None:
         """Set the amount in use at this worker."""
         shown = amount - amount % self.step
-        if shown == self._told.get(key, 0):
+        if shown == self._reported.get(key, 0):
             return
         if shown:
-            self._told[key] = shown
+            self._reported[key] = shown
         else:
-            del self._told[key]
+            del self._reported[key]
         self._tell(key, shown)
 
     # Methods of CountTogether
@@ -102,7 +102,7 @@ class SharedCount:
 
     def now(self) -> Iterable[tuple[str, int]]:
         """Return the amounts that the others get for this worker."""
-        return self._told.items()
+        return self._reported.items()
 
 
 @attrs.define(eq=False)

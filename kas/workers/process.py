@@ -58,7 +58,7 @@ class WorkerProcess:
     :param command: the program and its arguments.
     :param log: receives the worker's standard output; None to inherit the supervisor's.
     :param ready: called each time a process is ready.
-    :param told: called at each report, with whether the worker accepts no agents.
+    :param reported: called at each report, with whether the worker accepts no agents.
     :param failed: called if a process ends before any was ready.
     """
 
@@ -68,7 +68,7 @@ class WorkerProcess:
     _runtime: Runtime
     _log_line: Callable[[str], object] | None
     _ready: Callable[[WorkerProcess], None]
-    _told: Callable[[WorkerProcess, bool], None]
+    _reported: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
     #: Open ports of the worker; None if it is not ready.
     opened: list[Opened] | None = None
@@ -110,7 +110,7 @@ class WorkerProcess:
             name: _FIRST_SOCKET + index
             for index, name in enumerate(self.worker.sockets)
         }
-        told = attrs.evolve(self.worker, sockets=numbers)
+        started = attrs.evolve(self.worker, sockets=numbers)
         descriptors: dict[int, int | str] = {
             0: "w",
             1: 1 if self._log_line is None else "r",
@@ -125,7 +125,7 @@ class WorkerProcess:
                 _Lines(self),
                 self._command[0],
                 self._command,
-                {**self._environ, VARIABLE: told.to_variable()},
+                {**self._environ, VARIABLE: started.to_variable()},
                 childFDs=descriptors,
             )
         except OSError as error:
@@ -182,7 +182,7 @@ class WorkerProcess:
             if self._reload:
                 self._reload = False
                 self.signal(signal.SIGHUP)
-        self._told(self, report.draining)
+        self._reported(self, report.draining)
 
     def wrote(self, line: bytes) -> None:
         """Log a line of the worker's output."""

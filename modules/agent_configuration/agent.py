@@ -102,13 +102,13 @@ class AgentConfigurationAgent:
     async def _follow(self) -> None:
         pause = RETRY_FIRST
         while True:
-            told = False
+            has_received = False
             try:
                 async for response in self._api.calls.client(CONFIGURATION).stream(
                     "GetConfiguration",
                     rpc_pb2.ConfigurationRequest(commit_id=self._commit),
                 ):
-                    told = True
+                    has_received = True
                     await self._received(response)
             except CallError as error:
                 if error.status in _NOTHING:
@@ -123,7 +123,7 @@ class AgentConfigurationAgent:
                     "previous configuration stays in effect",
                     reason=error.message,
                 )
-            pause = RETRY_FIRST if told else min(pause * 2, RETRY_MOST)
+            pause = RETRY_FIRST if has_received else min(pause * 2, RETRY_MOST)
             await deferLater(self._api.clock, pause * (0.5 + self._random() / 2))
 
     async def _received(self, response: rpc_pb2.ConfigurationResponse) -> None:

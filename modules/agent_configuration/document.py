@@ -138,16 +138,16 @@ async def read_document(
             "aliases expanded, and this is the largest; shorten it"
         )
         return _refused(commit, [f"{place}: {largest}: {why}"])
-    told = [clean(one, MAX_PROBLEM) for one in remarks[:MAX_PROBLEMS]]
-    return Document(commit, written, remarks=tuple(told))
+    lines = [clean(one, MAX_PROBLEM) for one in remarks[:MAX_PROBLEMS]]
+    return Document(commit, written, remarks=tuple(lines))
 
 
 def _refused(commit: str, problems: Any) -> Document:
-    told = [
+    lines = [
         f"commit {commit[:12]}: {clean(one, MAX_PROBLEM)}"
         for one in problems[: MAX_PROBLEMS + 1]
     ]
     more = len(problems) - MAX_PROBLEMS
     if more > 0:
-        told = [*told[:MAX_PROBLEMS], f"commit {commit[:12]}: and {more} more"]
-    return Document(commit, None, tuple(told))
+        lines = [*lines[:MAX_PROBLEMS], f"commit {commit[:12]}: and {more} more"]
+    return Document(commit, None, tuple(lines))

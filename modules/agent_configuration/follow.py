@@ -123,7 +123,7 @@ class FollowedRepository:
     Reader of one branch, as long as an agent follows it.
 
     :param name: name in messages and in notifications of pushes.
-    :param told: callback with the name of an agent and its new document.
+    :param on_document: callback with the name of an agent and its new document.
     :param seen: callback at each new commit, with the repository, and with the name and
         the document of each agent whose file can be used; the document may come from an
         earlier commit with the same content.
@@ -141,7 +141,7 @@ class FollowedRepository:
     limit: int
     clock: IReactorTime
     random: Callable[[], float]
-    told: Callable[[str, Document], object]
+    on_document: Callable[[str, Document], object]
     seen: Callable[[FollowedRepository, str, Document], object]
     _agents: dict[str, _Agent] = attrs.Factory(dict)
     _commit: str = ""
@@ -429,7 +429,7 @@ class FollowedRepository:
         before, agent.document = agent.document, document
         if document.says_the_same(before):
             return
-        self.told(name, document)
+        self.on_document(name, document)
         for follower in tuple(agent.followers):
             follower.tell(document)
 

@@ -67,7 +67,7 @@ class _Stream:
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
         #: The commit that agentk received last and may refuse; empty after the refusal.
-        self.told = ""
+        self.received_commit = ""
         #: Whether agentk may not have received the newest document yet.
         self._busy = True
         #: Callers that wait until agentk has received the newest document.
@@ -190,7 +190,7 @@ class AgentConfigurationServer:
                 followed = stream.followed
                 if document.written is None:
                     if not has and (good := await self._last_good(agent)) is not None:
-                        has = stream.told = good.commit
+                        has = stream.received_commit = good.commit
                         yield self._response(agent, followed, good)
                     yield rpc_pb2.ConfigurationResponse(
                         commit_id=document.commit, problems=document.problems
@@ -201,7 +201,7 @@ class AgentConfigurationServer:
                 self._show(agent, "")
                 self._register(agent, followed, document)
                 if document.commit != has:
-                    has = stream.told = document.commit
+                    has = stream.received_commit = document.commit
                     if self._kept.get(agent.agent_id) != document.commit:
                         # Store it once for all agentk of the agent, because each write
                         # goes to disk.
@@ -227,10 +227,14 @@ class AgentConfigurationServer:
         """
         agent: ConnectedAgent = call.agent
         stream = self._streams.get(_key(agent))
-        if stream is None or not stream.told or stream.told != request.commit_id:
+        if (
+            stream is None
+            or not stream.received_commit
+            or stream.received_commit != request.commit_id
+        ):
             text = "this agentk did not get that commit, or already refused it"
             raise CallError(Status.FAILED_PRECONDITION, text)
-        stream.told = ""
+        stream.received_commit = ""
         problems = [clean(one, MAX_PROBLEM) for one in request.problems[:MAX_PROBLEMS]]
         for problem in problems:
             self._log.warn(
@@ -306,7 +310,7 @@ class AgentConfigurationServer:
             self._settings.max_configuration_file_size,
             self._api.clock,
             self._random,
-            self._told,
+            self._document_read,
             self._seen,
         )
 
@@ -344,7 +348,7 @@ class AgentConfigurationServer:
             configuration=message, commit_id=document.commit
         )
 
-    def _told(self, agent_name: str, document: Document) -> None:
+    def _document_read(self, agent_name: str, document: Document) -> None:
         if document.written is None:
             for problem in document.problems:
                 self._log.warn(

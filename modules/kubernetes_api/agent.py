@@ -391,10 +391,10 @@ class AgentRequest:
         if self._span is not None:
             self._span.set(STATUS_CODE, status)
             self._span.end(message)
-        told = self._module.failures.told(
+        text = self._module.failures.report(
             message, self._trace_id(), ours=True, status=status
         )
-        block, body = error_block(status, told, hop, self._target, self._fields)
+        block, body = error_block(status, text, hop, self._target, self._fields)
         stream = self._stream
         self._module.metrics.answered(status)
         self._module.metrics.failed(hop.decode())
@@ -586,8 +586,8 @@ class AgentRequest:
             self._end(broken=True)
             message = f"agent -> API server: {reason}"
             trace_id = self._trace_id()
-            told = self._module.failures.told(message, trace_id, ours=True)
-            self._stream.reset(ErrorCode.INTERNAL, told)
+            text = self._module.failures.report(message, trace_id, ours=True)
+            self._stream.reset(ErrorCode.INTERNAL, text)
         else:
             status = reason.status if isinstance(reason, UpstreamError) else 502
             self._refuse(status, f"agent -> API server: {reason}", _API_SERVER)

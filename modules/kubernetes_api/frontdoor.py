@@ -22,7 +22,14 @@ from tunnel.errors import TunnelError
 from tunnel.http1 import HeadNote, RequestHead, RequestParser
 from tunnel.kubernetes import escapes_root, impersonation_fields
 
-__all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
+__all__ = [
+    "MAX_NOTED",
+    "Entry",
+    "OutgoingFields",
+    "Refused",
+    "parse_request",
+    "request_parser",
+]
 
 # Names are DNS labels; ids are numbers, or texts of an authenticator.
 _AGENT: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -125,7 +132,7 @@ def unauthorized(message: str) -> Refused:
     )
 
 
-def enter(
+def parse_request(
     head: RequestHead, prefix: bytes, tokens: WebSocketTokens | None = None
 ) -> Entry:
     """

@@ -32,7 +32,7 @@ from modules.kubernetes_api.frontdoor import (
     Entry,
     OutgoingFields,
     Refused,
-    enter,
+    parse_request,
     request_parser,
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
@@ -306,7 +306,7 @@ class KubernetesApiServer:
                 self.metrics.answered(200)
                 return None
         try:
-            entry = enter(exchange.head, self._prefix, self.tokens)
+            entry = parse_request(exchange.head, self._prefix, self.tokens)
         except Refused as refused:
             self._refused(exchange, refused, fields)
             return None
@@ -372,7 +372,7 @@ class KubernetesApiServer:
     def watch_enters(self, watch: Any, access: Access) -> bool:
         """Count a watch."""
         self.metrics.in_flight += 1
-        self.shares.enter(watch, access, self.clock.seconds())
+        self.shares.admit(watch, access, self.clock.seconds())
         if isinstance(watch, WatchConnection):
             return True
         return self.shares.admits(watch, access)
@@ -510,7 +510,7 @@ class KubernetesApiServer:
         request.exchange.limit_turns(access.owner)
         self.metrics.in_flight += 1
         try:
-            self.shares.enter(request, access, request.started_at)
+            self.shares.admit(request, access, request.started_at)
         except TooMany as error:
             request.fail(429, f"client -> kas: too many requests {error}", _FIELDS[429])
             return
@@ -566,14 +566,14 @@ class KubernetesApiServer:
     ) -> None:
         """Respond with a Kubernetes Status."""
         head = exchange.head
-        told = self.failures.told(
+        text = self.failures.report(
             message,
             trace_id_in(head.fields) or new_trace_id(),
             ours=status >= 500,
             status=status,
             agent_id="" if access is None else access.agent_id,
         )
-        status, more, body = status_answer(status, told, head.target, head.fields)
+        status, more, body = status_answer(status, text, head.target, head.fields)
         exchange.respond(status, more + fields, body)
 
     def _refused(
@@ -594,10 +594,10 @@ class KubernetesApiServer:
 
     def _render(self, status: int, message: str) -> tuple[bytes, bytes]:
         # An unreadable request may have had an id.
-        told = self.failures.told(
+        text = self.failures.report(
             f"client -> kas: {message}", new_trace_id(), ours=False, status=status
         )
-        _, fields, body = status_answer(status, told, b"", b"")
+        _, fields, body = status_answer(status, text, b"", b"")
         return fields, body
 
     def audit_answer(

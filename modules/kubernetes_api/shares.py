@@ -219,7 +219,7 @@ class Shares(Collector, Generic[R]):
         """Return every request in progress."""
         return [one for account in self._active.values() for one in account.requests]
 
-    def enter(self, request: R, access: Access, now: float) -> None:
+    def admit(self, request: R, access: Access, now: float) -> None:
         """
         Count *request*, until `leave` is called, even if this raises an exception.
 

@@ -342,7 +342,7 @@ class WatchConnection:
             raise _Invalid(f"a connection may have at most {MAX_WATCHES} watches")
         path, query, bookmarks = _request(params)
         watch = self.watches[name] = _Watch(self, name, path, query, bookmarks)
-        watch.enter()
+        watch.enqueue()
 
     # Messages to the client.
 
@@ -495,7 +495,7 @@ class _Watch:
         assert connection.access is not None
         self._access = connection.access
 
-    def enter(self) -> None:
+    def enqueue(self) -> None:
         """Begin when it is the caller's turn."""
         try:
             begins = self._connection.host.watch_enters(self, self._access)

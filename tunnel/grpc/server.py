@@ -100,7 +100,7 @@ class Codec:
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
         #: Function that logs an error, and returns it for the client.
-        self.told: Callable[[CallError], CallError] = _as_it_is
+        self.error_for_client: Callable[[CallError], CallError] = _as_it_is
         #: Initial metadata of the response; empty once the response has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
@@ -148,9 +148,9 @@ class Codec:
         """End the call, whether or not it has started."""
         if not self.ended:
             self.ended = True
-            told = self.told(error)
-            self.finished(told)
-            self._close(error, str(told))
+            shown = self.error_for_client(error)
+            self.finished(shown)
+            self._close(error, str(shown))
 
     def respond(self, message: bytes) -> None:
         raise NotImplementedError
@@ -205,9 +205,9 @@ class Codec:
         if is_trailers(block):
             self.ended = True
             error = error_from_trailers(block)
-            told = None if error is None else self.told(error)
-            self.finished(told)
-            self._close(None, "" if told is None else str(told))
+            shown = None if error is None else self.error_for_client(error)
+            self.finished(shown)
+            self._close(None, "" if shown is None else str(shown))
         else:
             self.metadata = decode_fields(block)
 

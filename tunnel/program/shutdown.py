@@ -24,7 +24,7 @@ async def run_at_shutdown(
     """
     done: Deferred[None] = Deferred()
 
-    def told() -> None:
+    def signalled() -> None:
         if not done.called:
             done.callback(None)
 
@@ -32,7 +32,7 @@ async def run_at_shutdown(
         try:
             call()
         finally:
-            reactor.callFromThread(told)
+            reactor.callFromThread(signalled)
 
     Thread(target=run, name="shutdown", daemon=True).start()
     done.addTimeout(seconds, reactor)

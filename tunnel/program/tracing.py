@@ -236,7 +236,7 @@ class Tracer(Collector):
         self._waiting += 1
         return True
 
-    def told(self, count: int, problem: str) -> None:
+    def note_result(self, count: int, problem: str) -> None:
         """
         Record the result for *count* spans.
 
@@ -322,8 +322,8 @@ def _counting(
                 if result is SpanExportResult.SUCCESS:
                     problem = ""
             finally:
-                told: Any = reactor
-                told.callFromThread(tracer.told, len(spans), problem)
+                reactor_: Any = reactor
+                reactor_.callFromThread(tracer.note_result, len(spans), problem)
             return result
 
         def shutdown(self) -> None:

@@ -296,17 +296,17 @@ class ServerCall:
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         assert error is not None
-        told = error_for_caller(error)
+        shown = error_for_caller(error)
         if self._timed_out:
-            told = CallError(Status.DEADLINE_EXCEEDED, "the deadline passed")
-        if told.status is Status.INTERNAL and told is not error:
+            shown = CallError(Status.DEADLINE_EXCEEDED, "the deadline passed")
+        if shown.status is Status.INTERNAL and shown is not error:
             self._log.failure(
                 "{method} failed",
                 failure,
                 method=self.method,
                 trace_id=trace_id_of(self.metadata.get(TRACEPARENT)),
             )
-        self._end(told)
+        self._end(shown)
 
     def _end(self, error: CallError | None) -> None:
         self._running = None

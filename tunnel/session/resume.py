@@ -116,7 +116,7 @@ class ResumableStream:
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
         #: Number of bytes from the other end that we have acknowledged.
-        self._told = 0
+        self._acknowledged = 0
         self._dirty = False
         self._finished = False
         self._fin_received = False
@@ -269,13 +269,13 @@ class ResumableStream:
     def ack(self) -> None:
         """Acknowledge the bytes that were consumed."""
         self._dirty = False
-        if self._path is not None and self.received > self._told:
-            self._told = self.received
+        if self._path is not None and self.received > self._acknowledged:
+            self._acknowledged = self.received
             self._path.ack(self.received)
 
     def _consumed(self, count: int) -> None:
         self.received += count
-        if self.received - self._told >= self._keeper.limits.ack_every:
+        if self.received - self._acknowledged >= self._keeper.limits.ack_every:
             self.ack()
         elif not self._dirty:
             self._dirty = True

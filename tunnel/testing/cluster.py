@@ -92,9 +92,9 @@ class FakeCluster:
     def take(self, request: FakeRequest) -> tuple[int, bytes] | Watcher:
         """Return the response to a request: status and body, or a watcher."""
         self.requests.append(request)
-        told = self._answers.get((request.method, request.path))
-        if told is not None:
-            return told
+        answer = self._answers.get((request.method, request.path))
+        if answer is not None:
+            return answer
         kind = request.fields.get("content-type", [""])[0]
         partial = "as=PartialObjectMetadata" in request.fields.get("accept", [""])[0]
         try:

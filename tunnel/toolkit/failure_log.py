@@ -32,7 +32,7 @@ class FailureLog:
         self._ours = _Lines()
         self._callers = _Lines()
 
-    def told(self, message: str, trace_id: str, *, ours: bool, **more: Any) -> str:
+    def report(self, message: str, trace_id: str, *, ours: bool, **more: Any) -> str:
         """
         Log *message*, and return it with the id of the trace, for the client.
 

@@ -445,9 +445,9 @@ class GitopsSection:
     )
 
     def __attrs_post_init__(self) -> None:
-        told = sum(len(one.objects) for one in self.receivers)
-        if told > MAX_PROJECTS:
-            why = f"at most {MAX_PROJECTS} objects are allowed, here are {told}"
+        count = sum(len(one.objects) for one in self.receivers)
+        if count > MAX_PROJECTS:
+            why = f"at most {MAX_PROJECTS} objects are allowed, here are {count}"
             raise Invalid(why, "receivers")
         labels = [one.label for one in self.manifest_projects]
         twice = next((one for one in labels if labels.count(one) > 1), None)

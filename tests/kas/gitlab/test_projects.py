@@ -55,9 +55,9 @@ class ProjectTests(GitLabCase):
             {"gitaly_info": {"address": 1}, "gitaly_repository": {}},
             {"gitaly_info": {"address": "tcp://x:1"}, "gitaly_repository": {}},
         ):
-            self.projects.told("7", said)
+            self.projects.update("7", said)
             self.assertIs(self.projects.project("7"), known)
-        self.projects.told("7", {})
+        self.projects.update("7", {})
         self.assertIsNone(self.projects.project("7"))
 
     def test_moved(self) -> None:
@@ -69,16 +69,16 @@ class ProjectTests(GitLabCase):
             "gitaly_info": {"address": "tcp://gitaly-1:8075"},
             "gitaly_repository": {"storage_name": "a", "relative_path": "b.git"},
         }
-        projects.told("7", said)
-        projects.told("7", said)
+        projects.update("7", said)
+        projects.update("7", said)
         self.assertEqual(moved, [])
         said["gitaly_info"] = {"address": "tcp://gitaly-2:8075"}
-        projects.told("7", said)
-        projects.told("7", said)
+        projects.update("7", said)
+        projects.update("7", said)
         self.assertEqual(moved, ["7"])
-        projects.told("7", {**said, "default_branch": "other"})
+        projects.update("7", {**said, "default_branch": "other"})
         self.assertEqual(moved, ["7", "7"])
-        projects.told("7", {})
+        projects.update("7", {})
         self.assertEqual(moved, ["7", "7"])
 
     def test_register(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
-from modules.kubernetes_api.frontdoor import Refused, enter
+from modules.kubernetes_api.frontdoor import Refused, parse_request
 from tests.modules.kubernetes_api.cases import SWITCH, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
@@ -23,7 +23,7 @@ class SessionTests(ProxyCase):
     """Which session a request comes with, and for which agent."""
 
     def entered(self, *lines: bytes, target: bytes = b"/api") -> tuple[str, ...]:
-        entry = enter(head_of(*lines, target=target), b"/")
+        entry = parse_request(head_of(*lines, target=target), b"/")
         return entry.kind, entry.agent, entry.token, entry.target.decode()
 
     def test_headers(self) -> None:

@@ -11,7 +11,7 @@ from modules.kubernetes_api.frontdoor import (
     MAX_NOTED,
     OutgoingFields,
     Refused,
-    enter,
+    parse_request,
 )
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
@@ -34,7 +34,9 @@ class CredentialTests(ProxyCase):
             (b"/agents/x/api", b"Bearer t", ("", "x", "t", b"/api")),
             (b"/agents/x/api", b"Bearer pat:x:t", ("pat", "x", "t", b"/api")),
         ):
-            entry = enter(head_of(b"Authorization: " + value, target=target), b"/")
+            entry = parse_request(
+                head_of(b"Authorization: " + value, target=target), b"/"
+            )
             self.assertEqual(
                 (entry.kind, entry.agent, entry.token, entry.target), expected
             )

@@ -48,7 +48,7 @@ class Request:
     def enter(self, now: float = 0.0) -> Request:
         """Come, and begin if it may."""
         try:
-            self.shares.enter(self, self.access, now)
+            self.shares.admit(self, self.access, now)
         except TooMany:
             self.leave()
             raise

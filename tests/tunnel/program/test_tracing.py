@@ -159,7 +159,7 @@ async def test_collector_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         assert counted == {"sent": 0, "failed": 0, "dropped": 50}
         # What the collector did not take waits no longer.
-        tracer.told(100, "it refuses them")
+        tracer.note_result(100, "it refuses them")
         for _ in range(101):
             span = tracer.begin("GET", SpanKind.SERVER)
             assert span is not None

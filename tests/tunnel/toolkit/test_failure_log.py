@@ -29,7 +29,7 @@ class FailureLogTests(SynchronousTestCase):
 
     def test_one(self) -> None:
         """The client and the log have the same id."""
-        told = self.log.told("no\nroute", "abc", ours=True, status=502)
+        told = self.log.report("no\nroute", "abc", ours=True, status=502)
         self.assertEqual(told, "no\nroute [trace abc]")
         (event,) = self.events
         self.assertEqual(formatEvent(event), "no?route [trace abc]")
@@ -40,7 +40,7 @@ class FailureLogTests(SynchronousTestCase):
 
     def test_of_clients(self) -> None:
         """Those are no warnings, and their texts are cut."""
-        self.log.told("x" * (MAX_MESSAGE + 1), "abc", ours=False)
+        self.log.report("x" * (MAX_MESSAGE + 1), "abc", ours=False)
         (event,) = self.events
         self.assertEqual(event["log_level"], LogLevel.info)
         self.assertEqual(formatEvent(event), "x" * MAX_MESSAGE + " [trace abc]")
@@ -48,13 +48,13 @@ class FailureLogTests(SynchronousTestCase):
     def test_flood(self) -> None:
         """Clients are told more than the log, which says how many it left out."""
         for _ in range(MAX_LINES + 3):
-            self.assertIn("[trace a]", self.log.told("bad", "a", ours=False))
+            self.assertIn("[trace a]", self.log.report("bad", "a", ours=False))
         self.assertEqual(len(self.lines()), MAX_LINES)
         # That hides no error of ours.
-        self.log.told("bad", "b", ours=True)
+        self.log.report("bad", "b", ours=True)
         self.assertEqual(len(self.lines()), 1)
         self.clock.advance(1)
-        self.log.told("bad", "c", ours=False)
+        self.log.report("bad", "c", ours=False)
         dropped, line = self.lines()
         self.assertTrue(dropped.startswith("3 errors that clients received are not"))
         self.assertEqual(line, "bad [trace c]")

@@ -236,16 +236,16 @@ class _Watch:
         resource = await self._resource()
         # A follower that joins from now on may miss the first pages.
         batch = frozenset(self.late)
-        told: dict[ObjectKey, list[KindFollower]] = {}
+        waiting: dict[ObjectKey, list[KindFollower]] = {}
         for one in batch:
             for key in one.keys_of(self._kind):
-                told.setdefault(key, []).append(one)
+                waiting.setdefault(key, []).append(one)
         async with aclosing(self._client.list(resource, metadata_only=True)) as pages:
             async for page in pages:
                 for found in page:
                     key = self._key(found)
-                    self._tell(told.pop(key, ()), key, found, is_deleted=False)
-        for key, followers in told.items():
+                    self._tell(waiting.pop(key, ()), key, found, is_deleted=False)
+        for key, followers in waiting.items():
             self._tell(followers, key, {}, is_deleted=True)
         self.late -= batch
 

@@ -174,13 +174,13 @@ class Control:
         found = self._asked(request.project)
         receivers = [] if request.project else self._receivers()
         until = self._seconds() + HEALTH_SECONDS
-        told = await in_parallel(
+        statuses = await in_parallel(
             partial(_received, receiver, one, until)
             for receiver in receivers
             for one in receiver.settings.objects
         )
         answer = pb.GetStatusResponse(
-            receivers=told,
+            receivers=statuses,
             configuration_problems=[
                 shortened(one, MAX_PROBLEM) for one in self._refused()[:MAX_LINES]
             ],
@@ -409,7 +409,7 @@ async def _received(
     status = pb.ReceiverStatus(
         project=receiver.settings.project,
         object=object_reference(key_of(one)),
-        commit=receiver.told.get(one, ""),
+        commit=receiver.notified.get(one, ""),
         problem=shortened(receiver.problems.get(one, receiver.problem), MAX_REASON),
     )
     try:

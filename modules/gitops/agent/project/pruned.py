@@ -80,13 +80,13 @@ class PruneReports:
         """Report the waiting prunes; return False if kas cannot be reached now."""
         if not (self._waiting or self._left_out):
             return True
-        told = dict(list(self._waiting.items())[:MAX_TOLD])
+        prunes = dict(list(self._waiting.items())[:MAX_TOLD])
         left_out = self._left_out
         request = reports_pb2.ReportPrunedRequest(
-            prunes=list(told.values()), left_out=left_out
+            prunes=list(prunes.values()), left_out=left_out
         )
         # Prunes that happen in the meantime are part of the next report.
-        for key in told:
+        for key in prunes:
             del self._waiting[key]
         self._left_out = 0
         reported = False
@@ -100,19 +100,19 @@ class PruneReports:
             return reported
         finally:
             if not reported:
-                self._again(told, left_out)
+                self._again(prunes, left_out)
         return True
 
     def _again(
-        self, told: dict[tuple[str, str, str], reports_pb2.Prune], left_out: int
+        self, prunes: dict[tuple[str, str, str], reports_pb2.Prune], left_out: int
     ) -> None:
         self._left_out += left_out
-        for key, prune in told.items():
+        for key, prune in prunes.items():
             later = self._waiting.pop(key, None)
             if later is not None:
                 prune.count += later.count
                 room = MAX_NAMED - len(prune.objects)
                 prune.objects.extend(later.objects[:room])
-        self._waiting = {**told, **self._waiting}
+        self._waiting = {**prunes, **self._waiting}
         while len(self._waiting) > MAX_WAITING:
             self._left_out += self._waiting.popitem()[1].count

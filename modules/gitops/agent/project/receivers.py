@@ -49,7 +49,7 @@ class Receiver:
     :param service: client of the service of kas that sends commits.
     :param now: returns the time in seconds since 1970.
     :ivar commit: the last commit that all of them received; empty before the first.
-    :ivar told: the last commit that each of them received.
+    :ivar notified: the last commit that each of them received.
     :ivar problems: the reasons why objects did not receive the last commit.
     :ivar problem: why kas does not name a commit; empty if it does.
     """
@@ -62,7 +62,7 @@ class Receiver:
     commit: str = attrs.field(default="", init=False)
     problem: str = attrs.field(default="", init=False)
     problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
-    told: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    notified: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
     _log = Logger()
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Receiver:
             await in_parallel(
                 partial(self._tell, one, commit)
                 for one in self.settings.objects
-                if self.told.get(one) != commit
+                if self.notified.get(one) != commit
             )
             if self.problems:
                 await deferLater(self._api.clock, backoff.pause())
@@ -134,7 +134,7 @@ class Receiver:
             self.problems[one] = str(error)
             return
         self.problems.pop(one, None)
-        self.told[one] = commit
+        self.notified[one] = commit
         self._log.info(
             "{object} was notified of commit {commit}",
             object=str(key_of(one)),

@@ -121,9 +121,9 @@ class DriftReports:
             if not self._waiting:
                 await self._woken()
             await deferLater(self._clock, TELL_PAUSE)
-            told = self._next(most)
+            drifts = self._next(most)
             left_out, self._left_out = self._left_out, 0
-            request = reports_pb2.ReportDriftRequest(drifts=told, left_out=left_out)
+            request = reports_pb2.ReportDriftRequest(drifts=drifts, left_out=left_out)
             try:
                 await self._kas.call("ReportDrift", request, timeout=TELL_SECONDS)
             except CallError as error:
@@ -134,13 +134,13 @@ class DriftReports:
                 self._left_out += left_out
                 if error.status is Status.INVALID_ARGUMENT:
                     # kas rejects one of them, but would accept all others.
-                    most = max(1, len(told) // 2)
-                    if len(told) <= 1:
-                        self._left_out += len(told)
-                        told, most = [], MAX_TOLD
-                    self._again(told)
+                    most = max(1, len(drifts) // 2)
+                    if len(drifts) <= 1:
+                        self._left_out += len(drifts)
+                        drifts, most = [], MAX_TOLD
+                    self._again(drifts)
                     continue
-                self._again(told)
+                self._again(drifts)
                 await deferLater(self._clock, backoff.pause())
             else:
                 most = MAX_TOLD
@@ -157,11 +157,11 @@ class DriftReports:
             found.append(self._waiting.popleft())
         return found
 
-    def _again(self, told: list[control_pb2.ObjectDrift]) -> None:
+    def _again(self, drifts: list[control_pb2.ObjectDrift]) -> None:
         """Queue drifts to be reported again; drop those that do not fit."""
         room = MAX_WAITING - len(self._waiting)
-        self._waiting.extendleft(reversed(told[-room:] if room else []))
-        self._left_out += max(0, len(told) - room)
+        self._waiting.extendleft(reversed(drifts[-room:] if room else []))
+        self._left_out += max(0, len(drifts) - room)
 
     # Events of Kubernetes.
 
