@@ -38,7 +38,7 @@ KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 .PHONY: help demo test unit related integration lint types layers docs protos wheel wheels bench \
 	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
-help:  ## what can be made
+help:  ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 # --no-deps, because the file lists all dependencies: for a requirement with an extra, such
@@ -50,7 +50,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1 and GITOPS=1 show more
+demo: $(STAMP)  ## run the main job on this machine; ONCE=1 ends by itself, GITLAB=1 and GITOPS=1 show more
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 # Compiled modules must not be older than their sources.
@@ -58,22 +58,22 @@ demo bench: | fresh
 fresh: $(STAMP)
 	@$(BIN)/python -m tools.compiled --check
 
-test: $(STAMP)  ## all tests that can run here; tells which could not
+test: $(STAMP)  ## run all tests that can run here, and list the others
 	failed=0; $(beside) alone unit || failed=1; \
 	$(beside) experiments servers || failed=1; exit $$failed
 
-unit: $(STAMP)  ## the tests that start no server
+unit: $(STAMP)  ## run the tests that start no server
 	$(GIVE_WAY) $(call part,$(CORES),not integration,,$(UNIT_ARGS))
 
-related: $(STAMP)  ## the tests that a change needs: FILE="kas/a.py kas/b.py", or the changed files; DEPTH=1
+related: $(STAMP)  ## run the tests that a change needs: FILE="kas/a.py kas/b.py", or the changed files; DEPTH=1
 	tests=$$($(BIN)/python -m tools.related $(if $(DEPTH),--depth $(DEPTH)) $(FILE)) || exit; \
 	$(PYTEST) -n $(CORES) --dist loadfile $$tests $(PYTEST_ARGS)
 
-integration: $(STAMP)  ## the tests with real processes and servers
+integration: $(STAMP)  ## run the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
 	$(beside) experiments servers || failed=1; exit $$failed
 
-faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
+faults: $(STAMP)  ## run the long experiments with faults; results in build/faults.json
 	export TXKAS_FAULTS=long; $(MAKE) --no-print-directory -k alone experiments
 
 alone: $(STAMP)
@@ -85,39 +85,39 @@ experiments: $(STAMP)
 servers: $(STAMP)
 	$(GIVE_WAY) $(call part,$(WORKERS),integration and not faults)
 
-lint: $(STAMP)  ## ruff, and the language of code, messages and documents
+lint: $(STAMP)  ## check the style of the code, and the language of code, messages and documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.prose
 	@test ! -e twisted/__init__.py -a ! -e twisted/plugins/__init__.py || \
 		{ echo "twisted/ must not have an __init__.py: it would replace Twisted's" >&2; exit 1; }
 
-types: $(STAMP)  ## mypy, strict
+types: $(STAMP)  ## check the types with mypy
 	$(BIN)/mypy
 
-layers: $(STAMP)  ## who may import whom
+layers: $(STAMP)  ## check which packages import which
 	$(BIN)/lint-imports
 
-docs: $(STAMP)  ## HTML in build/docs; a warning is an error
+docs: $(STAMP)  ## build HTML in build/docs; a warning is an error
 	$(BIN)/sphinx-build -q -W -E -b html docs build/docs
 
 protos: $(STAMP)  ## generate the code of the .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		$$(git ls-files '*.proto' ':!examples')
 
-wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and the example
+wheel: $(STAMP)  ## build the wheel, from sources and compiled, and try both and the example
 	$(BIN)/python -m tools.check_wheel
 
-wheels: $(STAMP)  ## a compiled wheel in dist/ for each Python found, or PYTHONS="3.11 3.12"
+wheels: $(STAMP)  ## build a compiled wheel in dist/ for each Python found, or PYTHONS="3.11 3.12"
 	$(BIN)/python -m tools.wheels $(PYTHONS)
 
-compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
+compiled: $(STAMP)  ## compile the code that handles each request, in this checkout (needs a C compiler)
 	$(BIN)/python -m tools.compiled
 
-pure:  ## take away what `make compiled` made: the sources run again
+pure:  ## remove the results of `make compiled`, so that the sources run again
 	$(PYTHON) -m tools.compiled --clean
 
-bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
+bench: $(STAMP)  ## measure speed as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
 	$(BIN)/python -m bench
 
 kube:  ## build a Kubernetes control plane, helm, kustomize and sops for the tests (16 minutes, Go)
@@ -131,16 +131,16 @@ peers:  ## build/peers with other tunnels, for BENCH_PEERS=build/peers make benc
 	set -e; for peer in chisel konnectivity; do \
 		programs=$$(tests/kube/build-go-tool $$peer); ln -sf $$programs build/peers; done
 
-lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
+lock: $(STAMP)  ## update requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--generate-hashes --all-extras --group dev --no-emit-find-links \
 		--no-header -o requirements.txt pyproject.toml
 	$(MAKE) --no-print-directory lockimage
 
-lockimage: $(STAMP)  ## what deploy/Containerfile installs, from requirements.txt
+lockimage: $(STAMP)  ## update the requirements of deploy/Containerfile from requirements.txt
 	$(COMPILE) $(EXTRAS) -o requirements-runtime.txt pyproject.toml
 	$(COMPILE) $(EXTRAS) --group build --group compile -o requirements-build.txt pyproject.toml
 
-clean:  ## everything that was made here
+clean:  ## remove everything that was built here
 	-$(PYTHON) -m tools.compiled --clean
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

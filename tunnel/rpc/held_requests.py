@@ -10,18 +10,18 @@ __all__ = ["CALL_SIZE", "MAX_HELD", "MAX_HELD_BY_ALL", "MIN_PART", "HeldRequests
 #: objects.
 CALL_SIZE = 8192
 
-#: Bytes of all unfinished requests and open calls of one agent: 1,000 sources of
-#: 64 KiB. A request has at most 4 MiB and an agent thousands of streams, so without a
-#: limit one agent could fill the memory of kas.
+#: Maximum number of bytes of all unfinished requests and open calls of one agent: 1,000
+#: sources of 64 KiB. A request has at most 4 MiB and an agent thousands of streams, so
+#: without a limit one agent could fill the memory of kas.
 MAX_HELD = 64 * 1024 * 1024
 
-#: Bytes of all unfinished requests of all agents, because one owner may have any number
-#: of agents. Beyond that, an agent has an equal part, so the bytes are never more than
-#: twice as many, and at least `MIN_PART`. Open calls are no part of them: each agent of
-#: a large fleet has some.
+#: Bytes of all unfinished requests of all agents: one owner may have any number of
+#: agents. If they exceed this number, an agent may hold an equal part of it, and at
+#: least `MIN_PART`; so the sum is at most twice this number. Open calls do not count,
+#: because each agent of a large fleet has some.
 MAX_HELD_BY_ALL = 256 * 1024 * 1024
 
-#: Bytes of unfinished requests that each agent may always have.
+#: Bytes of unfinished requests that each agent may always hold.
 MIN_PART = 1024 * 1024
 
 

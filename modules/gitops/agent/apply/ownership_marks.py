@@ -79,7 +79,7 @@ class OwnershipMarks:
         Take the objects that change their owner, and claim those that another inventory
         has to release; continue in the background with those that fail or are late.
 
-        The former owner believes an inventory with this commit, and the objects may be
+        The former owner relies on an inventory with this commit, and the objects may be
         applied much later.
         """
         own = self._execution.inventory_id
@@ -163,7 +163,7 @@ class OwnershipMarks:
 
     async def drop_claim_of(self, action: Action) -> None:
         """
-        Remove our claim from an object that is ours now.
+        Remove this inventory's claim from an object that it now owns.
 
         A failure is ignored: the next pass tries again.
         """

@@ -4,8 +4,8 @@ Claims: objects that other agents of the cluster have in Git, per their inventor
 Agents do not communicate with each other. If an agent may not apply an object because
 another inventory owns it, the agent records the object as claimed in its own inventory,
 and in an annotation of the object; a prune checks both. Many users may write
-ConfigMaps, and with a ConfigMap alone could keep every object that leaves Git; a user
-who may annotate an object could take it out of its inventory anyway:
+ConfigMaps, and with a ConfigMap alone could keep every object that is removed from Git;
+a user who may annotate an object could take it out of its inventory anyway:
 
     agent 1   has a commit without the object, and looks for claims to it; if agent 2
               follows the same source, agent 1 waits a while for agent 2 to reach the
@@ -16,7 +16,12 @@ who may annotate an object could take it out of its inventory anyway:
               that was claimed after the check of agent 1 stays until the next check; a
               claim of another commit counts only after the wait
     agent 2   takes the object, which has no inventory now and is still annotated as
-              claimed; if the object has left Git again, agent 2 deletes it
+              claimed; if the object was removed from Git again, agent 2 deletes it
+
+If agent 2 may take the object from agent 1 (``adopt_all``), it enters the object in its
+inventory, takes it, and only then writes the commit, because the object may be applied
+much later. The object keeps a claim of agent 1: if agent 1 still has it in Git, agent 1
+gets it back when it is removed from Git at agent 2.
 
 No annotation of an inventory proves which agentk wrote it, because other users may
 write any annotation, and a Lease to match. So agent 1 believes every ConfigMap that
