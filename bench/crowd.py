@@ -150,7 +150,11 @@ def main(count: int) -> None:
             asker.begin(urlsplit(node.proxy).netloc)
             asker.start()
             time.sleep(5)
-            note("slowest request while kas reads that", asker.slowest * 1e3, "ms")
+            note(
+                "slowest request while kas reads the new file",
+                asker.slowest * 1e3,
+                "ms",
+            )
             node.process.stop()
             again = _started(stand, workers)
             asker.begin(urlsplit(again.proxy).netloc)

@@ -280,8 +280,9 @@ def failover() -> Iterator[Figure]:
     """Measure the failure of a kas with 10,000 agents, until all are at the others."""
     found = fail_over(10_000)
     print(
-        f"  {found.cpu_us:.0f} us of CPU and {found.redis_commands / found.agents:.2f} "
-        f"Redis commands for each agent, {found.memory_kib:.1f} KiB of both kas"
+        f"  for each agent: {found.cpu_us:.0f} us of CPU, "
+        f"{found.redis_commands / found.agents:.2f} Redis commands, and "
+        f"{found.memory_kib:.1f} KiB of memory of both kas together"
     )
     yield Figure(
         "10,000 agents are back after a kas died", found.seconds, "s", 60.0, 1.0

@@ -104,7 +104,7 @@ def _timed(plane: ControlPlane, folder: Path, count: int) -> dict[str, float]:
     return {
         "reported p50": sorted(delays)[CHANGES // 2],
         "reported p95": sorted(delays)[CHANGES * 95 // 100],
-        "reported at most": max(delays),
+        "reported max": max(delays),
         "repaired p50": sorted(repaired)[CHANGES // 2],
         "repaired p95": sorted(repaired)[CHANGES * 95 // 100],
     }

@@ -244,7 +244,8 @@ class Stand:
 
     def floor(self, upstream_port: int) -> tuple[Process, str]:
         """
-        Start a hop with TLS on both sides, and return its URL: nginx if it is
+        Start a hop with TLS on both sides, and return its process and URL: nginx if it
+        is
         installed, otherwise the smallest Twisted relay.  It contains no code of ours,
         so our changes do not affect it.
         """

@@ -108,7 +108,7 @@ class _ModulePlugin:
         """
         Import the factory.
 
-        :raises ConfigurationError: it cannot be imported, or is not a factory.
+        :raises ConfigurationError: if the factory cannot be imported or called.
         """
         try:
             factory = namedAny(self.target)

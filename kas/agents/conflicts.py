@@ -40,7 +40,7 @@ class _Replaced:
 
 class Conflicts:
     """
-    Detector that distinguishes a restarted pod from two pods that replace each other.
+    Detector of two pods that keep replacing each other, as opposed to a restarted pod.
 
     All times are the times of the newer connections.
     """

@@ -1,4 +1,4 @@
-"""Authentication of calls: the token of every call."""
+"""Authentication of calls by their JSON Web Token."""
 
 from __future__ import annotations
 

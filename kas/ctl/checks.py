@@ -165,7 +165,7 @@ def named_certificates(
 
 
 class NoAnswer(TunnelError):
-    """Error if kas does not respond, or not usefully."""
+    """Error if kas does not respond, or its response cannot be used."""
 
 
 def unanswered(where: str, seconds: float | None = None) -> str:

@@ -269,9 +269,9 @@ class CacheEntry:
     """
     Known locations of one agent.
 
-    For each instance, only the connection with the highest generation counts, and it
-    stays removed after an event has reported its end: in any order of events and
-    lookups, the newest state remains.
+    For each agentk instance, only the connection with the highest generation is kept.
+    Once an event has reported the end of a connection, later lookups do not bring it
+    back. So the newest state wins, whatever the order of events and lookups.
 
     :param used: when a request last used the entry.
     :param spread: a number between 0 and 1, to spread lookups that would all be due at

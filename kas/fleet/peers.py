@@ -97,8 +97,8 @@ class Peer(TunnelOwner):
     @property
     def worth_trying(self) -> bool:
         """
-        Whether a session exists, or an attempt is worthwhile because none failed a
-        moment ago.
+        Whether a session is alive, or there is none and the pause after the last failed
+        attempt is over.
         """
         return self.alive or (
             self.tunnel is None

@@ -36,7 +36,7 @@ _HEAD = 128
 
 
 class _Enough(CallError):
-    """Signal that the caller does not need the rest of a listing."""
+    """Signal that ends a listing whose rest the caller does not need."""
 
     def __init__(self) -> None:
         super().__init__(Status.OK, "the rest is not needed")

@@ -412,7 +412,8 @@ def _invalid(why: str) -> CallError:
 
 
 def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
-    """Return the module, its request, and the length of the body."""
+    """Return the name of the module that sent the request, the request for GitLab, and
+    the length of the request's body."""
     if message is None or message.WhichOneof("message") != "header":
         raise _invalid("it does not begin with a head")
     head = message.header

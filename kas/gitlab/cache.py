@@ -1,4 +1,5 @@
-"""Cache of GitLab's responses, with one request for all callers that wait for it."""
+"""Cache of GitLab's responses; callers that wait for the same response share one
+request."""
 
 from __future__ import annotations
 

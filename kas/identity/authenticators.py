@@ -112,7 +112,7 @@ class Authenticators:
         self, authenticator: IAuthenticator, token_prefix: str = ""
     ) -> Callable[[], None]:
         """
-        Use an authenticator from now on; call the result to end that.
+        Register an authenticator; return a function that removes it.
 
         :param token_prefix: credentials without a kind are checked by this
             authenticator if they begin with it.

@@ -62,5 +62,6 @@ class ModuleUsers:
         self._scope.on_release(self._authenticators.add(authenticator))
 
     def recheck(self, held: _Look) -> None:
-        """Check repeatedly the credentials with open connections."""
+        """Check the credentials whose ids *held* returns again and again, until the
+        module stops."""
         self._scope.on_release(self._held.add(held))

@@ -50,7 +50,8 @@ class ObservabilityPart(Part):
         )
 
     async def drain(self, phase: Phase) -> None:
-        """Record when draining began; operators observe the following phases."""
+        """Record when draining began; the listener stays open, so that operators can
+        observe the later phases."""
         if phase is Phase.READINESS:
             self._health.ready = False
             self._ending_since = self._runtime.reactor.seconds()

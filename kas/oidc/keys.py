@@ -125,7 +125,7 @@ class ProviderKeys(Collector):
         if self._keys:
             yield GaugeMetricFamily(
                 "kas_oidc_keys_age_seconds",
-                "Age of the identity provider's keys in seconds.",
+                "Seconds since kas last read the identity provider's keys.",
                 self._age(),
             )
         asked = CounterMetricFamily(

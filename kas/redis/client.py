@@ -164,7 +164,7 @@ class RedisClient:
     _channel: str
     _probe: Sequence[Command] = ()
     _purpose: str = ""
-    _while_down: str = "known data stays in use"
+    _while_down: str = "kas continues with the data that it already has"
     counters: Counters = attrs.field(factory=Counters, init=False)
     #: Reason why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)

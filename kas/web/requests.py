@@ -227,7 +227,7 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
             super().timeoutConnection()
 
     def loseConnection(self) -> None:
-        """Close after the written data was sent."""
+        """Close the connection once all written data was sent."""
         if not self.closing:
             self.closing = True
             super().loseConnection()

@@ -40,7 +40,8 @@ class CountTogether(Protocol):
         """Forget another worker that ended."""
 
     def now(self) -> Iterable[tuple[str, int]]:
-        """Return the running uses here, for a worker that has just started."""
+        """Return the amounts in use in this worker, for a worker that has just
+        started."""
 
 
 @implementer(ISharedCount)

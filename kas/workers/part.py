@@ -54,7 +54,7 @@ class WorkersPart(Part):
     """
     The processes of all workers, started when their sockets are open.
 
-    :param log: the log of this process, which receives lines of workers.
+    :param log: the log of this process, which receives the lines of the workers.
     """
 
     _log = Logger()

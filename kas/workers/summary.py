@@ -1,5 +1,5 @@
 """
-Combination of the metrics, states and progress of all workers, as if of one process.
+Combination of the metrics, states and progress of all workers to those of one process.
 """
 
 from __future__ import annotations

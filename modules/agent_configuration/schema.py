@@ -35,7 +35,7 @@ def _not_empty(instance: object, attribute: object, value: str) -> None:
 
 def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
     if len(value) > MAX_ENTRIES:
-        raise ValueError(f"at most {MAX_ENTRIES} entries, here are {len(value)}")
+        raise ValueError(f"has {len(value)} entries; at most {MAX_ENTRIES} are allowed")
 
 
 def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
@@ -190,7 +190,7 @@ class AgentLogging:
     grpc_level: Literal["debug", "info", "warn", "error"] | None = field(
         default=None,
         doc="known from GitLab's agentk",
-        no_effect="agentk has no gRPC library",
+        no_effect="agentk does not use a gRPC library",
     )
 
 

@@ -327,8 +327,8 @@ class AgentConfigurationServer:
         """
         Post the configuration to GitLab, once for each commit of the branch.
 
-        GitLab wants it also where the commit left the file alone, and once however
-        many agentk an agent has.
+        GitLab expects a post for each commit, even if the commit did not change the
+        file, and only one post, even if an agent has several agentk.
         """
         commit = followed.commit or document.commit
         if self._registered.get(agent.agent_id) != commit:

@@ -117,7 +117,7 @@ def wants_watches(head: RequestHead, target: bytes) -> bool:
 
 
 class WatchHost(Protocol):
-    """Methods of the module that aggregated watches use."""
+    """Part of the module's interface that aggregated watches use."""
 
     clock: IReactorTime
 

@@ -243,7 +243,8 @@ class Creations(Load):
         return str(status), b"" if status == 201 else answer
 
     def noted(self, number: int, outcome: str) -> None:
-        """Record the outcome by the name of the object."""
+        """Record the outcome of a request under the name of the object that it
+        creates."""
         self.by_name[self._name(number)] = outcome
 
     def summary(self, seconds: float) -> dict[str, Any]:

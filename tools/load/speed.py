@@ -148,7 +148,8 @@ def _own(
 
 def latencies(url: str, token: str, count: int) -> list[float]:
     """
-    Return the seconds of *count* requests, sent one after the other on one connection.
+    Return the sorted durations, in seconds, of *count* requests, sent one after the
+    other on one connection.
     """
     where = urlsplit(url)
     head = _request(where.path, {**HEADERS, "Authorization": f"Bearer {token}"})

@@ -27,8 +27,8 @@ class GitAddress:
     """
     Place of a Git repository: a folder of this machine, or a URL of a Git server.
 
-    :ivar path: the folder of a bare repository, or of one with a working tree, which is
-        ignored.
+    :ivar path: the folder of a bare repository, or of a repository with a working tree,
+        which is ignored.
     :ivar url: ``https://...`` or ``http://...``, without user name and password.
     :ivar credentials_file: a file with one line, ``user:password``, for the server.
     :ivar ca_certificate_file: PEM certificates of CAs to trust for the server, instead

@@ -495,8 +495,9 @@ class _CallStream:
         parts: list[bytes] = []
         for flags, message in found:
             if flags:
-                kind = "compressed" if flags == COMPRESSED else "unknown"
-                self._fail(CallError(Status.INTERNAL, f"a response of {kind} form"))
+                kind = "is compressed" if flags == COMPRESSED else "has unknown flags"
+                text = f"a response {kind}, which is not supported"
+                self._fail(CallError(Status.INTERNAL, text))
                 return
             parts += (_LENGTH.pack(len(message)), message)
         if parts:

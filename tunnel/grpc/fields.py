@@ -72,7 +72,7 @@ def parse_timeout(text: str | None) -> float | None:
     """
     Parse ``grpc-timeout`` as seconds.
 
-    :raises CallError: it is malformed.
+    :raises CallError: if a header is malformed.
     """
     if text is None:
         return None

@@ -179,7 +179,7 @@ class Codec:
         """
         Return a request as protobuf.
 
-        :raises CallError: it is malformed.
+        :raises CallError: if the message is malformed.
         """
         return message
 

@@ -92,7 +92,7 @@ class Pages:
 @implementer(IWeb)
 class ModuleWeb:
     """
-    The pages, for one module.
+    Access of one module to the pages.
 
     :param page_origins: the origins of pages that may send requests from a user's
         browser.

@@ -77,7 +77,7 @@ class Sections:
 
 @implementer(ISections)
 class ModuleSections:
-    """The sections, for one module."""
+    """Access of one module to the agent's configuration."""
 
     def __init__(self, scope: ModuleScope, sections: Sections) -> None:
         self._name = scope.name

@@ -566,7 +566,7 @@ def clean_trailers(lines: bytes) -> bytes:
     Return trailers as fields, except fields that would change the head.
 
     :param lines: each ends with CRLF.
-    :raises HeadError: they are malformed.
+    :raises HeadError: if the fields are malformed.
     """
     if not lines:
         return b""

@@ -51,7 +51,7 @@ class Allowed:
         """
         Take one from the budget.
 
-        :raises Flood: it is exhausted.
+        :raises Flood: if the bucket is exhausted.
         """
         if not self._bucket.spend(self._seconds()):
             raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
@@ -80,7 +80,7 @@ class FloodGuard:
 
         :param most_new: the number of new streams that may be handled at once; None for
             any number. The rest of *data* belongs to the next call.
-        :raises Flood: it must not be handled further.
+        :raises Flood: if the peer exceeded a limit; the connection must be closed.
         """
         position = 0
         end = len(data)
@@ -123,7 +123,8 @@ class FloodGuard:
 
     def informational(self) -> None:
         """
-        Count an informational head: otherwise a server could send them without end.
+        Count an informational (1xx) response, because a server could send an unlimited
+        number of them.
         """
         self._control.spend()
 

@@ -179,7 +179,7 @@ class KubernetesClient:
         """
         Return method, target and fields of a permitted request.
 
-        :raises ValueError: it is not a valid request.
+        :raises ValueError: if the request is invalid.
         :raises CallError: PERMISSION_DENIED, the access does not permit it, or agentk's
             own namespace is protected.
         """

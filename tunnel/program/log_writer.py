@@ -37,7 +37,7 @@ class Sink(Protocol):
         """
         Write *data*.
 
-        :raises OSError: it cannot be written.
+        :raises OSError: if the file cannot be written.
         """
 
     def reopen(self) -> None:
@@ -99,7 +99,7 @@ class FileSink(StreamSink):
 
     :param rotate_at: bytes after which it is renamed as by twistd: to ``kas.log.1``,
         while the file with that name becomes ``kas.log.2``.
-    :raises OSError: it cannot be opened.
+    :raises OSError: if the file cannot be opened.
     """
 
     def __init__(self, path: Path, rotate_at: int | None = None) -> None:

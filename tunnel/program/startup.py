@@ -58,7 +58,7 @@ def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     A failure before the reactor runs ends twistd at once, even while it becomes a
     daemon: its parent then reports the failure to the operator.
 
-    :raises CannotStart: it failed at once.
+    :raises CannotStart: if the program failed at once.
     """
     failures: list[Failure] = []
     late = False

@@ -296,7 +296,7 @@ def _session() -> Any:
 
     def answered(response: requests.Response, **_: object) -> None:
         if 300 <= response.status_code < 400:
-            raise requests.TooManyRedirects("it redirects to another URL")
+            raise requests.TooManyRedirects("the endpoint redirects to another URL")
 
     session = requests.Session()
     session.hooks["response"].append(answered)

@@ -36,7 +36,7 @@ def _length_of(buffer: bytearray, start: int) -> int:
     """
     Return the length of the message whose prefix begins at *start*.
 
-    :raises CallError: it is too large.
+    :raises CallError: if the message is too large.
     """
     length: int = _LENGTH.unpack_from(buffer, start)[0]
     if length > MAX_MESSAGE:
@@ -48,7 +48,7 @@ def encode_message(message: Message) -> bytes:
     """
     Return a message preceded by its length.
 
-    :raises CallError: it is too large.
+    :raises CallError: if the message is too large.
     """
     data = message.SerializeToString()
     if len(data) > MAX_MESSAGE:

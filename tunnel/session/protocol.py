@@ -215,7 +215,8 @@ class TunnelProtocol(Protocol):
 
     def limit_turns(self, owner: Hashable, group: str = "") -> None:
         """
-        Limit the work for the peer in a turn to the share of *owner*.
+        Handle events of this connection only within *owner*'s share of each turn of the
+        reactor.
 
         :param group: see `tunnel.util.poller.Poller.limit`.
         """
@@ -234,7 +235,8 @@ class TunnelProtocol(Protocol):
 
     def may_log(self) -> str | None:
         """
-        Return the end of a log line about the peer; None if it must not be logged now.
+        Return the text to append to a log line about the peer; None if the line exceeds
+        the peer's budget of log lines.
         """
         budget = self.log_budget
         return "" if budget is None else budget.spend(self._clock.seconds())
@@ -500,7 +502,7 @@ class TunnelProtocol(Protocol):
             stream.reset(ErrorCode.REFUSED, str(refused))
             return
         except Exception:
-            self._log.failure("no receiver for a stream of {peer}", peer=self.peer)
+            self._log.failure("cannot accept a stream of {peer}", peer=self.peer)
             stream.reset(ErrorCode.INTERNAL, "no receiver")
             return
         if fin:

@@ -367,7 +367,9 @@ class StreamTransport:
                 if receiver is not None:
                     receiver.stream_closed(reason)
         except Exception:
-            self._log.failure("the receiver of a stream failed at its end")
+            self._log.failure(
+                "the receiver of a stream failed while it handled the end of the stream"
+            )
 
 
 classImplements(StreamTransport, IStream, ITransport, IConsumer, IPushProducer)

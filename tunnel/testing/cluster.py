@@ -32,7 +32,7 @@ _NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 @attrs.frozen
 class FakeRequest:
-    """A received request."""
+    """A request that a `FakeCluster` received."""
 
     method: str
     #: The path and query.

@@ -296,7 +296,11 @@ class FakeObjects:
                 raise _refused(resource, key, 409, "AlreadyExists", "already exists")
             return 201, self._write(resource, key, made, *_how(query))
         if method != "GET":
-            raise Refusal(405, "MethodNotAllowed", f"no {method} of a collection here")
+            raise Refusal(
+                405,
+                "MethodNotAllowed",
+                f"this fake API server does not support {method} on a collection",
+            )
 
         def wanted(kind: KubernetesResource, one: KubernetesObject) -> bool:
             metadata = one["metadata"]

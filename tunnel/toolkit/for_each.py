@@ -19,8 +19,9 @@ def for_each(
     """
     Call *action* for each item; log an exception and continue with the others.
 
-    :param what: the name of the action for the log: "the flush of a connection"; with
-        the *fields*.
+    :param what: the name of the action for the log, such as "the flush of
+        {connection}".
+    :param fields: the values of the fields in *what*.
     """
     for member in members:
         try:

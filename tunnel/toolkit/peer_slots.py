@@ -35,7 +35,7 @@ class PeerSlots(Generic[K]):
 
     @asynccontextmanager
     async def slot(self, key: K) -> AsyncIterator[None]:
-        """Hold a slot as soon as one is free."""
+        """Wait for a free slot of *key*, and hold it inside the block."""
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = DeferredSemaphore(self._at_once)

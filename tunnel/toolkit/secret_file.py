@@ -19,7 +19,8 @@ def read_secret(file: Path) -> bytes:
     """
     Return the secret in *file*, without surrounding white space.
 
-    :raises ValueError: it is too short or too long, or cannot be read.
+    :raises ValueError: if the file cannot be read, or the secret is too short or
+        too long.
     """
     secret = read_secret_file(file, MAX_FILE).strip()
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:

@@ -46,7 +46,7 @@ def check_manifest(text: str, name: ObjectName) -> Any:
     Return the object in the JSON document *text*.
 
     :param name: the required name.
-    :raises ValueError: it is another object, or several.
+    :raises ValueError: if the text contains another object, or several objects.
     """
     try:
         found = json.loads(text)

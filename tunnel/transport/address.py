@@ -81,7 +81,7 @@ def parse_kas_address(text: str) -> KasAddress:
     """
     Parse the address that an operator wrote.
 
-    :raises ConfigurationError: it is invalid; the text shows a valid address.
+    :raises ConfigurationError: if the address is invalid; the text shows a valid one.
     """
 
     def refuse(why: str) -> NoReturn:

@@ -255,7 +255,7 @@ def check_authorities(path: str) -> None:
     """
     Check that a file contains CA certificates.
 
-    :raises ConfigurationError: it contains none.
+    :raises ConfigurationError: if the file contains no certificate.
     """
     _load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), path)
 

@@ -198,7 +198,7 @@ class ReceiveWindow:
 
     def received(self, count: int) -> bool:
         """
-        Count *count* arrived bytes; return False if the peer had no credit for them.
+        Count *count* arrived bytes; return False if they exceed the credit of the peer.
         """
         if count > self.available:
             return False
@@ -307,7 +307,7 @@ class StreamTable:
         self.buffered = 0
 
     def is_ours(self, stream_id: int) -> bool:
-        """Tell whether a number belongs to our side."""
+        """Return whether this side opened the stream with a number."""
         return stream_id & 1 == self._parity
 
     def open(self, send_credit: int, window: int, state: StreamState = OPEN) -> Stream:
@@ -324,7 +324,7 @@ class StreamTable:
         """
         Record that the peer opens a stream, whether or not it is accepted.
 
-        :raises ProtocolError: it must not have this number.
+        :raises ProtocolError: if the peer must not open a stream with this number.
         """
         if not stream_id or stream_id & 1 == self._parity:
             raise ProtocolError(
@@ -353,7 +353,7 @@ class StreamTable:
         """
         Return the stream with a number from the peer; None if it has ended.
 
-        :raises ProtocolError: it was never opened.
+        :raises ProtocolError: if the stream was never opened.
         """
         stream = self.by_id.get(stream_id)
         if stream is None:

@@ -81,7 +81,9 @@ def _is_format(instance: Any, attribute: object, value: WebhookFormat) -> None:
 
 def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
     if len(value) > MAX_WEBHOOKS:
-        raise ValueError(f"at most {MAX_WEBHOOKS} entries, here are {len(value)}")
+        raise ValueError(
+            f"has {len(value)} entries; at most {MAX_WEBHOOKS} are allowed"
+        )
 
 
 class WebhookFormat(Enum):

@@ -102,8 +102,8 @@ class _Tree:
             self._names += 1
             if self._names > MAX_NAMES:
                 raise ValueError(
-                    "is one too many: all links lead over more than "
-                    f"{MAX_NAMES} files and folders"
+                    "exceeds the limit: all links of the repository pass through more "
+                    f"than {MAX_NAMES} files and folders"
                 )
             if name in ("", "."):
                 continue

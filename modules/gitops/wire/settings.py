@@ -43,7 +43,9 @@ def _not_empty(instance: object, attribute: object, value: str) -> None:
 
 def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
     if len(value) > MAX_PROJECTS:
-        raise ValueError(f"at most {MAX_PROJECTS} entries, here are {len(value)}")
+        raise ValueError(
+            f"has {len(value)} entries; at most {MAX_PROJECTS} are allowed"
+        )
 
 
 def _is_share(instance: object, attribute: object, value: float) -> None:
@@ -447,7 +449,7 @@ class GitopsSection:
     def __attrs_post_init__(self) -> None:
         count = sum(len(one.objects) for one in self.receivers)
         if count > MAX_PROJECTS:
-            why = f"at most {MAX_PROJECTS} objects are allowed, here are {count}"
+            why = f"has {count} objects; at most {MAX_PROJECTS} are allowed"
             raise Invalid(why, "receivers")
         labels = [one.label for one in self.manifest_projects]
         twice = next((one for one in labels if labels.count(one) > 1), None)

@@ -172,7 +172,8 @@ class Applier:
 
     def _without_request(self, action: Action) -> tuple[Outcome, str] | None:
         """
-        Return the outcome of an object that is not applied now; None if it is applied.
+        Return the outcome of an object that needs no request; None if it must be
+        applied.
         """
         key, results = action.key, self._execution.ledger.results
         if action.verb is Verb.REFUSE:

@@ -101,7 +101,7 @@ class Ledger:
         :param is_planned: whether the objects of the commit were claimed, on which the
             owners of objects that move here rely.
         :raises Superseded: another agentk or an operator has written to it.
-        :raises CallError: it cannot be written.
+        :raises CallError: if the inventory cannot be written.
         """
         before = self._inventory
         if before.of_other and not self._plan.whole:

@@ -77,10 +77,11 @@ class OwnershipMarks:
     async def mark_all(self) -> None:
         """
         Take the objects that change their owner, and claim those that another inventory
-        has to release; continue in the background with those that fail or are late.
+        has to release.
 
-        The former owner relies on an inventory with this commit, and the objects may be
-        applied much later.
+        Attempts that fail or are late continue in the background after `MARK_SECONDS`.
+        The marks come before the inventory has the commit, because the former owner
+        acts as soon as it sees that, and the objects may be applied much later.
         """
         own = self._execution.inventory_id
         wanted = self._execution.plan.wanted.values()

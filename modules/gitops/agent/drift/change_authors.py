@@ -157,7 +157,8 @@ class Changes:
     )
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
-        """Record the current state of an object, changed or not."""
+        """Record that an object was seen; if its metadata differs from the last time,
+        count a change."""
         found, now = self._found.get(key) or _Changed(), self._seconds()
         self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:

@@ -303,7 +303,8 @@ class Drifts:
         self._wake()
 
     def origin(self, key: ObjectKey) -> Origin | None:
-        """Return the place in Git of the manifest that was applied."""
+        """Return the place in Git of the applied manifest; None if the object was not
+        applied."""
         known = self._applied.get(key)
         return None if known is None else known.manifest.origin
 

@@ -207,7 +207,7 @@ class Waits:
 @attrs.define
 class _Facts:
     """
-    Facts about all inventories, without texts that other users may make long.
+    Facts about all inventories, without texts whose length other users control.
 
     :ivar own: ids of inventories of this agentk.
     :ivar behind: commit and writer of inventories that may still reach this commit.
