@@ -155,10 +155,10 @@ class Http2Stream:
                 reader.gone(reason)
         except Exception:
             # Other streams of the connection may end in the same turn.
-            self._log.failure("the reader of a stream failed at its end")
+            self._log.failure("the reader of a stream failed when the stream ended")
         producer, self._producer = self._producer, None
         try:
             if reason is not None and producer is not None:
                 producer.stopProducing()
         except Exception:
-            self._log.failure("the producer of a stream failed at its end")
+            self._log.failure("the producer of a stream failed when the stream ended")

@@ -424,7 +424,7 @@ class ResumableStream:
                     receiver.stream_closed(reason)
         except Exception:
             # Other streams may end in the same turn, as with `StreamTransport.close`.
-            self._log.failure("the receiver of a stream failed at its end")
+            self._log.failure("the receiver of a stream failed when the stream ended")
 
 
 @attrs.define(eq=False)

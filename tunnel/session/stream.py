@@ -368,7 +368,7 @@ class StreamTransport:
                     receiver.stream_closed(reason)
         except Exception:
             self._log.failure(
-                "the receiver of a stream failed while it handled the end of the stream"
+                "the receiver of a stream failed when the stream ended"
             )
 
 

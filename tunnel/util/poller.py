@@ -517,7 +517,7 @@ class Poller:
                 self.removeWriter(member)
                 member.connectionLost(reason)
         except BaseException:
-            self._log.failure("a connection failed at its end")
+            self._log.failure("a connection failed while it was being closed")
 
     def connectionLost(self, reason: Failure) -> None:
         """Close all connections, because the reactor stops."""
