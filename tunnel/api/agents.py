@@ -72,7 +72,7 @@ class IAgents(Interface):
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
         """
-        Set the problem of an agent that ``kasctl status`` shows.
+        Set the problem that ``kasctl status`` shows for an agent.
 
         :param problem: at most 1000 characters; an empty text removes the problem.
         """

@@ -51,11 +51,12 @@ class IStream(Interface):
 
     def finish() -> None:
         """
-        Note that no further data follows (half-close).  Repeating it does nothing.
+        Announce the end of our data to the other side (half-close); repeated calls do
+        nothing.
         """
 
     def reset(code: int = 5, message: str = "") -> None:
-        """Abort both directions.  *code* is an `tunnel.errors.ErrorCode`."""
+        """Abort both directions.  *code* is a `tunnel.errors.ErrorCode`."""
 
     def pauseProducing() -> None:
         """Stop calling the receiver; the peer may still use up its credit."""
@@ -94,7 +95,9 @@ class IStreamReceiver(Interface):
 
     def data_received(data: bytes) -> object:
         """
-        Handle bytes.  They count as consumed on return, and the peer regains the
+        Handle bytes.
+
+        The bytes count as consumed when this method returns, and the peer regains their
         credit.
         """
 
@@ -137,8 +140,8 @@ class StreamOptions:
         repeats a request that the agent *refused*, because the agent did not process
         it.
     :ivar resumable: whether both ends keep the stream if the path breaks, and continue
-        it on another path.  For long streams: it needs memory, and accepts push
-        producers only.
+        it on another path.  Use this option for long streams only, because a resumable
+        stream needs memory.  A resumable stream accepts push producers only.
     """
 
     fin: bool = False
