@@ -11,7 +11,7 @@ __all__ = ["Allowance"]
 
 @attrs.define(eq=False)
 class Allowance:
-    """A maximum number of actions per number of seconds."""
+    """Limit of a number of actions in any period of a number of seconds."""
 
     _times: int
     _seconds: float
@@ -38,5 +38,7 @@ class Allowance:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the limit was reached at the last `wait`."""
+        """
+        Whether the limit is reached; only `wait` forgets actions that no longer count.
+        """
         return len(self._taken) >= self._times

@@ -71,11 +71,11 @@ class WatchedFile(Generic[_T]):
     The content of one or several files, which is read again after a change.
 
     If new content is unusable, the old content stays valid.  The problem is reported
-    once for each change, and the content is tried again at each check, because perhaps
-    only a file descriptor was missing.
+    once for each change.  The content is tried again at each check, because the cause
+    may have been temporary, such as a lack of file descriptors.
 
     :param version: returns a value that changes with the files, such as `file_version`
-        of one.
+        of a single file.
     :param read: reads the content; an exception of the first call passes to the caller.
     :param refused: receives later exceptions of the type *unusable*.
     :param changed: called after new content was read.
@@ -108,7 +108,10 @@ class WatchedFile(Generic[_T]):
         self.content = read()
 
     def get(self) -> _T:
-        """Return the content, read again if the last check is an interval ago."""
+        """
+        Return the content; check for changes first if the last check is an interval
+        ago.
+        """
         now = self._seconds()
         if now - self._looked >= self._interval:
             self._looked = now

@@ -18,7 +18,8 @@ class Interruptible:
     The steps of a loop, which an event may interrupt.
 
     `interrupt` ends the step that runs, and the loop continues with newer data.
-    Cancelling the loop ends both, also while an interrupted step still cleans up.
+    Cancelling the loop ends the loop and its current step, even while an interrupted
+    step is cleaning up.
 
         while True:
             steps.begin()
