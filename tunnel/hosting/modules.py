@@ -231,7 +231,7 @@ class ModuleHost:
             await self._stop(hosted)
 
     def fail(self, name: str, reason: Exception) -> None:
-        """Stop a module that cannot continue, and start it again after a backoff."""
+        """Stop a module that cannot continue, and start it again after a pause."""
         hosted = self._hosted[name]
         if hosted.beginning:
             # The code that starts the module handles the failure.

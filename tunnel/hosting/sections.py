@@ -28,8 +28,10 @@ class _Following:
 
 class Sections:
     """
-    The sections, which take effect together: all are parsed before the first one is
-    applied.
+    The sections of a configuration, and the modules that follow them.
+
+    A configuration takes effect as a whole: all sections are parsed before the first
+    one is applied.
     """
 
     def __init__(self) -> None:
