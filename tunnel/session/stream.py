@@ -59,8 +59,9 @@ class StreamTransport:
     """
     Our end of one stream; see the interface `tunnel.api.IStream`.
 
-    Credit is returned as soon as the receiver has taken the bytes. While the receiver
-    is paused, bytes stay here without credit, so at most one window of them.
+    Credit is returned as soon as the receiver has taken the bytes.  While the receiver
+    is paused, this object holds received bytes without returning their credit, so it
+    holds at most one window of bytes.
     """
 
     _log: ClassVar = Logger()
@@ -74,10 +75,10 @@ class StreamTransport:
         #: Function that is called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
-        # Stored, because each write uses the session, and access through the tunnel
-        # takes longer.
+        # The session is stored as an attribute, because each write uses it, and access
+        # through the tunnel takes longer.
         self._session = tunnel.session
-        # A list, because an empty deque takes 700 bytes, and most are empty.
+        # A list is used, because an empty deque takes 700 bytes, and most are empty.
         self._held: list[tuple[bool, bytes, bool]] = []
         self._paused = False
         self._delivering = False
@@ -302,8 +303,8 @@ class StreamTransport:
 
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
         """
-        Hold a frame; small frames are joined, so that the memory is about the size of
-        the data.
+        Hold a frame; small frames are joined, so that they need little more memory than
+        their data.
         """
         held = self._held
         if held and not is_headers:
