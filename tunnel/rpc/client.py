@@ -53,8 +53,8 @@ class ServiceClient:
 
     Every failure is a `tunnel.errors.CallError`.
 
-    :param access: the user for whom calls are made; None if this side makes them for
-        itself.
+    :param access: the user for whom calls are made; None if this side makes calls on
+        its own behalf.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ClientCall:
         data = await self._inbox.next()
         if data is None:
             raise CallError(Status.INTERNAL, "the call ended without a response")
-        # The trailers decide: a response does not count if the call failed.
+        # The trailers decide: if the call failed, its response is ignored.
         if await self._inbox.next() is not None:
             raise CallError(Status.INTERNAL, "more than one response")
         return self._parse(data)
