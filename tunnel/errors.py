@@ -2,7 +2,7 @@
 Errors of a tunnel, as codes on the wire and as exceptions.
 
     TunnelError
-    ├── ProtocolError         the peer broke a rule; has the code to end with
+    ├── ProtocolError         the peer broke a rule; contains the code to send
     ├── StreamReset           one stream ended early, by either side
     ├── SessionClosed         the connection under the stream has ended
     ├── AgentUnavailable      the requested agent has no connection
