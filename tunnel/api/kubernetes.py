@@ -309,8 +309,8 @@ class IOwnNamespace(Interface):
     """
     agentk's own namespace, with its Lease, its token and the records of modules.
 
-    Clients that have agentk's own rights can only read in this namespace, except
-    Secrets.
+    In this namespace, clients that have agentk's own rights can only read, and cannot
+    read Secrets.
     """
 
     name: str = Attribute("Name of the namespace.")

@@ -102,7 +102,7 @@ class IStreamReceiver(Interface):
         """
 
     def fin_received() -> object:
-        """Note that the peer sends no more; this end still may."""
+        """Handle the end of the peer's data; this end may still send."""
 
     def stream_closed(reason: Exception | None) -> object:
         """
@@ -116,14 +116,17 @@ class IPathReceiver(IStreamReceiver):
     """A receiver that also follows the path of its stream."""
 
     def path_in_doubt() -> object:
-        """Note that the other end did not answer a ping, but may still be connected."""
+        """
+        Handle a silent path: the other end did not answer a ping, but may still be
+        connected.
+        """
 
     def path_missing() -> object:
         """
-        Note that the agent's connection was closed, and that the agent has not come
-        back within some seconds.  Only resumable streams call this.
+        Handle a missing path: the agent's connection was closed, and the agent has not
+        come back within some seconds.  Only resumable streams call this method.
 
-        The agent may still come back.  A caller that can start again without a loss,
+        The agent may still come back.  A receiver that can start again without a loss,
         such as a watch, should end the stream now.
         """
 
