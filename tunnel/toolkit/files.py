@@ -240,9 +240,9 @@ def replace_file(
     path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True
 ) -> None:
     """
-    Replace a file at once, or leave it as it was.
+    Replace a file atomically; after a failure, the file has its old content.
 
-    :param durable: whether to wait until it is on disk.
+    :param durable: whether to wait until the new content is on disk.
     """
     with Replacement(path, mode, durable) as replacement:
         replacement.write(data)
@@ -273,8 +273,8 @@ def read_secret_file(
     """
     Read a file with a secret, byte for byte.
 
-    :raises ValueError: it cannot be read, or has more than *limit* bytes; the text
-        gives the reason without quoting the secret.
+    :raises ValueError: if the file cannot be read, or has more than *limit* bytes; the
+        text gives the reason without quoting the secret.
     """
     try:
         with open(path, "rb") as source:
@@ -288,11 +288,11 @@ def read_secret_file(
 
 def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
     """
-    Read a secret in base64 from a file, as GitLab's tools write it.
+    Read a secret in base64 from a file, in the format that GitLab's tools write.
 
     :param least: minimum number of decoded bytes.
-    :raises ValueError: it is invalid; the text gives the reason without quoting the
-        secret.
+    :raises ValueError: if the secret is invalid; the text gives the reason without
+        quoting the secret.
     """
     data = read_secret_file(path)
     try:

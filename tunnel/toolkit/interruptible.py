@@ -34,7 +34,7 @@ class Interruptible:
         self._running: Deferred[Any] | None = None
 
     def begin(self) -> None:
-        """Note that the next steps use current data."""
+        """Record that the next steps use current data."""
         self.is_interrupted = False
 
     def interrupt(self) -> None:
