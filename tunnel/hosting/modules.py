@@ -50,7 +50,7 @@ class Prepared:
     name: str
     factory: Callable[[Any], Any]
     configuration: Any
-    #: The path of its section: ``modules.echo``.
+    #: The path of the module's section: ``modules.echo``.
     path: str = ""
 
 

@@ -97,6 +97,6 @@ class ModuleSections:
 
 def _read(following: _Following, texts: Mapping[str, str]) -> Any:
     text = texts.get(following.section, "")
-    # Unknown keys are no error here: kas may be newer, and has already refused keys
-    # that it does not know itself.
+    # Unknown keys are not an error, because kas may be newer than agentk, and has
+    # already refused keys that kas itself does not know.
     return read(text, following.section, following.schema, unknown_keys="skip")

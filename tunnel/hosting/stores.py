@@ -118,7 +118,9 @@ class BackendListener(Protocol):
         """Handle the change of a key in a namespace."""
 
     def reset(self, name: str = "") -> None:
-        """Note that changes of a namespace, or of all, may be missing."""
+        """
+        Handle a gap: changes of a namespace, or of all namespaces, may be missing.
+        """
 
 
 class StoreBackend(Protocol):
