@@ -185,7 +185,7 @@ class Liveness:
     # Activity on the connection.
 
     def bytes_came(self) -> None:
-        """Note that bytes of any kind arrived."""
+        """Record that bytes of any kind arrived."""
         self._heard = self.answered = True
         if not self.doubt:
             self.expecting = False

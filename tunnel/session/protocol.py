@@ -143,8 +143,8 @@ class TunnelProtocol(Protocol):
     #: Whether the owner has ended the tunnel because of a flood of streams.
     _flooded = False
     _log: ClassVar = Logger()
-    #: Streams that have ended here while their last bytes wait for credit: the number
-    #: of bytes, and the number of budget renewals since it last changed.
+    #: Streams that our side has ended, and whose last bytes wait for credit: the number
+    #: of these bytes, and the number of budget renewals since it last changed.
     _leftovers: Mapping[int, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -176,7 +176,7 @@ class TunnelProtocol(Protocol):
         self._token = 0
         self._receiving = False
 
-    # Methods for its owner and its streams.
+    # Methods for the owner and the streams of the tunnel.
 
     def hello(self, hello: pb.Hello) -> None:
         """Send HELLO."""
@@ -299,7 +299,7 @@ class TunnelProtocol(Protocol):
         self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
-        """Note that a receiver consumed *count* bytes."""
+        """Record that a receiver consumed *count* bytes."""
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
         # While data is received, `dataReceived` flushes at its end.
@@ -721,7 +721,7 @@ class TunnelWriter:
             self._connection.abortConnection()
 
     def connection_lost(self) -> None:
-        """Note that nothing can be written any more."""
+        """Record that nothing can be written any more."""
         self.lost = True
         cancel_call(self._closing)
 

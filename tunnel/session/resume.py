@@ -257,7 +257,7 @@ class ResumableStream:
             )
 
     def acked(self, received: int) -> None:
-        """Note that the other end consumed *received* bytes, over all paths."""
+        """Record that the other end consumed *received* bytes, over all paths."""
         buffer = self.buffer
         gone = received - buffer.acked
         if gone <= 0 or buffer.given_up:

@@ -49,7 +49,7 @@ class Resumable(Protocol):
     """
 
     def acked(self, received: int) -> None:
-        """Note that the other end consumed *received* bytes, over all connections."""
+        """Record that the other end consumed *received* bytes, over all connections."""
 
     def resumed(self, path: StreamTransport, received: int) -> None:
         """Continue with the other end, which has consumed *received* bytes."""
@@ -233,7 +233,7 @@ class StreamTransport:
                 self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
-        """Note that written data has been sent; called by the tunnel."""
+        """Record that written data has been sent; called by the tunnel."""
         self._full = False
         if self._producer is None and self.full_changed is None:
             return
