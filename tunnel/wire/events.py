@@ -69,7 +69,10 @@ class AckReceived:
 
 @attrs.define
 class HeadersReceived:
-    """One header block; call `Session.consumed` with its length after using it."""
+    """
+    One header block of a stream; after using it, call `Session.consumed` with its
+    length.
+    """
 
     stream_id: int
     block: bytes = attrs.field(repr=lambda block: f"<{len(block)} bytes>")
@@ -78,7 +81,9 @@ class HeadersReceived:
 
 @attrs.define
 class DataReceived:
-    """Bytes; call `Session.consumed` with their number after using them."""
+    """
+    Bytes of a stream; after using them, call `Session.consumed` with their number.
+    """
 
     stream_id: int
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")

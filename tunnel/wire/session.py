@@ -218,7 +218,7 @@ class Session:
         seconds: Callable[[], float] | None = None,
     ) -> None:
         """
-        Note that the application consumed *count* bytes of a stream.
+        Record that the application consumed *count* bytes of a stream.
 
         :param seconds: as for `tunnel.wire.stream.ReceiveWindow.consumed`.
         """

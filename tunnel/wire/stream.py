@@ -20,8 +20,8 @@ class StreamState(Enum):
     HALF_CLOSED_REMOTE = "half-closed (remote)"
     CLOSED = "closed"
 
-    # The hash of Enum is a Python function, and would be called for each step of each
-    # stream.
+    # The hash function of Enum is written in Python, and would be called for each step
+    # of each stream.
     __hash__ = object.__hash__
 
 
@@ -38,8 +38,8 @@ class StreamInput(Enum):
 
 _S, _I = StreamState, StreamInput
 
-#: The table of specification section 5. A missing entry is an error: of the peer if it
-#: was received, of our code if it was sent.
+#: The table of specification section 5.  A step that is missing in the table is an
+#: error: of the peer if the input was received, of our code if the input was sent.
 TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_S.OPEN, _I.SEND_FIN): _S.HALF_CLOSED_LOCAL,
     (_S.OPEN, _I.RECEIVE_FIN): _S.HALF_CLOSED_REMOTE,
