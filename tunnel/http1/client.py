@@ -118,10 +118,10 @@ class ConnectionOwner(Protocol):
     def turn(self) -> Turn: ...
 
     def opened(self, connection: UpstreamConnection) -> None:
-        """Note that *connection* is established."""
+        """Record that *connection* is established."""
 
     def ready(self, connection: UpstreamConnection) -> None:
-        """Note that *connection* can take a request."""
+        """Record that *connection* can take a request."""
 
     def lost(self, connection: UpstreamConnection) -> None:
         """Forget *connection*, which is closed."""
@@ -137,9 +137,9 @@ class ConnectionOwner(Protocol):
 
 class UpstreamRequest:
     """
-    One request: a consumer of its body, which can also abort it.
+    One request: the consumer of the request's body, which can also abort the request.
 
-    After its end, every method does nothing.
+    After the end of the request, every method does nothing.
     """
 
     _log: ClassVar = Logger()

@@ -345,7 +345,7 @@ class RequestParser:
         ):
             if len(known) >= self._max_known:
                 known.clear()
-            # A reader of this object may change it; the cached one stays unchanged.
+            # The caller may change *head*, so a copy of it is cached.
             known[lines] = head.again(method, target)
         return head
 
