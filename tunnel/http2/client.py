@@ -164,7 +164,7 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
             self.forget(stream, None)
 
     def _sent_all(self, stream: _ClientStream) -> None:
-        """Note that the request is complete; the response is still to come."""
+        """Record that the request is complete; the response is still to come."""
 
     def forget(self, stream: _ClientStream, reason: TunnelError | None) -> None:
         """

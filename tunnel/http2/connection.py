@@ -209,7 +209,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         raise NotImplementedError
 
     def consumed(self, stream: _Stream, count: int) -> None:
-        """Note that a reader consumed *count* bytes."""
+        """Record that a reader consumed *count* bytes."""
         if count and not self._closing:
             self._acknowledge(stream.stream_id, count)
             self.flush_soon()
@@ -230,7 +230,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def ready(self, stream: _Stream) -> None:
-        """Note that a stream has data to send."""
+        """Record that a stream has data to send."""
         if not stream.over:
             self._blocked.pop(stream.stream_id, None)
             self._ready.setdefault(stream.stream_id, stream)

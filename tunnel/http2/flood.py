@@ -111,14 +111,14 @@ class FloodGuard:
 
     def opened(self, stream_id: int) -> None:
         """
-        Note that we opened a stream: the peer may send data on it, and may reset it
+        Record that we opened a stream: the peer may send data on it, and may reset it
         once.
         """
         self._open.add(stream_id)
         self._resets.earn(1)
 
     def ended(self, stream_id: int) -> None:
-        """Note that a stream has ended: further frames on it are useless."""
+        """Record that a stream has ended: further frames on it are useless."""
         self._open.discard(stream_id)
 
     def data_sent(self) -> None:

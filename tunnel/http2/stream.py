@@ -33,7 +33,7 @@ class StreamOwner(Protocol):
     limits: Http2Limits
 
     def ready(self, stream: Any) -> None:
-        """Note that data waits to be sent."""
+        """Record that data waits to be sent."""
 
     def reset(self, stream: Any, code: ErrorCodes) -> None: ...
 
