@@ -261,7 +261,7 @@ class ClientCall:
 
     def _late(self) -> None:
         error = CallError(Status.DEADLINE_EXCEEDED, "no response within the given time")
-        # In kas, the stream may still wait for its agent, and knows the reason.
+        # In kas, the stream may still wait for its agent, and can then give the reason.
         stream = self._stream
         if IWaitingStream.providedBy(stream) and (away := stream.absence()) is not None:
             error = error_from_end(away)

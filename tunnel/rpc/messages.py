@@ -96,7 +96,7 @@ class Inbox:
 
     def end(self, error: CallError | None = None) -> None:
         """
-        Note that no more data follows.
+        Record that no more data follows.
 
         If the call has not failed, messages that arrived are read before its end.
         """
