@@ -450,7 +450,7 @@ class _CallStream:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Register *producer*, which is paused while its requests cannot leave."""
+        """Register *producer*, which is paused while its requests cannot be sent."""
         if self._closed:
             producer.stopProducing()
             return
@@ -536,7 +536,7 @@ class _CallStream:
         self._close(reason)
 
     def _begun(self) -> None:
-        """Note that the call can no longer be repeated."""
+        """Record that the call can no longer be repeated."""
         self._retries = 0
         self._written = []
 

@@ -140,7 +140,7 @@ class Codec:
             self._receiver.data_received(b"".join(parts))
 
     def requests_ended(self) -> None:
-        """Note that the client sends no more requests."""
+        """Record that the client sends no more requests."""
         if self._receiver is not None:
             self._receiver.fin_received()
 
