@@ -106,7 +106,7 @@ class InitialEvents:
         return group not in self._without
 
     def refuse(self, group: str) -> None:
-        """Note that a group does not stream initial objects."""
+        """Record that a group does not stream initial objects."""
         if group not in self._without:
             self._without.add(group)
             self._log.info(
