@@ -32,7 +32,8 @@ __all__ = ["InheritedPort"]
 #: processes on the same socket may have room.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-#: Errors of a connection before it was accepted, which Linux reports from `accept`.
+#: Errors that Linux reports from `accept` if a connection failed before it was
+#: accepted.
 _PENDING = (
     errno.ENETDOWN,
     errno.EPROTO,

@@ -279,7 +279,7 @@ class Listening(Part):
             os.close(self._descriptors.pop(port))
 
     def drain(self, phase: Phase) -> None:
-        """Note that draining has begun; see `ending`."""
+        """Record that draining has begun; see `ending`."""
         if phase is Phase.READINESS:
             self.ending = True
 
