@@ -129,8 +129,8 @@ class Poller:
     """
     A reactor for its transports, which polls their sockets.
 
-    `of` returns the poller of a reactor. It registers with the reactor for its first
-    socket, and unregisters after the last one.
+    `of` returns the poller of a reactor.  A poller registers with its reactor for its
+    first socket, and unregisters after the last one.
     """
 
     _log: ClassVar = Logger()
