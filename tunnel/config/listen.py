@@ -69,8 +69,8 @@ class Listen:
     Subclass it to give ``address`` a default.
     """
 
-    #: Whether TLS is on unless it is disabled explicitly; for listeners that receive
-    #: credentials.
+    #: Whether TLS is on unless it is disabled explicitly; True for listeners that
+    #: receive credentials.
     TLS_BY_DEFAULT: ClassVar[bool] = False
 
     network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
