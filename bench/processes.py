@@ -26,7 +26,7 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """A program and its output."""
+    """A running program, whose output goes to a log file."""
 
     def __init__(
         self,
