@@ -48,8 +48,8 @@ class ConnectedAgent:
     #: can.
     cluster_problem: str = ""
     #: Architecture of the agent's machine.  Only the kas that holds the connection
-    #: knows this attribute and *telemetry*, GitLab's names for the way the agent was
-    #: installed.
+    #: knows this attribute and *telemetry*, which describes the agent's installation
+    #: under GitLab's names.
     architecture: str = ""
     telemetry: tuple[tuple[str, str], ...] = ()
 
