@@ -11,7 +11,9 @@ __all__ = ["Allowance"]
 
 @attrs.define(eq=False)
 class Allowance:
-    """Limit of a number of actions in any period of a number of seconds."""
+    """
+    Limit for the rate of an action: at most *times* actions in any period of *seconds*.
+    """
 
     _times: int
     _seconds: float

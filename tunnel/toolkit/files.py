@@ -102,8 +102,8 @@ class WatchedFile(Generic[_T]):
         self._interval = interval
         self._changed = changed
         self._looked = seconds()
-        # Determined before the content is read, so that a change in the meantime is
-        # read again.
+        # The version is determined before the content is read, so that a change in the
+        # meantime is read again.
         self._used = self._complained = version()
         self.content = read()
 
