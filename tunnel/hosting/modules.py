@@ -31,8 +31,9 @@ from tunnel.plugin import AgentModule, ServerModule, find_modules
 from tunnel.toolkit.backoff import Backoff
 from tunnel.toolkit.files import in_words
 
-#: First and longest pause before a failed module is restarted, in seconds. It doubles
-#: with every failure, and starts again after the module has run for the longest pause.
+#: First and longest pause before a failed module is restarted, in seconds.  The pause
+#: doubles with every failure, and is reset after the module has run for the longest
+#: pause.
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
 

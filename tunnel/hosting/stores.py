@@ -112,7 +112,7 @@ def next_version(last: int, now: float) -> int:
 
 
 class BackendListener(Protocol):
-    """A receiver of changes by any kas."""
+    """A receiver of the changes that any kas makes."""
 
     def changed(self, name: str, event: StoreEvent) -> None:
         """Handle the change of a key in a namespace."""
