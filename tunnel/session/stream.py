@@ -233,7 +233,10 @@ class StreamTransport:
                 self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
-        """Record that written data has been sent; called by the tunnel."""
+        """
+        Request further data from the producer, because written data has been sent;
+        called by the tunnel.
+        """
         self._full = False
         if self._producer is None and self.full_changed is None:
             return
