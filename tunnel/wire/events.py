@@ -15,7 +15,7 @@ from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Resume, Welcome
 
 @attrs.define
 class HelloReceived:
-    """HELLO from a peer that dialled; call `Session.welcome`, or end."""
+    """HELLO from a peer that dialled; call `Session.welcome` or `Session.end`."""
 
     hello: Hello
 
@@ -39,7 +39,8 @@ class StreamOpened:
 @attrs.define
 class ResumeReceived:
     """
-    RESUME from the peer, to continue a stream; call `Session.resumed`, or reset it.
+    RESUME from the peer, to continue a stream; call `Session.resumed`, or reset the
+    stream.
     """
 
     stream_id: int

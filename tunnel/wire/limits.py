@@ -47,8 +47,8 @@ MAX_CREDIT: Final = 2**31 - 1
 #: The last stream number; a connection that reaches it has to be replaced.
 MAX_STREAM_ID: Final = 2**31 - 1
 
-#: Maximum number of bytes of the texts in RESET and GO_AWAY; longer texts are
-#: truncated, because they are for users.
+#: Maximum number of bytes of the texts in RESET and GO_AWAY.  The texts are only for
+#: users, so longer texts are truncated.
 MAX_REASON: Final = 1 * KIB
 
 #: Maximum number of bytes of HELLO, which carries the credential and the names of

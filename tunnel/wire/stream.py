@@ -353,7 +353,7 @@ class StreamTable:
 
     def known(self, stream_id: int) -> Stream | None:
         """
-        Return the stream with a number from the peer; None if it has ended.
+        Return the stream whose number the peer sent; None if the stream has ended.
 
         :raises ProtocolError: if the stream was never opened.
         """
