@@ -242,8 +242,8 @@ class HttpConnection(Protocol):
         """Write the data that `send` collected."""
         self._scheduled = False
         pending = self._pending
-        # The producer is registered as late as this, so that a response that is
-        # complete at once need not register it.
+        # The producer is registered in `flush`, so that a response that is complete at
+        # once need not register it.
         if self._producer is not None and not self._registered and self._open:
             self._registered = True
             self._tcp.registerProducer(self, True)

@@ -502,8 +502,8 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
-    # No line matches both this and an optional part, so optional parts match where they
-    # exist, without backtracking.
+    # No line matches both this expression and an optional part, so optional parts match
+    # where they exist, without backtracking.
     lines = rb"((?>(?:" + line + rb")*))"
     # Fields that delimit the response are handled separately, even if they are taken.
     framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"

@@ -519,7 +519,10 @@ class HttpServerConnection(HttpConnection):
         return data
 
     def _take_head(self, data: bytes) -> bytes | None:
-        """Begin an exchange; return what follows the head, or None if it is partial."""
+        """
+        Begin an exchange; return the bytes after the head, or None if the head is
+        incomplete.
+        """
         limits = self.factory.limits
         end = data.find(b"\r\n\r\n", self._scanned)
         if end < 0:
