@@ -405,7 +405,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
 
     def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
         """Send a GOAWAY with the last accepted stream of the peer."""
-        # Written directly, because h2 sends nothing after a GOAWAY.
+        # The frame is written directly, because h2 sends nothing after a GOAWAY.
         self._flush()
         frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
         self.transport.write(frame.serialize())

@@ -25,7 +25,8 @@ class Http2Limits:
     streams: int = 100
 
     #: Maximum number of bytes of one header list, counted as in RFC 9113; announced to
-    #: the peer.  A token has 300, all other fields together are below 1 KiB.
+    #: the peer.  A token has 300 bytes, and all other fields together have less than 1
+    #: KiB.
     header_list: int = 16 * 1024
 
     #: Maximum number of bytes of one header block as it arrives, including CONTINUATION
