@@ -220,7 +220,7 @@ class ClientCall:
     # Methods of IStreamReceiver
 
     def headers_received(self, block: bytes) -> None:
-        """Take initial metadata, or the trailers."""
+        """Handle initial metadata, or the trailers."""
         if is_trailers(block):
             self._trailers = block
             fields = decode_fields(block)

@@ -76,7 +76,7 @@ class Dispatcher:
         """
         Register a handler of raw streams for *method*.
 
-        :raises ValueError: as `handle`.
+        :raises ValueError: if *method* is handled by another module.
         """
         taken = self._accepts.get(method)
         if taken is not None and taken[0] != owner:

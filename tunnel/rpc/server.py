@@ -157,7 +157,7 @@ class ServerCall:
 
         :raises ProtocolError: the metadata of an agent's call is too large, or the
             agent's requests exceed its limit.  The stream ends at once, because
-            otherwise nothing would count the data that the caller leaves open.
+            otherwise data that the caller sends on an open stream would not be counted.
         """
         if self.agent is not None and len(block) > MAX_AGENT_METADATA:
             text = f"metadata of an agent has at most {MAX_AGENT_METADATA} bytes"
