@@ -133,7 +133,7 @@ class GrpcChannel:
         #: Reason why calls fail now; empty if calls do not fail.
         self._broken = ""
         #: Deferred that fires when the last connection is closed after `close`; None
-        #: before.
+        #: before `close`.
         self._ended: Deferred[None] | None = None
 
     def client(self, service: ServiceDescriptor) -> ServiceClient:
@@ -397,7 +397,7 @@ class _CallStream:
     # Methods of IStream, for the call.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """Ignore headers: a gRPC client sends only the first ones."""
+        """Do nothing: a gRPC client sends headers only at the beginning of a call."""
 
     def write(self, data: bytes) -> None:
         """
