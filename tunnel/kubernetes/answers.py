@@ -66,7 +66,7 @@ _STATUSES = {
 
 
 #: Prefixes with which the API server reports, as its own failure (500), that a manifest
-#: does not match its kind: unknown fields, a number for a text, invalid base64.
+#: does not match its kind: unknown fields, a number instead of text, invalid base64.
 #: Source: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
 _UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
 

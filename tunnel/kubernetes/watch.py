@@ -57,8 +57,8 @@ EARLY = 5.0
 RETRY_FIRST, RETRY_MOST = 0.5, 30.0
 
 #: Maximum number of seconds without an event while initial objects are streamed; after
-#: that the objects are listed instead, because some aggregated API servers ignore the
-#: parameter.
+#: that, the objects are listed instead, because some aggregated API servers ignore the
+#: parameter that requests the end marker.
 MARKER_SECONDS = 10.0
 
 #: Seconds of internal errors after which the watch reads all objects again.
@@ -351,8 +351,8 @@ class _Request:
                     self._progress.came_to(version)
                     yield WatchEvent(WatchEventType.SYNCED, None, version)
                 elif change.event.type in _NEVER_INITIAL:
-                    # The API server ignores the parameter, and never ends the initial
-                    # objects.
+                    # The API server ignores the parameter that requests the marker, and
+                    # never ends the initial objects.
                     self._refuse()
                     break
                 elif change.event.type is not WatchEventType.BOOKMARK:
