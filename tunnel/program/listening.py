@@ -91,7 +91,7 @@ class Listening(Part):
         """
         Open a port for *what*, and listen on it.
 
-        :param listen: a section, or a Twisted endpoint string.
+        :param listen: a `Listen` section, or a Twisted endpoint string.
         :param setting: the setting of the address, for errors.
         :param room: returns the number of connections that may be in a TLS handshake
             now.

@@ -48,6 +48,6 @@ class Opened:
             str(said["for"]),
             str(said["address"]),
             Path(file) if file else None,
-            # Missing in descriptions of earlier versions.
+            # Descriptions from earlier versions do not contain a path.
             str(said.get("path", "")),
         )
