@@ -169,7 +169,7 @@ class Listen:
 
     @property
     def tls(self) -> bool:
-        """Whether the listener uses TLS; `endpoint_string` never includes it."""
+        """Whether the listener uses TLS; `endpoint_string` never includes TLS."""
         return self.own_certificate or (
             self.certificate_file is not None and self.key_file is not None
         )
