@@ -330,7 +330,8 @@ KINDS: dict[str, Callable[[Crowd, str, int], Any]] = {
 
 class Commands(LineReceiver):
     """
-    Commands of the parent process: a line of JSON for each, and one for each response.
+    Reader of commands from the parent process; each command and each response is one
+    line of JSON.
     """
 
     delimiter = b"\n"
