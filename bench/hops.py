@@ -170,7 +170,7 @@ def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
         for _ in range(ROUNDS):
             _signal(programs, 1)
             _get(connection, stand.token)
-            # Work of both programs after a response is included.
+            # The record includes the work of both programs after a response.
             time.sleep(SETTLE)
             _signal(programs, 2)
             for name, one in programs.items():
